@@ -1,0 +1,23 @@
+"""Configuration: dataclass schemas, YAML groups, overrides and checks. Imports no torch."""
+
+from vitlab.config.checks import extent
+from vitlab.config.compose import compose, identity, parse_override, read_yaml, resolved
+from vitlab.config.errors import UserError, choices_text
+from vitlab.config.groups import load, names
+from vitlab.config.schema import DescribeConfig, StudyConfig, TrainConfig
+
+__all__ = [
+    "DescribeConfig",
+    "StudyConfig",
+    "TrainConfig",
+    "UserError",
+    "choices_text",
+    "compose",
+    "extent",
+    "identity",
+    "load",
+    "names",
+    "parse_override",
+    "read_yaml",
+    "resolved",
+]

@@ -1,0 +1,117 @@
+"""Checks of a composed configuration that a type cannot express. Each problem is one line."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from vitlab.config import groups
+from vitlab.config.errors import choices_text
+
+
+def problems_of(config: DictConfig) -> list[str]:
+    found = list(ranges(config)) + list(missing(config))
+    if "budget" in config:
+        found += budget(config.budget)
+    for key in ("train_size", "sizes"):
+        if key in config and config[key] is not None:
+            values = config[key] if isinstance(config[key], ListConfig) else [config[key]]
+            found += [line for value in values for line in size(key, value)]
+    for key in ("models", "seeds", "sizes", "data.sizes"):
+        values = OmegaConf.select(config, key, throw_on_missing=False)
+        if isinstance(values, ListConfig):
+            found += [f"{key}=[]: needs at least one"] if not values else []
+            found += [
+                f"{key}={values}: '{v}' is given twice" for v in dict.fromkeys(values) if list(values).count(v) > 1
+            ]
+    for name in config.get("analyses", []):
+        if name not in groups.names("analysis"):
+            found.append(f"analyses={name}: unknown analysis; {choices_text(name, groups.names('analysis'))}")
+    found += list(images(config))
+    return found
+
+
+def ranges(node: DictConfig, path: str = "") -> Iterator[str]:
+    """Values outside the limits that the dataclass of each node declares."""
+    declared = getattr(node._metadata.object_type, "__dataclass_fields__", {})
+    for key in node:
+        if OmegaConf.is_missing(node, key):
+            continue
+        value, name = node[key], f"{path}{key}"
+        if isinstance(value, DictConfig):
+            yield from ranges(value, f"{name}.")
+        limits = declared[key].metadata if key in declared else {}
+        for item in value if isinstance(value, ListConfig) else [value]:
+            if limits and isinstance(item, (int, float)) and not isinstance(item, bool):
+                yield from out_of_range(name, item, limits)
+
+
+def out_of_range(name: str, value: float, limits: Any) -> Iterator[str]:
+    if value != value or value in (float("inf"), float("-inf")):
+        yield f"{name}={value}: must be a finite number"
+    elif "least" in limits and value < limits["least"]:
+        yield f"{name}={value}: must be at least {limits['least']}"
+    elif "above" in limits and value <= limits["above"]:
+        yield f"{name}={value}: must be above {limits['above']}"
+    elif "most" in limits and value > limits["most"]:
+        yield f"{name}={value}: must be at most {limits['most']}"
+
+
+def missing(config: DictConfig) -> Iterator[str]:
+    for key in sorted(OmegaConf.missing_keys(config)):
+        yield f"{key} is missing: give {key}=VALUE"
+
+
+def budget(node: DictConfig) -> Iterator[str]:
+    given = {key: value for key, value in node.items() if value is not None}
+    if len(given) != 1:
+        shown = " and ".join(f"budget.{k}={v}" for k, v in given.items()) or "no budget"
+        yield f"{shown}: give exactly one of {', '.join(f'budget.{k}' for k in node)}"
+
+
+def size(key: str, value: Any) -> Iterator[str]:
+    """A number of examples, a fraction of them below 1, or `all`."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value != "all" and not (number and (0 < value < 1 or (value >= 1 and value == int(value)))):
+        yield f"{key}={value}: a size is a whole number, a fraction between 0 and 1, or all"
+
+
+def extent(value: Any) -> tuple[int, int]:
+    """(height, width) of a side or a pair."""
+    if isinstance(value, int):
+        return value, value
+    height, width = value
+    return int(height), int(width)
+
+
+def images(config: DictConfig) -> Iterator[str]:
+    """Image size, patch size and heads that do not fit each other."""
+    model, data = config.get("model"), config.get("data")
+    image_key = "data.image_size" if isinstance(data, DictConfig) else "image_size"
+    image_size = OmegaConf.select(config, image_key)
+    shaped = True
+    for key, value in ((image_key, image_size), ("model.patch_size", OmegaConf.select(config, "model.patch_size"))):
+        if isinstance(value, ListConfig) and len(value) != 2:
+            shaped = False
+            yield f"{key}={value}: give one number or [height,width]"
+    if not isinstance(model, DictConfig) or model.get("kind") != "vit":
+        return
+    if model.heads > 0 and model.width % model.heads:
+        fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
+        near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
+        yield (
+            f"model.heads={model.heads}: does not divide model.width={model.width}; "
+            f"nearest that do: {', '.join(map(str, near))}"
+        )
+    if image_size is None or not shaped or any(line for line in ranges(config)):
+        return
+    sides = zip(("height", "width"), extent(image_size), extent(model.patch_size), strict=True)
+    for side, pixels, patch in sides:
+        if pixels % patch:
+            fits = [p for p in range(1, pixels + 1) if pixels % p == 0]
+            near = sorted(sorted(fits, key=lambda p: abs(p - patch))[:3])
+            yield (
+                f"model.patch_size={model.patch_size}: {patch} does not divide the image {side} of {pixels} pixels "
+                f"({image_key}); nearest that do: {', '.join(map(str, near))}"
+            )
+            return

@@ -1,0 +1,26 @@
+"""The one exception for mistakes in the user's input."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """The user's input is wrong.
+
+    `problems` holds one line per mistake; the command line prints each on stderr and exits with 2.
+    """
+
+    def __init__(self, problems: str | Iterable[str]):
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+    def __reduce__(self):
+        return UserError, (self.problems,)
+
+
+def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
+    """`did you mean 'x'? choices: a, b, c` for a value that is none of the choices."""
+    choices = list(choices)
+    near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
+    shown = ", ".join(choices[:limit]) + (f", ... ({len(choices)} in all)" if len(choices) > limit else "")
+    return (f"did you mean '{near[0]}'? " if near else "") + f"choices: {shown}"

@@ -1,0 +1,159 @@
+"""YAML groups: the files under configs/, and the schema that each choice is checked against.
+
+The schema of a choice is the dataclass of its kind (models), or the group's dataclass plus the keys and defaults of
+the YAML file named after its kind. So a new data set, task, mixer or analysis declares its options in its own YAML.
+"""
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Optional
+
+import yaml
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from vitlab.config import schema
+from vitlab.config.errors import UserError, choices_text
+
+GROUPS = ("model", "data", "task", "recipe", "analysis", "study", "mixer")
+CLOSED = {  # every key of these is in the dataclass
+    ("model", "vit"): schema.ViTConfig,
+    ("model", "timm"): schema.TimmConfig,
+    ("model", "resnet"): schema.ResNetConfig,
+    ("recipe", "recipe"): schema.RecipeConfig,
+}
+OPEN = {"model": schema.ModelConfig, "data": schema.DataConfig}  # the others: schema.Choice
+
+
+@cache
+def config_dir() -> Path:
+    """The folder of the shipped YAML files: in the wheel beside this package, in a checkout at the top."""
+    package = Path(__file__).resolve().parent.parent
+    return next(d for d in (package / "configs", package.parent / "configs") if d.is_dir())
+
+
+def names(group: str) -> list[str]:
+    """The choices of a group, from the names of its files."""
+    return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
+
+
+def is_file_choice(choice: str) -> bool:
+    return choice.endswith((".yaml", ".yml"))
+
+
+def read(group: str, choice: str, key: str) -> dict[str, Any]:
+    """The mapping of one YAML file: a shipped choice, the path of a user's file, or `timm:NAME` for models."""
+    if group == "model" and choice.startswith("timm:"):
+        return {"name": choice, "kind": "timm", "timm_name": choice.removeprefix("timm:")}
+    path = Path(choice) if is_file_choice(choice) else config_dir() / group / f"{choice}.yaml"
+    if not path.is_file() or (not is_file_choice(choice) and os.sep in choice):
+        if is_file_choice(choice):
+            raise UserError(f"{key}={choice}: no such file")
+        extra = ["timm:NAME"] if group == "model" else []
+        raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{key}={choice}: cannot read the file: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{key}={choice}: the file must hold a mapping of keys, it holds {type(found).__name__}")
+    return {"name": path.stem, **found}
+
+
+def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> DictConfig:
+    """One choice of a group as a typed node with its defaults filled in. Raises UserError.
+
+    `choice` is a name, the path of a YAML file, or a mapping: a resolved choice (it has a `kind`), or a `name` and
+    the keys to change. Messages name `key`, by default the group.
+    """
+    key = key or group
+    if isinstance(choice, str):
+        found = read(group, choice, key)
+    elif "kind" in choice:
+        found = choice
+    elif isinstance(choice.get("name"), str):
+        found = {**read(group, choice["name"], key), **choice}
+    else:
+        raise UserError(f"{key}={choice}: a mapping needs a name; choices: {', '.join(names(group))}")
+    label = found["name"]
+    kind = str(found.get("kind") or ("recipe" if group == "recipe" else label))
+    node = OmegaConf.structured(schema_of(group, kind, found))
+    problems = []
+    for name, value in {**found, "kind": kind}.items():
+        problems += assign(node, name, value, prefix=f"{key}={label}: ")
+    if problems:
+        raise UserError(problems)
+    return node
+
+
+def schema_of(group: str, kind: str, found: dict[str, Any]) -> type:
+    """The dataclass that a choice of this kind is checked against."""
+    if (group, kind) in CLOSED:
+        return CLOSED[group, kind]
+    base = OPEN.get(group, schema.Choice)
+    declared = read(group, kind, group) if kind in names(group) else found
+    known = {f.name for f in dataclasses.fields(base)}
+    extra = [(k, *typed_default(v)) for k, v in declared.items() if k not in known]
+    return dataclasses.make_dataclass(f"{kind.rpartition('.')[2].title().replace('_', '')}Config", extra, bases=(base,))
+
+
+def typed_default(value: Any) -> tuple[Any, Any]:
+    """The type and the default of a field that a YAML file declares by example."""
+    if value == "???":
+        return str, dataclasses.field(default=schema.MISSING)
+    if value is None:
+        return Optional[Any], dataclasses.field(default=None)
+    if isinstance(value, list):
+        kinds = {type(v) for v in value}
+        item = kinds.pop() if len(kinds) == 1 and not kinds & {list, dict} else Any
+        return list[item], dataclasses.field(default_factory=lambda: list(value))
+    if isinstance(value, dict):
+        return dict[str, Any], dataclasses.field(default_factory=lambda: dict(value))
+    return type(value), dataclasses.field(default=value)
+
+
+def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str]:
+    """Set one dotted key of a typed node; what is wrong with it comes back as lines."""
+    parent, parts = node, key.split(".")
+    for depth, part in enumerate(parts):
+        at = ".".join(parts[:depth])
+        if not isinstance(parent, DictConfig):
+            return [f"{prefix}{key}: '{at}' has no keys of its own"]
+        if parent._metadata.object_type is not dict and part not in parent.keys():
+            where = f" in '{at}'" if at else ""
+            return [f"{prefix}{key}: no key '{part}'{where}; {nearest_key(node, parent, at, part)}"]
+        if depth < len(parts) - 1:
+            parent = parent._get_node(part)
+    old = parent._get_node(parts[-1])
+    shown = f"{prefix}{key}={'null' if value is None else value}"
+    if isinstance(old, ListConfig) and value is not None and not isinstance(value, (list, ListConfig)):
+        return [f"{shown}: expected a list, for example {key}=[{value}]"]
+    if OmegaConf.is_config(old) and dataclasses.is_dataclass(old._metadata.object_type) and not isinstance(value, dict):
+        return [f"{shown}: set one of its keys instead; {choices_text('', [f'{key}.{k}' for k in old])}"]
+    try:
+        OmegaConf.update(node, key, value, merge=True)
+    except (OmegaConfBaseException, ValueError) as error:
+        return [f"{shown}: {str(error).splitlines()[0]}"]
+    return []
+
+
+def nearest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
+    """The nearest key beside a misspelt one, else the nearest anywhere, with the keys that are there."""
+    here = choices_text(part, map(str, parent.keys()))
+    if here.startswith("did you mean"):
+        return here
+    everywhere = dict(key_paths(root))
+    near = difflib.get_close_matches(part, everywhere, n=1, cutoff=0.6)
+    return (f"did you mean '{everywhere[near[0]]}'? " if near else "") + here
+
+
+def key_paths(node: DictConfig, path: str = "") -> Iterator[tuple[str, str]]:
+    """(last part, dotted path) of every key below a node."""
+    for key in node.keys():
+        yield str(key), f"{path}{key}"
+        if isinstance(node._get_node(key), DictConfig):
+            yield from key_paths(node._get_node(key), f"{path}{key}.")

@@ -1,0 +1,183 @@
+"""The dataclasses that every configuration is checked against.
+
+A field's metadata may give its range (`least`, `most`, `above`); `vitlab.config.checks` reads it. No torch here: a
+mistake in a configuration must be answered at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Optional, Union
+
+from omegaconf import MISSING
+
+Extent = Union[int, list[int]]  # a square's side, or [height, width]
+
+
+def ranged(default: Any, **limits: float) -> Any:
+    """A field with `least=`, `most=` (inclusive) or `above=` (exclusive) limits."""
+    return field(default=default, metadata=limits)
+
+
+def items(*defaults: Any, **limits: float) -> Any:
+    """A field that holds a list; limits hold for each item."""
+    return field(default_factory=lambda: list(defaults), metadata=limits)
+
+
+@dataclass
+class Choice:
+    """What every choice of a group has: its name, and the module (`kind`) that implements it."""
+
+    name: str = MISSING
+    kind: str = MISSING
+
+
+@dataclass
+class ModelConfig(Choice):
+    family: str = ""  # groups models in figures; empty: the module that defines the model
+    recipe: str = "adamw"  # the recipe when the user names none
+
+
+@dataclass
+class ViTConfig(ModelConfig):
+    """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929)."""
+
+    family: str = "vit"
+    depth: int = ranged(12, least=1)
+    width: int = ranged(768, least=1)
+    heads: int = ranged(12, least=1)
+    mlp_width: Optional[int] = ranged(None, least=1)  # 4 * width when not given
+    patch_size: Extent = ranged(16, least=1)
+    mixer: Any = "attention"
+    positions: Literal["learned", "sincos2d", "none"] = "learned"
+    pool: Literal["token", "mean"] = "token"
+    dropout: float = ranged(0.0, least=0, most=0.99)
+    drop_path: float = ranged(0.0, least=0, most=0.99)
+
+
+@dataclass
+class TimmConfig(ModelConfig):
+    """Any model of timm, by its name there."""
+
+    timm_name: str = MISSING
+    pretrained: bool = False
+    # auto: ImageNet's stem (stride 4) from 65 pixels up, else a 3x3 convolution of stride 1, as is usual for CIFAR
+    stem: Literal["auto", "imagenet", "small"] = "imagenet"
+    options: dict[str, Any] = field(default_factory=dict)  # passed to timm.create_model
+
+
+@dataclass
+class ResNetConfig(ModelConfig):
+    """A basic-block ResNet of any width and depth with a stride-1 stem, for small images."""
+
+    family: str = "resnet"
+    layers: list[int] = items(1, 1, 1, least=1)  # blocks per stage
+    channels: list[int] = items(16, 32, 64, least=1)  # width of each stage
+
+
+@dataclass
+class AugmentConfig:
+    flip: bool = False  # mirror half of the images
+    shift: int = ranged(0, least=0)  # pad by this many pixels, crop at random
+
+
+@dataclass
+class DataConfig(Choice):
+    image_size: Extent = ranged(32, least=1)
+    sizes: list[Any] = items("all")  # training-set sizes of a study that names none
+    mean: list[float] = items(0.5)  # per channel, of pixels in 0..1
+    std: list[float] = items(0.5, above=0)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    cache: Literal["auto", "always", "never"] = "auto"  # decoded once as uint8; auto: up to 2 GB
+
+
+@dataclass
+class RecipeConfig(Choice):
+    kind: str = "recipe"
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    lr: float = ranged(1e-3, above=0)
+    weight_decay: float = ranged(0.05, least=0)
+    betas: list[float] = items(0.9, 0.999, least=0, most=1)
+    momentum: float = ranged(0.9, least=0, most=1)
+    nesterov: bool = False
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: Union[int, float] = ranged(0.05, least=0)  # below 1: a share of the steps
+    clip_norm: Optional[float] = ranged(1.0, above=0)
+    batch_size: int = ranged(128, least=1)
+    label_smoothing: float = ranged(0.0, least=0, most=0.99)
+
+
+@dataclass
+class BudgetConfig:
+    """How long a run trains: exactly one of the four."""
+
+    steps: Optional[int] = ranged(None, least=1)
+    epochs: Optional[float] = ranged(None, above=0)
+    examples: Optional[int] = ranged(None, least=1)
+    flops: Optional[float] = ranged(None, above=0)
+
+
+@dataclass
+class TrainerConfig:
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
+    memory_format: Literal["auto", "contiguous", "channels_last"] = "auto"
+    threads: Union[int, Literal["auto"]] = ranged("auto", least=1)
+    compile: bool = False
+    workers: Union[int, Literal["auto"]] = ranged("auto", least=0)  # processes that decode images that are not cached
+    deterministic: bool = True
+    log_every: int = ranged(25, least=1)  # steps
+    evaluations: int = ranged(8, least=1)  # on the held-out images, evenly spaced, the last at the end
+    checkpoint_every: float = ranged(60.0, least=0)  # seconds
+
+
+@dataclass
+class WandbConfig:
+    mode: Literal["auto", "offline", "online", "off"] = "auto"  # auto: online when logged in, else offline
+    project: str = "vitlab"
+    entity: Optional[str] = None
+
+
+@dataclass
+class TrainConfig:
+    """One run: `vitlab train`."""
+
+    model: Any = "vit_nano"
+    data: Any = "glyphs"
+    task: Any = "classification"
+    recipe: Any = None  # the model's own
+    train_size: Union[int, float, str] = "all"  # a number, a fraction below 1, or all
+    seed: int = ranged(0, least=0, most=2**31 - 1)
+    study: str = ""
+    budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    analyses: list[str] = items("attention_distance")
+
+
+@dataclass
+class StudyConfig:
+    """A grid of runs, models x sizes x seeds: `vitlab scale`."""
+
+    name: str = MISSING
+    models: list[str] = items("vit_nano", "resnet_nano")
+    data: Any = "glyphs"
+    task: Any = "classification"
+    recipe: Optional[str] = None  # for every model; else each model's own
+    sizes: Optional[list[Any]] = None  # numbers, fractions below 1, or all; else the data set's own list
+    seeds: list[int] = items(0, least=0, most=2**31 - 1)
+    budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
+    set: list[str] = items()  # key=value of every run
+    per_model: dict[str, list[str]] = field(default_factory=dict)  # key=value of one model's runs
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    analyses: list[str] = items("attention_distance")
+
+
+@dataclass
+class DescribeConfig:
+    """A model to count: `vitlab describe`."""
+
+    model: Any = "vit_nano"
+    data: Any = None  # when given, its image size and its classes
+    image_size: Extent = ranged(224, least=1)
+    num_classes: int = ranged(1000, least=1)
+    channels: int = ranged(3, least=1)
