@@ -1,0 +1,73 @@
+"""The files of one study: its grid, its results, its runs. Imports no torch."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vitlab.config import UserError, read_yaml
+from vitlab.files import write_text
+from vitlab.training.files import RunFiles
+
+COLUMNS = (
+    *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
+    *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
+)
+TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status")
+
+
+class StudyFiles:
+    """`study.yaml results.csv report.html figures/ subsets/ <run>/...` below one folder."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.config_path = self.folder / "study.yaml"
+        self.results_path = self.folder / "results.csv"
+        self.report_path = self.folder / "report.html"
+        self.figures = self.folder / "figures"
+        self.subsets = self.folder / "subsets"
+
+    def config(self) -> dict[str, Any]:
+        """The resolved study. Raises UserError when the folder holds none."""
+        if not self.config_path.is_file():
+            raise UserError(f"{self.folder}: not a study, it holds no study.yaml")
+        return read_yaml(self.config_path)
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
+
+    def run(self, name: str) -> RunFiles:
+        return RunFiles(self.folder / name)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """results.csv with numbers as numbers; an empty cell is None. Raises UserError."""
+        try:
+            with self.results_path.open(newline="") as file:
+                found = list(csv.DictReader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{self.results_path}: cannot read the results: {error}") from None
+        lacking = [c for c in COLUMNS if found and c not in found[0]]
+        if lacking:
+            raise UserError(f"{self.results_path}: columns are missing: {', '.join(lacking)}")
+        return [{key: typed(key, value) for key, value in row.items()} for row in found]
+
+    def write_rows(self, rows: list[dict[str, Any]]) -> None:
+        """One row per finished run; a task's own metrics follow the fixed columns."""
+        extra = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*COLUMNS, *extra], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.results_path, text.getvalue())
+
+
+def typed(key: str, value: str | None) -> Any:
+    if key in TEXT_COLUMNS or not value:
+        return value or None
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return int(value) if value.lstrip("-").isdigit() else number
