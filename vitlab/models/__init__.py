@@ -1,0 +1,51 @@
+"""Models by name. `build` makes one from its configuration, `build_model` from its name."""
+
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from vitlab.config import DescribeConfig, UserError, compose, extent
+from vitlab.registry import implementation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> "nn.Module":
+    """A model for images (B, channels, height, width) that returns logits (B, num_classes).
+
+    Raises UserError where the configuration cannot be built.
+    """
+    module = implementation("vitlab.models", config.kind)
+    try:
+        return module.build(config, num_classes=num_classes, image_size=image_size, channels=channels)
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"model={config.name}: {error}") from error
+
+
+def build_model(
+    name: str, *, num_classes: int = 1000, image_size: int | tuple[int, int] = 224, channels: int = 3, **overrides: Any
+) -> "nn.Module":
+    """A model by name, as `vitlab list models` gives them, or `timm:NAME`.
+
+    image_size is a side or (height, width); overrides are fields of the model's configuration (`depth=6`). Raises
+    UserError, a ValueError, for a name or a field that does not exist.
+    """
+    size = list(image_size) if isinstance(image_size, tuple) else image_size
+    config = compose(
+        DescribeConfig,
+        base={
+            "model": {"name": name, **overrides},
+            "image_size": size,
+            "num_classes": num_classes,
+            "channels": channels,
+        },
+    )
+    return build(config.model, num_classes=num_classes, image_size=extent(size), channels=channels)
+
+
+def family(config: DictConfig, model: "nn.Module") -> str:
+    """What a model is grouped by in figures: its `family`, else the module that defines it."""
+    return config.family or type(model).__module__.rpartition(".")[2]

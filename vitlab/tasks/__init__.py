@@ -1,0 +1,15 @@
+"""Tasks: what a batch is, the loss, the metrics. One file and one YAML each.
+
+A task's module has `build(config, recipe, data, data_config) -> Task`.
+"""
+
+from typing import Any
+
+from omegaconf import DictConfig
+
+from vitlab.registry import implementation
+
+
+def build(config: DictConfig, **parts: Any) -> Any:
+    """The task of a configuration: a `vitlab.tasks.base.Task`."""
+    return implementation("vitlab.tasks", config.kind).build(config, **parts)

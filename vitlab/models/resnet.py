@@ -1,0 +1,44 @@
+"""A basic-block ResNet of any size for small images (He et al., 2016, section 4.2), of timm's blocks."""
+
+from omegaconf import DictConfig
+from timm.models.resnet import BasicBlock, downsample_conv
+from torch import Tensor, nn
+
+
+class ResNet(nn.Module):
+    """Images (B, C, Y, X) -> logits (B, classes): a 3x3 stem of stride 1, stages that halve the image, mean, linear."""
+
+    def __init__(self, *, channels: int, num_classes: int, layers: list[int], widths: list[int]):
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True)
+        )
+        self.stages = nn.Sequential()
+        before = widths[0]
+        for index, (blocks, width) in enumerate(zip(layers, widths, strict=True)):
+            stage = nn.Sequential()
+            for block in range(blocks):
+                stride = 2 if index and not block else 1
+                shortcut = downsample_conv(before, width, 1, stride) if stride != 1 or before != width else None
+                stage.append(BasicBlock(before, width, stride=stride, downsample=shortcut))
+                before = width
+            self.stages.append(stage)
+        self.head = nn.Linear(before, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, BasicBlock):
+                module.zero_init_last()
+
+    def features(self, images: Tensor) -> Tensor:
+        """(B, C, Y, X) -> (B, D), what the head reads."""
+        return self.stages(self.stem(images)).mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images))
+
+
+def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ResNet:
+    if len(config.layers) != len(config.channels):
+        raise ValueError(f"layers={config.layers} and channels={config.channels} must have one entry per stage each")
+    return ResNet(channels=channels, num_classes=num_classes, layers=list(config.layers), widths=list(config.channels))

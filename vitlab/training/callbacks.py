@@ -1,0 +1,151 @@
+"""What happens beside the steps: time, measurements, progress, stopping."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+
+from vitlab.training.files import RunFiles
+
+
+class Interrupted(Exception):
+    """Training stopped because it was asked to; its checkpoint is written."""
+
+
+class Diverged(Exception):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: `step` of `steps`, seconds left by its own pace, the last loss and accuracy that were seen."""
+
+    step: int
+    steps: int
+    seconds_left: float | None = None
+    loss: float | None = None
+    accuracy: float | None = None
+
+
+class Clock(L.Callback):
+    """Seconds of the run and of its training steps alone, also across an interruption."""
+
+    def __init__(self) -> None:
+        self.before = 0.0  # of earlier attempts
+        self.train_s = 0.0
+        self.steps_timed = 0
+        self.started = time.perf_counter()
+        self.step_started = self.started
+
+    @property
+    def wall_s(self) -> float:
+        return self.before + time.perf_counter() - self.started
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.step_started = time.perf_counter()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.train_s += time.perf_counter() - self.step_started
+        self.steps_timed += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"wall_s": self.wall_s, "train_s": self.train_s, "steps_timed": self.steps_timed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.before = state["wall_s"]
+        self.train_s, self.steps_timed = state["train_s"], state["steps_timed"]
+
+
+class Measurements(L.Callback):
+    """Rows for the loggers every few steps: mean loss since the last row, rate, norms, speed. Stops on NaN."""
+
+    def __init__(self, files: RunFiles, clock: Clock, every: int, batch_size: int):
+        self.files = files
+        self.clock = clock
+        self.every = every
+        self.batch_size = batch_size
+        self.losses: list[torch.Tensor] = []
+        self.train_loss = math.nan
+        self.timed = (0.0, 0)
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.timed = (self.clock.train_s, self.clock.steps_timed)
+        self.losses = [loss.to(module.device) for loss in self.losses]
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
+        self.losses.append(module.loss)
+        step = trainer.global_step
+        if step % self.every and step != module.steps:
+            return
+        self.train_loss = torch.stack(self.losses).mean().item()
+        self.losses.clear()
+        if not math.isfinite(self.train_loss):
+            raise Diverged(
+                f"the loss is {self.train_loss} at step {step}: a lower recipe.lr (now {module.recipe.lr:g}) or a "
+                f"recipe.clip_norm (now {module.recipe.clip_norm}) may help"
+            )
+        seconds, steps = self.clock.train_s - self.timed[0], self.clock.steps_timed - self.timed[1]
+        self.timed = (self.clock.train_s, self.clock.steps_timed)
+        with torch.no_grad():
+            norm = torch.stack(torch._foreach_norm(list(module.model.parameters()))).norm().item()
+        row = {
+            "examples_seen": step * self.batch_size,
+            "wall_s": round(self.clock.wall_s, 3),
+            "train/loss": self.train_loss,
+            "train/lr": trainer.optimizers[0].param_groups[0]["lr"],
+            "train/grad_norm": float(module.grad_norm),
+            "train/param_norm": norm,
+            "train/images_per_s": round(steps * self.batch_size / seconds, 1) if seconds else None,
+        }
+        log(trainer, row, step)
+
+    def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        log(trainer, {f"heldout/{name}": value for name, value in module.heldout.items()}, module.evaluated_step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"losses": [loss.item() for loss in self.losses], "train_loss": self.train_loss}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.losses = [torch.tensor(loss) for loss in state["losses"]]
+        self.train_loss = state["train_loss"]
+
+
+def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
+    for logger in trainer.loggers:
+        logger.log_metrics(row, step)
+
+
+class Reporting(L.Callback):
+    """Tells `progress` where the run is, a few times a second at most, and asks `stop` whether to go on."""
+
+    def __init__(
+        self,
+        progress: Callable[[Progress], None] | None,
+        stop: Callable[[], bool] | None,
+        save: Callable[[L.Trainer], None],
+        seconds: float = 0.3,
+    ):
+        self.progress = progress
+        self.stop = stop
+        self.save = save
+        self.seconds = seconds
+        self.last = -math.inf
+        self.first: tuple[float, int] | None = None  # time and step where the pace is measured from
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
+        step, now = trainer.global_step, time.perf_counter()
+        if self.first is None:
+            self.first = (now, step)  # the first step is slow and would spoil the pace
+        if self.progress and (now - self.last >= self.seconds or step == module.steps):
+            self.last = now
+            pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
+            left = None if pace is None else pace * (module.steps - step)
+            accuracy = module.heldout.get("accuracy")
+            self.progress(Progress(step, module.steps, left, float(module.loss), accuracy))
+        if self.stop and self.stop():
+            self.save(trainer)
+            raise Interrupted

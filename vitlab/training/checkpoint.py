@@ -1,0 +1,63 @@
+"""Checkpoints that are whole or not there, and runs that are loaded back."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from vitlab.config import UserError
+from vitlab.files import replacing
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Lightning's own may leave a part of a file: it moves across file systems. Reads tensors and plain values only."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        with replacing(path) as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        return read(path, map_location)
+
+
+def read(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """A checkpoint's contents, nothing unpickled. Raises UserError when it is not one."""
+    try:
+        return torch.load(path, map_location=map_location or "cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such checkpoint") from None
+    except Exception as error:  # torch raises many kinds for a damaged file
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"{path}: not a readable checkpoint ({reason}); delete it to train again") from error
+
+
+class Checkpointing(L.Callback):
+    """Writes last.ckpt every so many seconds, and at the end.
+
+    Not at a step whose evaluation is still to come: a run that resumed there would miss it.
+    """
+
+    def __init__(self, path: Path, seconds: float, clock: "Clock"):
+        self.path = path
+        self.seconds = seconds
+        self.clock = clock
+        self.saved_at = 0.0
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.saved_at = self.clock.wall_s
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        due = self.clock.wall_s - self.saved_at >= self.seconds
+        evaluation_follows = step % trainer.val_check_batch == 0 and module.evaluated_step != step
+        if due and not evaluation_follows:
+            self.save(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.save(trainer)
+
+    def save(self, trainer: L.Trainer) -> None:
+        trainer.save_checkpoint(self.path)
+        self.saved_at = self.clock.wall_s

@@ -1,0 +1,51 @@
+"""Where a run was made: versions, commit, machine."""
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitlab.training.settings import cores
+
+PACKAGES = ("vitlab", "torch", "torchvision", "timm", "lightning", "wandb", "omegaconf", "numpy")
+
+
+def environment(accelerator: str) -> dict[str, Any]:
+    return {
+        **{name: installed(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name() if accelerator == "gpu" else "cpu",
+        "cpu": cpu(),
+        "cores": cores(),
+        "commit": commit(),
+    }
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def commit() -> str | None:
+    """The commit of this checkout, with + when files differ from it; None for an installed package."""
+    here = Path(__file__).resolve().parent
+    try:
+        asked = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+        found = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

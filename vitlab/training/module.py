@@ -1,0 +1,62 @@
+"""The one LightningModule: a model, its task, its recipe."""
+
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.tasks.base import Task
+from vitlab.training import optim
+
+SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
+
+
+class TrainingModule(L.LightningModule):
+    """Trains `model` on `task` for `steps` optimizer steps.
+
+    All randomness of a step (augmentation, dropout, stochastic depth) is seeded by (seed, step), so that training
+    that resumes at a step repeats it bit for bit.
+    """
+
+    def __init__(self, model: nn.Module, task: Task, recipe: DictConfig, *, steps: int, seed: int):
+        super().__init__()
+        self.model = model
+        self.task = task
+        self.recipe = recipe
+        self.steps = steps
+        self.seed = seed
+        self.loss: Tensor | None = None  # of the last step, on its device
+        self.grad_norm: Tensor | None = None
+        self.heldout: dict[str, float] = {}
+        self.evaluated_step = -1
+        self.metrics = task.metrics()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        torch.manual_seed(self.seed * SEED_STRIDE + self.global_step)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        generator = torch.Generator(self.device).manual_seed(self.seed * SEED_STRIDE + self.global_step)
+        loss = self.task.loss(self.model, self.task.prepare(batch, generator))
+        self.loss = loss.detach()
+        return loss
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        limit = self.recipe.clip_norm
+        self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
+
+    def on_validation_epoch_start(self) -> None:
+        self.metrics.reset()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.task.update(self.metrics, self.model, self.task.prepare(batch))
+
+    def on_validation_epoch_end(self) -> None:
+        self.heldout = {name: float(value) for name, value in self.metrics.compute().items()}
+        self.evaluated_step = self.global_step
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        optimizer = optim.optimizer(self.model, self.recipe)
+        scheduler = optim.schedule(optimizer, self.recipe, self.steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

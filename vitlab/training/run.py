@@ -1,0 +1,223 @@
+"""One run: everything between a configuration and a result."""
+
+import logging
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+import numpy as np
+import torch
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig
+
+from vitlab import models, tasks
+from vitlab.config import TrainConfig, UserError, compose, identity, resolved
+from vitlab.data.base import ImageData
+from vitlab.data.loader import eval_loader, train_loader
+from vitlab.data.subset import resolve_size, size_problems, subset
+from vitlab.models import count
+from vitlab.training import checkpoint, environment, optim, settings
+from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
+from vitlab.training.files import RunFiles
+from vitlab.training.jsonl import JsonLines
+from vitlab.training.module import TrainingModule
+
+
+class Run:
+    """A model, its data and its folder. Raises UserError when they do not fit."""
+
+    def __init__(self, config: DictConfig, data: ImageData, folder: str | Path, *, jobs: int = 1):
+        self.config = config
+        self.data = data
+        self.files = RunFiles(folder)
+        problems = size_problems([config.train_size], len(data.train), len(data.classes), name=config.data.name)
+        if problems:
+            raise UserError(problems)
+        self.train_size = resolve_size(config.train_size, len(data.train))
+        L.seed_everything(config.seed, verbose=False)
+        self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+        self.model = models.build(config.model, **self.shape)
+        self.family = models.family(config.model, self.model)
+        self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
+        self.steps = optim.steps_of(
+            config.budget,
+            train_size=self.train_size,
+            batch_size=config.recipe.batch_size,
+            flops_per_example=self.flops_per_example if config.budget.flops is not None else 0,
+        )
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What a model must know of its data."""
+        return {
+            "num_classes": self.task.outputs,
+            "image_size": self.data.image_size,
+            "channels": self.data.channels,
+        }
+
+    @cached_property
+    def flops_per_example(self) -> int:
+        """Operations of a training step for one example."""
+        model = count.meta(self.config.model, **self.shape)
+        return count.flops(model, image_size=self.data.image_size, channels=self.data.channels)[1]
+
+    @cached_property
+    def indices(self) -> np.ndarray:
+        """The training examples, int64 (train_size,)."""
+        return subset(self.data.train.labels, self.train_size, self.config.seed)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the folder holds this configuration's result."""
+        result = self.files.result()
+        return result is not None and result["id"] == identity(self.config)
+
+    def open_folder(self) -> None:
+        """Write the configuration; refuse a folder that holds another run's."""
+        if self.files.config_path.exists():
+            there = self.files.config()
+            if stored_identity(there) != identity(self.config):
+                differ = ", ".join(differences(resolved(self.config), there)) or "an older version's keys"
+                raise UserError(
+                    f"{self.files.folder}: holds a run with another configuration ({differ}); "
+                    "give another --out, or delete that folder"
+                )
+        self.files.write_config(resolved(self.config))
+
+    def fit(
+        self,
+        *,
+        loggers: Sequence[Logger] = (),
+        progress: Callable[[Progress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]:
+        """Train, resuming from last.ckpt where there is one, and evaluate; gives the metrics of results.csv.
+
+        Raises Interrupted when `stop` says so, Diverged on a loss that is not finite.
+        """
+        quiet()
+        torch.set_num_threads(self.settings.threads)
+        if self.settings.memory_format == "channels_last":
+            self.model.to(memory_format=torch.channels_last)
+        if self.settings.compile:
+            self.model.compile()
+        batch_size, trainer_config = self.config.recipe.batch_size, self.config.trainer
+        module = TrainingModule(self.model, self.task, self.config.recipe, steps=self.steps, seed=self.config.seed)
+        path = self.files.checkpoint_path
+        resumed_step = int(checkpoint.read(path)["global_step"]) if path.exists() else 0
+        self.files.keep_metrics(resumed_step)
+        lines = JsonLines(self.files)
+        clock = Clock()
+        measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
+        saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
+        trainer = L.Trainer(
+            accelerator=self.settings.accelerator,
+            devices=1,
+            precision=self.settings.precision,
+            max_steps=self.steps,
+            max_epochs=-1,
+            val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            logger=[lines, *loggers],
+            callbacks=[clock, measurements, Reporting(progress, stop, saving.save), saving],
+            plugins=[checkpoint.AtomicCheckpointIO()],
+            deterministic=self.settings.deterministic,
+            default_root_dir=self.files.folder,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        held_out = eval_loader(self.data.test, batch_size=max(batch_size, 256), workers=self.settings.workers)
+        try:
+            trainer.fit(
+                module,
+                train_loader(
+                    self.data.train,
+                    self.indices,
+                    batch_size=batch_size,
+                    seed=self.config.seed,
+                    start=resumed_step,
+                    workers=self.settings.workers,
+                ),
+                held_out,
+                ckpt_path=path if resumed_step else None,
+                weights_only=True,
+            )
+            if module.evaluated_step != self.steps:
+                trainer.validate(module, held_out, verbose=False)
+        finally:
+            lines.close()
+        return {
+            "accuracy": None,
+            **module.heldout,
+            "train_loss": measurements.train_loss,
+            "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
+            "wall_s": round(clock.wall_s, 2),
+        }
+
+    def result(self, metrics: dict[str, Any], **extra: Any) -> dict[str, Any]:
+        """The row of results.csv, with the run's identity, settings and environment."""
+        config = self.config
+        examples = self.steps * config.recipe.batch_size
+        accuracy = metrics.get("accuracy")
+        return {
+            "study": config.study,
+            "run": self.files.folder.resolve().name,
+            "model": config.model.name,
+            "family": self.family,
+            "data": config.data.name,
+            "train_size": self.train_size,
+            "seed": config.seed,
+            "budget": optim.budget_text(config.budget),
+            "steps": self.steps,
+            "examples_seen": examples,
+            "params": count.parameters(self.model),
+            "train_flops": self.flops_per_example * examples,
+            "error": None if accuracy is None else 1 - accuracy,
+            **metrics,
+            "precision": self.settings.precision,
+            "status": "finished",
+            "id": identity(config),
+            "settings": self.settings.as_dict(),
+            "environment": environment.environment(self.settings.accelerator),
+            "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **extra,
+        }
+
+    def load_weights(self) -> None:
+        """Take the weights of last.ckpt."""
+        state = checkpoint.read(self.files.checkpoint_path)["state_dict"]
+        self.model.load_state_dict({k.removeprefix("model."): v for k, v in state.items()})
+
+
+def stored_identity(config: dict[str, Any]) -> str | None:
+    """The identity of a configuration that was written to a folder; None when it is not valid any more."""
+    try:
+        return identity(compose(TrainConfig, base=config))
+    except UserError:
+        return None
+
+
+def differences(new: dict[str, Any], old: dict[str, Any], path: str = "") -> list[str]:
+    """`key old -> new` of each leaf that differs between two mappings."""
+    found = []
+    for key in dict.fromkeys([*new, *old]):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(b, a, f"{path}{key}.")
+        elif a != b and key not in ("wandb", "study"):
+            found.append(f"{path}{key} {a} -> {b}")
+    return found
+
+
+def quiet() -> None:
+    """Lightning's advice on hardware and loaders is not for the users of this program: `settings` decides those."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\.pytorch\.(trainer|loops|utilities)\..*")
+    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
