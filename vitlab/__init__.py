@@ -1,1 +1,23 @@
 """vitlab: how transformers compare with the architectures they replaced, as the data grows."""
+
+import importlib
+from typing import Any
+
+_HOME = {  # name -> module; imported on first use, for most of them bring torch
+    "build_model": "vitlab.models",
+    "load_run": "vitlab.training.load",
+    "attention_maps": "vitlab.analysis.attention",
+    "attention_distance": "vitlab.analysis.distance",
+    "UserError": "vitlab.config",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'vitlab' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

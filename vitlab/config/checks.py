@@ -84,16 +84,31 @@ def extent(value: Any) -> tuple[int, int]:
     return int(height), int(width)
 
 
+def image_size_of(config: DictConfig) -> tuple[int, int] | None:
+    """(height, width) that a configuration's model takes; None where it has none, or an invalid one."""
+    key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
+    value = OmegaConf.select(config, key, throw_on_missing=False)
+    if value is None or (isinstance(value, ListConfig) and len(value) != 2):
+        return None
+    return extent(value) if min(extent(value)) > 0 else None
+
+
+def auto_patch(side: int) -> int:
+    """The largest patch that divides an image's side and leaves at least 4 patches along it: 24 -> 6, 224 -> 56."""
+    return max(patch for patch in range(1, max(1, side // 4) + 1) if side % patch == 0)
+
+
 def images(config: DictConfig) -> Iterator[str]:
     """Image size, patch size and heads that do not fit each other."""
     model, data = config.get("model"), config.get("data")
     image_key = "data.image_size" if isinstance(data, DictConfig) else "image_size"
-    image_size = OmegaConf.select(config, image_key)
     shaped = True
-    for key, value in ((image_key, image_size), ("model.patch_size", OmegaConf.select(config, "model.patch_size"))):
+    for key in (image_key, "model.patch_size"):
+        value = OmegaConf.select(config, key, throw_on_missing=False)
         if isinstance(value, ListConfig) and len(value) != 2:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
+    image_size = image_size_of(config)
     if not isinstance(model, DictConfig) or model.get("kind") != "vit":
         return
     if model.heads > 0 and model.width % model.heads:
@@ -105,7 +120,7 @@ def images(config: DictConfig) -> Iterator[str]:
         )
     if image_size is None or not shaped or any(line for line in ranges(config)):
         return
-    sides = zip(("height", "width"), extent(image_size), extent(model.patch_size), strict=True)
+    sides = zip(("height", "width"), image_size, extent(model.patch_size), strict=True)
     for side, pixels, patch in sides:
         if pixels % patch:
             fits = [p for p in range(1, pixels + 1) if pixels % p == 0]

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import groups
-from vitlab.config.checks import problems_of
+from vitlab.config.checks import auto_patch, image_size_of, problems_of
 from vitlab.config.errors import UserError
 from vitlab.config.schema import BudgetConfig
 
@@ -55,10 +55,20 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
     for key, value in pairs:
         if key not in slots and not key.startswith(tuple(f"{slot}." for slot in failed)):
             problems += groups.assign(config, key, value)
-    problems += problems_of(config)
+    settle_patch(config)
+    refused = any(line.startswith("budget.") for line in problems)
+    problems += [line for line in problems_of(config) if not (refused and line.startswith("no budget"))]
     if problems:
         raise UserError(dict.fromkeys(problems))
     return config
+
+
+def settle_patch(config: DictConfig) -> None:
+    """Replace `model.patch_size=auto` by the number that it means, so that the resolved configuration says it."""
+    size = image_size_of(config)
+    if OmegaConf.select(config, "model.patch_size") == "auto" and size is not None:
+        sides = [auto_patch(side) for side in size]
+        config.model.patch_size = sides[0] if sides[0] == sides[1] else sides
 
 
 def takes_choice(schema: type, slot: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import AnyNode, BooleanNode, DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import schema
@@ -134,6 +134,8 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
         return [f"{shown}: expected a list, for example {key}=[{value}]"]
     if OmegaConf.is_config(old) and dataclasses.is_dataclass(old._metadata.object_type) and not isinstance(value, dict):
         return [f"{shown}: set one of its keys instead; {choices_text('', [f'{key}.{k}' for k in old])}"]
+    if isinstance(value, bool) and not isinstance(old, (BooleanNode, AnyNode)):
+        value = "on" if value else "off"  # YAML 1.1 reads these words as booleans
     try:
         OmegaConf.update(node, key, value, merge=True)
     except (OmegaConfBaseException, ValueError) as error:

@@ -45,7 +45,7 @@ class ViTConfig(ModelConfig):
     width: int = ranged(768, least=1)
     heads: int = ranged(12, least=1)
     mlp_width: Optional[int] = ranged(None, least=1)  # 4 * width when not given
-    patch_size: Extent = ranged(16, least=1)
+    patch_size: Union[int, list[int], Literal["auto"]] = ranged(16, least=1)  # auto: see `checks.auto_patch`
     mixer: Any = "attention"
     positions: Literal["learned", "sincos2d", "none"] = "learned"
     pool: Literal["token", "mean"] = "token"
@@ -70,7 +70,7 @@ class ResNetConfig(ModelConfig):
 
     family: str = "resnet"
     layers: list[int] = items(1, 1, 1, least=1)  # blocks per stage
-    channels: list[int] = items(16, 32, 64, least=1)  # width of each stage
+    widths: list[int] = items(16, 32, 64, least=1)  # channels of each stage
 
 
 @dataclass

@@ -1,0 +1,54 @@
+"""Data sets: one module for each `kind`, with `load(config) -> ImageData`. Importing this package imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig, OmegaConf
+
+from vitlab.config import UserError
+from vitlab.registry import implementation
+
+if TYPE_CHECKING:
+    from vitlab.data.base import ImageData
+
+__all__ = ["load"]
+
+
+def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData:
+    """The data set of a configuration, read through the uint8 cache as `config.cache` says.
+
+    The module of `config.kind` has `load(config) -> ImageData` and may have `fingerprint(config)`: what the pixels
+    depend on besides the configuration, as JSON. Without it that is the module's source, and the files at the
+    configuration's `root` or `path`.
+
+    progress(what, done, total) is called while the cache is being built. Raises UserError.
+    """
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise UserError([f"data.{key} is missing: give data.{key}=VALUE" for key in missing])
+    module = implementation("vitlab.data", config.kind)
+    if not hasattr(module, "load"):
+        raise UserError(f"kind={config.kind}: {module.__name__} is no data set, it has no load(config)")
+    if config.cache == "never":
+        data = module.load(config)
+    else:
+        from vitlab.data import cache
+
+        data = cache.load(config, module, progress)
+    problems = list(misfits(config, data))
+    if problems:
+        raise UserError(problems)
+    return data
+
+
+def misfits(config: DictConfig, data: ImageData) -> Iterator[str]:
+    """What the configuration asks for and these images cannot give, one line each."""
+    for key in ("mean", "std"):
+        if len(config[key]) not in (1, data.channels):
+            wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
+            yield f"data.{key}={config[key]}: give {wanted}"
+    if config.augment.shift >= min(data.image_size):
+        side = min(data.image_size)
+        yield f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels"

@@ -29,11 +29,8 @@ def parts(model: nn.Module) -> dict[str, int]:
 
 def tokens(model: nn.Module) -> int | None:
     """Tokens per image, prefix tokens included; None for a model without patches."""
-    embed = getattr(model, "patch_embed", None)
-    if embed is None or getattr(embed, "grid_size", None) is None:
-        return None
-    prefix = getattr(model, "prefix_tokens", getattr(model, "num_prefix_tokens", 0))
-    return embed.grid_size[0] * embed.grid_size[1] + prefix
+    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    return None if grid_size is None else grid_size[0] * grid_size[1] + model.num_prefix_tokens
 
 
 def flops(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> tuple[int, int]:

@@ -35,16 +35,15 @@ class ViT(nn.Module):
     ):
         super().__init__()
         self.patch_embed = patch_embed
-        self.grid_size = patch_embed.grid_size
-        self.patch_size = patch_embed.patch_size
+        grid_size = patch_embed.grid_size
         self.pool = pool
-        self.prefix_tokens = 1 if pool == "token" else 0
-        tokens = self.grid_size[0] * self.grid_size[1] + self.prefix_tokens
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, width)) if self.prefix_tokens else None
+        self.num_prefix_tokens = 1 if pool == "token" else 0
+        tokens = grid_size[0] * grid_size[1] + self.num_prefix_tokens
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width)) if self.num_prefix_tokens else None
         if positions == "learned":
             self.pos_embed = nn.Parameter(torch.zeros(1, tokens, width))
         elif positions == "sincos2d":
-            self.register_buffer("pos_embed", sincos2d(self.grid_size, width, self.prefix_tokens), persistent=False)
+            self.register_buffer("pos_embed", sincos2d(grid_size, width, self.num_prefix_tokens), persistent=False)
         else:
             self.pos_embed = None
         self.pos_drop = nn.Dropout(dropout)

@@ -96,7 +96,7 @@ class Measurements(L.Callback):
             "examples_seen": step * self.batch_size,
             "wall_s": round(self.clock.wall_s, 3),
             "train/loss": self.train_loss,
-            "train/lr": trainer.optimizers[0].param_groups[0]["lr"],
+            "train/lr": module.rate,
             "train/grad_norm": float(module.grad_norm),
             "train/param_norm": norm,
             "train/images_per_s": round(steps * self.batch_size / seconds, 1) if seconds else None,

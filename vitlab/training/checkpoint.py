@@ -9,6 +9,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from vitlab.config import UserError
 from vitlab.files import replacing
+from vitlab.training.callbacks import Clock
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -39,7 +40,7 @@ class Checkpointing(L.Callback):
     Not at a step whose evaluation is still to come: a run that resumed there would miss it.
     """
 
-    def __init__(self, path: Path, seconds: float, clock: "Clock"):
+    def __init__(self, path: Path, seconds: float, clock: Clock):
         self.path = path
         self.seconds = seconds
         self.clock = clock

@@ -1,5 +1,6 @@
 """The one LightningModule: a model, its task, its recipe."""
 
+import math
 from typing import Any
 
 import lightning.pytorch as L
@@ -17,21 +18,30 @@ class TrainingModule(L.LightningModule):
     """Trains `model` on `task` for `steps` optimizer steps.
 
     All randomness of a step (augmentation, dropout, stochastic depth) is seeded by (seed, step), so that training
-    that resumes at a step repeats it bit for bit.
+    that resumes at a step repeats it bit for bit. `shape` is what the model was built for: num_classes, image_size,
+    channels.
     """
 
-    def __init__(self, model: nn.Module, task: Task, recipe: DictConfig, *, steps: int, seed: int):
+    def __init__(
+        self, model: nn.Module, task: Task, recipe: DictConfig, *, steps: int, seed: int, shape: dict[str, Any]
+    ):
         super().__init__()
         self.model = model
         self.task = task
         self.recipe = recipe
         self.steps = steps
         self.seed = seed
+        self.shape = shape
         self.loss: Tensor | None = None  # of the last step, on its device
         self.grad_norm: Tensor | None = None
+        self.rate = math.nan  # the learning rate of the last step
         self.heldout: dict[str, float] = {}
         self.evaluated_step = -1
         self.metrics = task.metrics()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what the model was built for, so that it can be built again without its data."""
+        checkpoint["shape"] = {**self.shape, "image_size": list(self.shape["image_size"])}
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         torch.manual_seed(self.seed * SEED_STRIDE + self.global_step)
@@ -43,6 +53,7 @@ class TrainingModule(L.LightningModule):
         return loss
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        self.rate = optimizer.param_groups[0]["lr"]
         limit = self.recipe.clip_norm
         self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
 

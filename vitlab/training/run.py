@@ -3,7 +3,7 @@
 import logging
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ class Run:
         self.config = config
         self.data = data
         self.files = RunFiles(folder)
-        problems = size_problems([config.train_size], len(data.train), len(data.classes), name=config.data.name)
+        problems = size_problems([config.train_size], len(data.train), data.classes, data.name, "train_size")
         if problems:
             raise UserError(problems)
         self.train_size = resolve_size(config.train_size, len(data.train))
@@ -107,7 +107,9 @@ class Run:
         if self.settings.compile:
             self.model.compile()
         batch_size, trainer_config = self.config.recipe.batch_size, self.config.trainer
-        module = TrainingModule(self.model, self.task, self.config.recipe, steps=self.steps, seed=self.config.seed)
+        module = TrainingModule(
+            self.model, self.task, self.config.recipe, steps=self.steps, seed=self.config.seed, shape=self.shape
+        )
         path = self.files.checkpoint_path
         resumed_step = int(checkpoint.read(path)["global_step"]) if path.exists() else 0
         self.files.keep_metrics(resumed_step)
@@ -137,13 +139,16 @@ class Run:
         try:
             trainer.fit(
                 module,
-                train_loader(
-                    self.data.train,
-                    self.indices,
-                    batch_size=batch_size,
-                    seed=self.config.seed,
-                    start=resumed_step,
-                    workers=self.settings.workers,
+                Stream(
+                    train_loader(
+                        self.data.train,
+                        self.indices,
+                        batch_size=batch_size,
+                        steps=self.steps,
+                        seed=self.config.seed,
+                        start=resumed_step,
+                        workers=self.settings.workers,
+                    )
                 ),
                 held_out,
                 ckpt_path=path if resumed_step else None,
@@ -190,10 +195,15 @@ class Run:
             **extra,
         }
 
-    def load_weights(self) -> None:
-        """Take the weights of last.ckpt."""
-        state = checkpoint.read(self.files.checkpoint_path)["state_dict"]
-        self.model.load_state_dict({k.removeprefix("model."): v for k, v in state.items()})
+
+class Stream:
+    """A loader without a length, so that Lightning ends at max_steps, at whatever step the loader begins."""
+
+    def __init__(self, loader: Iterable[Any]):
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
 
 
 def stored_identity(config: dict[str, Any]) -> str | None:

@@ -1,0 +1,114 @@
+"""Attention weights, exactly, of models that run the fused kernel.
+
+The kernel never forms the weights. So the inputs of the attention layers are recorded in one forward pass, and the
+weights of one layer at a time are computed again from its queries and keys.
+
+Shapes: B batch, H heads, N tokens, K head width, D model width.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import timm.layers
+import torch
+from torch import Tensor, nn
+
+from vitlab.config import UserError
+from vitlab.models.mixers.attention import Attention
+
+KINDS = (Attention, timm.layers.Attention)
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Where a model's tokens are: `prefix` tokens, then a grid of patches row by row."""
+
+    grid_size: tuple[int, int]  # rows, columns
+    patch_size: tuple[int, int]  # height, width, pixels
+    prefix: int
+
+
+def attention_layers(model: nn.Module) -> list[nn.Module]:
+    """The self-attention modules of a model in the order of its definition; empty when it has none."""
+    return [module for module in model.modules() if isinstance(module, KINDS)]
+
+
+def patches(model: nn.Module) -> Patches:
+    """Raises UserError for a model whose tokens are not a grid of patches."""
+    embed = getattr(model, "patch_embed", None)
+    if embed is None or not hasattr(model, "num_prefix_tokens") or getattr(embed, "grid_size", None) is None:
+        raise UserError(f"{type(model).__name__} has no patch grid: attention over pixels needs a vision transformer")
+    return Patches(tuple(embed.grid_size), tuple(embed.patch_size), model.num_prefix_tokens)
+
+
+def attention_maps(
+    model: nn.Module, inputs: Tensor, layers: Sequence[int] | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """(layer, weights (B, H, N, N)) of the asked layers (0 is the first; all by default), one at a time.
+
+    Own models and timm's. The model is left as it is: its mode, its hooks, its fused attention. Raises UserError for
+    a model without attention and for a layer that does not exist.
+    """
+    found = attention_layers(model)
+    if not found:
+        raise UserError(f"{type(model).__name__} has no attention layers that vitlab knows")
+    chosen = list(range(len(found))) if layers is None else [int(layer) for layer in layers]
+    for layer in chosen:
+        if not 0 <= layer < len(found):
+            raise UserError(f"layer {layer}: the model has layers 0 to {len(found) - 1}")
+    calls = record_calls(model, inputs, [found[layer] for layer in chosen])
+    for layer in chosen:
+        x, options = calls[found[layer]]
+        yield layer, attention_weights(found[layer], x, **options)
+
+
+def record_calls(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module]) -> dict[nn.Module, tuple]:
+    """The input (B, N, D) and the keyword arguments that each module was called with in one forward pass."""
+    calls: dict[nn.Module, tuple] = {}
+
+    def record(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        calls[module] = (args[0], {k: v for k, v in kwargs.items() if k in ("mask", "causal", "attn_mask")})
+
+    handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
+    training = model.training
+    try:
+        # hooks inside a compiled graph would not run
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+            model.eval()(inputs)
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    missing = [type(m).__name__ for m in modules if m not in calls]
+    if missing:
+        raise RuntimeError(f"{len(missing)} attention layers did not run in the model's forward pass")
+    return calls
+
+
+@torch.inference_mode()
+def attention_weights(
+    module: nn.Module,
+    x: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    attn_mask: Tensor | None = None,
+) -> Tensor:
+    """softmax(q k^T scale) (B, H, N, N) of one attention module for its input (B, N, D)."""
+    q, k = queries_keys(module, x)
+    scores = (q * module.scale) @ k.transpose(-2, -1)
+    if causal:
+        scores = scores.masked_fill(~torch.ones_like(scores[0, 0], dtype=torch.bool).tril(), float("-inf"))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return scores.softmax(dim=-1)
+
+
+def queries_keys(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """q and k (B, H, N, K) as the module itself makes them."""
+    if isinstance(module, Attention):
+        q, k, _ = module.queries_keys_values(x)
+        return q, k
+    q, k, _ = module.qkv(x).unflatten(-1, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+    return module.q_norm(q), module.k_norm(k)

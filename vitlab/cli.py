@@ -1,0 +1,200 @@
+"""The command line: `vitlab COMMAND ...`. What trains is imported only by the commands that train."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from vitlab.config.errors import UserError, choices_text
+
+SCALE = """Train models on nested subsets of a data set and compare them.
+
+STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
+  vitlab scale
+  vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/digits
+  vitlab scale data=imagefolder data.root=photos
+Given again, the command goes on where it stopped."""
+TRAIN = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
+  vitlab train model=vit_nano data=digits budget.epochs=20
+  vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000"""
+DESCRIBE = """Count a model: layers, tokens, parameters by part, FLOPs.
+  vitlab describe model=vit_b16
+  vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Problems in one line, with the nearest option."""
+
+    def error(self, message: str) -> NoReturn:
+        known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
+        unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0] if "unrecognized" in message else None
+        near = f"; {choices_text(unknown, known)}" if unknown and unknown.startswith("-") else ""
+        print(f"{self.prog}: {message}{near}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 up")
+    return int(text)
+
+
+def parser(command: str, about: str) -> Parser:
+    return Parser(
+        prog=f"vitlab {command}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def scale(words: Sequence[str]) -> int:
+    p = parser("scale", SCALE)
+    p.add_argument("words", nargs="*", metavar="STUDY | key=value")
+    p.add_argument("--out", metavar="DIR", help="the study's folder (default: runs/STUDY)")
+    p.add_argument("--jobs", type=positive, metavar="N", help="runs at a time (default: one per core, one on a GPU)")
+    p.add_argument("--executor", choices=["local"], default="local", help="where runs train (default: local)")
+    p.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
+    args = p.parse_intermixed_args(words)
+    studies = [word for word in args.words if "=" not in word]
+    if len(studies) > 1:
+        raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
+    from vitlab.studies.grid import compose_study
+
+    config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
+    from vitlab.commands import scale as command
+
+    return command.scale(config, out=args.out, jobs=args.jobs, dry_run=args.dry_run)
+
+
+def train(words: Sequence[str]) -> int:
+    p = parser("train", TRAIN)
+    p.add_argument("overrides", nargs="*", metavar="key=value")
+    p.add_argument("--out", metavar="DIR", help="the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")
+    args = p.parse_intermixed_args(words)
+    from vitlab.config import TrainConfig, compose
+
+    config = compose(TrainConfig, args.overrides)
+    from vitlab.commands import train as command
+
+    return command.train(config, out=args.out)
+
+
+def describe(words: Sequence[str]) -> int:
+    p = parser("describe", DESCRIBE)
+    p.add_argument("overrides", nargs="*", metavar="key=value")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = p.parse_intermixed_args(words)
+    from vitlab.config import DescribeConfig, compose
+
+    config = compose(DescribeConfig, args.overrides)
+    from vitlab.commands import describe as command
+
+    return command.describe(config, as_json=args.json)
+
+
+def evaluate(words: Sequence[str]) -> int:
+    p = parser("eval", "Evaluate a finished run on its held-out data, or on another data set: data=NAME.")
+    p.add_argument("run", metavar="RUN", help="the run's folder")
+    p.add_argument("overrides", nargs="*", metavar="key=value")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = p.parse_intermixed_args(words)
+    from vitlab.commands import evaluate as command
+
+    return command.evaluate(args.run, args.overrides, as_json=args.json)
+
+
+def analyze(words: Sequence[str]) -> int:
+    p = parser("analyze", "Analyse what a run's model learned, or any model of timm.")
+    p.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
+    p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
+    p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis)")
+    args = p.parse_intermixed_args(words)
+    from vitlab.commands import analyze as command
+
+    chosen = [word for word in args.words if "=" not in word]
+    return command.analyze(args.run, chosen, [word for word in args.words if "=" in word], out=args.out)
+
+
+def report(words: Sequence[str]) -> int:
+    p = parser("report", "Write a study's report.html and figures/ again from its files.")
+    p.add_argument("study", metavar="STUDY_DIR")
+    args = p.parse_args(words)
+    from vitlab.commands import report as command
+
+    return command.report(args.study)
+
+
+def listing(words: Sequence[str]) -> int:
+    from vitlab.commands import listing as command
+
+    p = parser("list", "List the choices of a group.")
+    p.add_argument("what", choices=list(command.GROUPS))
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = p.parse_args(words)
+    return command.listing(args.what, as_json=args.json)
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "scale": (scale, "train models on nested subsets of a data set and compare them"),
+    "train": (train, "train one model"),
+    "eval": (evaluate, "evaluate a finished run"),
+    "analyze": (analyze, "analyse what a model learned"),
+    "report": (report, "write a study's report again"),
+    "describe": (describe, "count a model: parameters, tokens, FLOPs"),
+    "list": (listing, "list models, data, tasks, recipes, analyses, studies, mixers"),
+}
+
+
+def usage() -> str:
+    lines = [f"  {name:9} {about}" for name, (_, about) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "How do transformers compare with the architectures they replaced, as the data grows?",
+            "",
+            "usage: vitlab COMMAND ...",
+            "",
+            *lines,
+            "",
+            "Start with: vitlab scale            `vitlab COMMAND --help` says more.",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code: 0 done, 2 wrong input, 1 anything else, 130 on Ctrl-C."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("vitlab"))
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"vitlab: unknown command '{words[0]}'; {choices_text(words[0], COMMANDS)}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return COMMANDS[words[0]][0](words[1:])
+    except UserError as error:
+        for line in error.problems:
+            print(f"vitlab: {line}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("vitlab: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `vitlab list models | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def interrupt(number: int, frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""Opening a data set, with progress while its cache is built."""
+
+import json
+from functools import lru_cache
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vitlab import data
+from vitlab.config import groups, resolved
+from vitlab.data.base import ImageData
+
+
+def open_data(config: DictConfig, console: Console | None = None) -> ImageData:
+    """The data set of a configuration; a process opens each once. `console` shows progress. Raises UserError."""
+    return opened(json.dumps(resolved(config), sort_keys=True), console)
+
+
+@lru_cache(maxsize=4)
+def opened(config: str, console: Console | None) -> ImageData:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=console is None) as bar:
+        tasks: dict[str, int] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        return data.load(groups.load("data", json.loads(config)), progress)

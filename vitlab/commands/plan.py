@@ -1,0 +1,162 @@
+"""What a study will do, before it does it: runs, steps, parameters, operations, time."""
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vitlab import models, tasks
+from vitlab.commands.display import duration
+from vitlab.commands.opening import open_data
+from vitlab.config import UserError
+from vitlab.data.base import ImageData
+from vitlab.data.subset import resolve_size, size_problems
+from vitlab.models import count
+from vitlab.studies.grid import Spec, expand, models_of
+from vitlab.training import optim, settings
+
+TIMED = 1.5  # seconds of training steps per model that an estimate is made of
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What one model of the study costs."""
+
+    config: DictConfig
+    params: int
+    train_flops: int  # of one example
+    step_s: float | None  # measured here; None when no estimate was asked for
+
+
+@dataclass(frozen=True)
+class Plan:
+    config: DictConfig
+    data: ImageData
+    sizes: list[int]
+    specs: list[Spec]
+    by_model: dict[str, ModelPlan]
+    jobs: int
+
+    def steps(self, spec: Spec) -> int:
+        model = self.by_model[spec.config["model"]["name"]]
+        return optim.steps_of(
+            model.config.budget,
+            train_size=spec.config["train_size"],
+            batch_size=model.config.recipe.batch_size,
+            flops_per_example=model.train_flops,
+        )
+
+    @cached_property
+    def budget(self) -> str:
+        return optim.budget_text(self.config.budget)
+
+    def headline(self, todo: int) -> str:
+        """`8 runs, 2 models, 4 sizes, steps=1000 each, 2 workers`."""
+        total = len(self.specs)
+        left = "" if todo == total else f", {total - todo} finished already"
+        axes = ((len(self.by_model), "model"), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
+        grid = " x ".join(number(*axis) for axis in axes)
+        return (
+            f"{self.config.name}: {number(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each, "
+            f"{number(self.jobs, 'worker')}{left}"
+        )
+
+    def show(self) -> None:
+        """Every run with what it costs, on stdout."""
+        table = Table(box=None, pad_edge=False)
+        for name in ("run", "steps", "examples", "parameters", "train FLOPs", "time"):
+            table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
+        total_flops, total_s = 0, 0.0
+        for spec in self.specs:
+            model, steps = self.by_model[spec.config["model"]["name"]], self.steps(spec)
+            examples = steps * model.config.recipe.batch_size
+            total_flops += examples * model.train_flops
+            total_s += steps * model.step_s
+            cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.train_flops:.2e}")
+            table.add_row(escape(spec.name), *cells, duration(steps * model.step_s))
+        console = Console()
+        console.print(escape(self.headline(len(self.specs))), soft_wrap=True, highlight=False)
+        console.print(table)
+        console.print(
+            f"in all {total_flops:.2e} FLOPs, about {duration(total_s / self.jobs)} with {number(self.jobs, 'worker')} "
+            "(from a few training steps of each model just now; evaluation and start-up come on top)",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Console) -> Plan:
+    """Resolve the sizes, build every model without memory, expand the grid. Raises UserError with all problems."""
+    first = models_of(config)
+    data = open_data(config.data, console)
+    asked = list(config.sizes) if config.sizes is not None else list(config.data.sizes)
+    problems = size_problems(asked, len(data.train), data.classes, data.name)
+    by_model = {}
+    for run_config in first.values():
+        try:
+            by_model[run_config.model.name] = plan_model(run_config, data, timed)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(dict.fromkeys(problems))
+    sizes = [resolve_size(size, len(data.train)) for size in asked]
+    specs = expand(config, sizes)
+    jobs = jobs or default_jobs(by_model, len(specs))
+    return Plan(config, data, sizes, specs, by_model, jobs)
+
+
+def plan_model(config: DictConfig, data: ImageData, timed: bool) -> ModelPlan:
+    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    shape = {"num_classes": task.outputs, "image_size": data.image_size, "channels": data.channels}
+    model = count.meta(config.model, **shape)
+    _, train_flops = count.flops(model, image_size=data.image_size, channels=data.channels)
+    step_s = time_step(config, data, task) if timed else None
+    return ModelPlan(config, count.parameters(model), train_flops, step_s)
+
+
+def time_step(config: DictConfig, data: ImageData, task: Any) -> float:
+    """Seconds of one training step here, from `TIMED` seconds of them on the data set's first images."""
+    shape = {"num_classes": task.outputs, "image_size": data.image_size, "channels": data.channels}
+    model = models.build(config.model, **shape).train()
+    chosen = settings.resolve(config.trainer, model, cached=True)
+    device = "cuda" if chosen.accelerator == "gpu" else "cpu"
+    model.to(device)
+    if chosen.memory_format == "channels_last":
+        model.to(memory_format=torch.channels_last)
+    optimizer = optim.optimizer(model, config.recipe)
+    size = config.recipe.batch_size
+    indices = np.arange(size) % len(data.train)
+    images, labels = torch.from_numpy(data.train.read(indices)).to(device), torch.from_numpy(data.train.labels[indices])
+    dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(chosen.precision)
+    torch.set_num_threads(chosen.threads)
+    generator = torch.Generator(device).manual_seed(0)
+    done, started = -1, 0.0
+    while done < 1 or time.perf_counter() - started < TIMED:
+        if done == 0:  # the first step is slower than the others
+            started = time.perf_counter()
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+            loss = task.loss(model, task.prepare((images, labels.to(device)), generator))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()  # waits for the device
+        done += 1
+    return (time.perf_counter() - started) / done
+
+
+def default_jobs(by_model: dict[str, ModelPlan], runs: int) -> int:
+    """Workers when the user names no number: one per core for small models on a CPU, else one."""
+    small = all(plan.params < settings.LARGE for plan in by_model.values())
+    cpu = not torch.cuda.is_available() or all(p.config.trainer.accelerator == "cpu" for p in by_model.values())
+    return min(runs, settings.cores()) if small and cpu else 1

@@ -1,0 +1,198 @@
+"""`vitlab scale`: a study from its grid to its report."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vitlab.commands.display import Board, Row, display
+from vitlab.commands.plan import Plan, plan_study
+from vitlab.commands.training import StudyJob
+from vitlab.config import UserError, resolved
+from vitlab.data.subset import nested_order, write_manifest
+from vitlab.files import write_json
+from vitlab.reports import html
+from vitlab.reports.conclusion import sentence, size_table
+from vitlab.reports.samples import save_samples
+from vitlab.studies.executors import Event, LocalExecutor
+from vitlab.studies.grid import Spec
+from vitlab.studies.store import StudyFiles
+from vitlab.training.run import differences, stored_identity
+
+GRID = ("models", "sizes", "seeds", "wandb")  # what may change between two calls of one study
+SAMPLES = 12  # images per size on the report's sheet
+
+
+def scale(config: DictConfig, *, out: str | None, jobs: int | None, dry_run: bool) -> int:
+    """Train every run of the grid that is not finished, then write the results and the report; the exit code.
+
+    Raises UserError before anything is written.
+    """
+    folder = Path(out) if out else Path("runs") / config.name
+    files = StudyFiles(folder)
+    console = Console(stderr=True)
+    refuse_other_study(files, config)
+    plan = plan_study(config, jobs=jobs, timed=dry_run, console=console)
+    if dry_run:
+        plan.show()
+        return 0
+    with locked(folder):
+        todo = [spec for spec in plan.specs if not finished(files, spec)]
+        check_run_folders(files, todo)
+        prepare_folder(files, plan)
+        console.print(escape(plan.headline(len(todo))), soft_wrap=True, highlight=False)
+        failed = run_all(files, plan, todo) if todo else {}
+        write_json(folder / "failed.json", [{"run": run, "error": error} for run, error in failed.items()])
+        rows = collect(files)
+        report = html.write_report(folder)
+    conclude(files, rows, failed, report)
+    return 1 if failed else 0
+
+
+def refuse_other_study(files: StudyFiles, config: DictConfig) -> None:
+    """Raise UserError for a folder that another study, or something else, lives in."""
+    folder = files.folder
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder}: is a file; give a folder")
+    if files.config_path.exists():
+        old, new = files.config(), resolved(config)
+        changed = differences(
+            {k: v for k, v in new.items() if k not in GRID}, {k: v for k, v in old.items() if k not in GRID}
+        )
+        if changed:
+            raise UserError(
+                f"--out {folder}: holds another study's results ({', '.join(changed[:4])}"
+                + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
+                + "); give another --out, or delete that folder"
+            )
+    elif folder.is_dir() and any(not p.name.startswith(".") for p in folder.iterdir()):
+        raise UserError(f"--out {folder}: is not empty and holds no study; give another folder")
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError unless files can be written at this path; leaves nothing behind."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"--out {folder}: cannot write to {there}; give a folder that you may write to")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The folder for this process alone. Raises UserError while another study runs in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(
+            f"--out {folder}: another vitlab scale is running there; wait for it, or give another"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def finished(files: StudyFiles, spec: Spec) -> bool:
+    result = files.run(spec.name).result()
+    return result is not None and result["id"] == spec.identity
+
+
+def check_run_folders(files: StudyFiles, todo: Sequence[Spec]) -> None:
+    """Raise UserError for runs whose folder holds another configuration, before anything is trained."""
+    problems = []
+    for spec in todo:
+        run = files.run(spec.name)
+        if run.config_path.exists() and stored_identity(run.config()) != spec.identity:
+            problems.append(f"{run.folder}: holds a run with another configuration; give another --out, or delete it")
+    if problems:
+        raise UserError(problems)
+
+
+def prepare_folder(files: StudyFiles, plan: Plan) -> None:
+    """study.yaml (of all that was ever asked for in this folder), the subsets' manifests, the sample sheet."""
+    config = resolved(plan.config)
+    old = files.config() if files.config_path.exists() else {}
+    for key, values in (("models", config["models"]), ("sizes", plan.sizes), ("seeds", config["seeds"])):
+        config[key] = list(dict.fromkeys([*(old.get(key) or []), *values]))
+    config["sizes"].sort()
+    files.write_config(config)
+    train = plan.data.train
+    for seed in config["seeds"]:
+        path = files.subsets / f"{plan.data.name}-seed{seed}.json"
+        write_manifest(path, train.labels, plan.data.classes, config["sizes"], seed, name=plan.data.name)
+    order = nested_order(train.labels, config["seeds"][0])
+    starts = [0, *config["sizes"][:-1]]  # what each size adds to the one before
+    strips = {
+        size: train.read(order[start : min(start + SAMPLES, size)])
+        for start, size in zip(starts, config["sizes"], strict=True)
+    }
+    save_samples(strips, files.figures / "samples.png")
+
+
+def run_all(files: StudyFiles, plan: Plan, todo: Sequence[Spec]) -> dict[str, str]:
+    """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
+    board = Board([Row(s.name, s.config["model"]["name"], plan.steps(s)) for s in todo], plan.jobs)
+    executor = LocalExecutor(StudyJob(files.folder, plan.jobs), plan.jobs)
+    with display(board) as shown:
+
+        def notify(event: Event) -> None:
+            shown.notify(event)
+            if event.kind == "done":
+                collect(files)
+
+        executor.run(todo, notify)
+    return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
+
+
+def collect(files: StudyFiles) -> list[dict[str, Any]]:
+    """Rewrite results.csv from the result of every finished run of the study; gives its rows."""
+    config = files.config()
+    found = []
+    for path in files.folder.glob("*/result.json"):
+        result = files.run(path.parent.name).result()
+        if result and result["study"] == config["name"]:
+            kept = {
+                k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in ("id", "finished_at")
+            }
+            found.append({**kept, "run": path.parent.name})
+    order = {model: index for index, model in enumerate(config["models"])}
+    found.sort(key=lambda r: (order.get(r["model"], len(order)), r["model"], r["train_size"], r["seed"]))
+    files.write_rows(found)
+    return files.rows()
+
+
+def conclude(files: StudyFiles, rows: list[dict[str, Any]], failed: dict[str, str], report: Path) -> None:
+    """The result as a table, a sentence, and where to look further; on stdout."""
+    console = Console()
+    header, body = size_table(rows)
+    if rows:
+        table = Table(box=None, pad_edge=False)
+        for index, name in enumerate(header):
+            table.add_column(escape(name), justify="left" if index == 0 else "right", no_wrap=True)
+        for line in body:
+            table.add_row(*map(escape, line))
+        console.print()
+        console.print(table)
+        console.print()
+    console.print(escape(sentence(rows)), soft_wrap=True, highlight=False)
+    for run, error in failed.items():
+        log = files.folder / run / "log.txt"
+        console.print(f"[red]failed[/red]   {escape(f'{run}: {error} (see {log})')}", soft_wrap=True)
+    lines = [f"report   {report}", f"results  {files.results_path}"]
+    tracked = [(files.run(row["run"]).result() or {}).get("wandb") or {} for row in rows]
+    if any(where.get("mode") == "offline" for where in tracked):
+        lines.append(f"W&B      wandb sync {files.folder}/*/wandb/offline-run-*")
+    lines += sorted({f"W&B      {where['url'].partition('/runs/')[0]}" for where in tracked if where.get("url")})
+    for line in lines:
+        console.print(escape(line), soft_wrap=True, highlight=False)

@@ -1,0 +1,84 @@
+"""`vitlab train`: one run."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
+
+from vitlab.commands.display import Board, Row, display
+from vitlab.commands.training import train_run
+from vitlab.studies.executors import Event, first_line
+from vitlab.studies.grid import run_name
+from vitlab.training.callbacks import Diverged, Interrupted, Progress
+from vitlab.training.files import RunFiles
+
+
+def train(config: DictConfig, *, out: str | None) -> int:
+    """Train one run in its folder, resuming what is there; the exit code. Raises UserError."""
+    name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
+    folder = Path(out) if out else Path("runs") / name
+    board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
+    row = board.rows[folder.name]
+    stopping = Stopping()
+    with display(board) as shown, stopping:
+        shown.notify(Event("started", folder.name))
+
+        def progress(value: Progress) -> None:
+            row.steps = value.steps
+            shown.notify(Event("progress", folder.name, value))
+            shown.notify(Event("tick", ""))
+
+        try:
+            result = train_run(config, folder, progress=progress, stop=stopping.asked)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        except Diverged as error:
+            shown.notify(Event("failed", folder.name, first_line(error)))
+            Console(stderr=True).print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
+            return 1
+        shown.notify(Event("done", folder.name, result))
+    show(result, RunFiles(folder))
+    return 0
+
+
+class Stopping:
+    """While it is entered, the first Ctrl-C asks training to end at its next step, the second ends the program."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.before: Any = None
+
+    def asked(self) -> bool:
+        return self.requested
+
+    def __enter__(self) -> "Stopping":
+        self.before = signal.signal(signal.SIGINT, self.handle)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        signal.signal(signal.SIGINT, self.before)
+
+    def handle(self, number: int, frame: Any) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+def show(result: dict[str, Any], files: RunFiles) -> None:
+    """The metrics and where the files are, on stdout."""
+    console = Console()
+    metrics = {k: result[k] for k in ("accuracy", "loss", "train_loss", "images_per_s", "wall_s") if result.get(k)}
+    texts = [f"{k} {v:.1%}" if k == "accuracy" else f"{k} {v:.4g}" for k, v in metrics.items()]
+    line = f"{result['run']}: {', '.join(texts)} ({result['params']:,} parameters, {result['budget']})"
+    console.print(escape(line), soft_wrap=True, highlight=False)
+    console.print(escape(f"files    {files.folder}"), soft_wrap=True, highlight=False)
+    tracked = result.get("wandb") or {}
+    if tracked.get("mode") == "offline":
+        console.print(
+            escape(f"W&B      wandb sync {files.folder}/wandb/offline-run-*"), soft_wrap=True, highlight=False
+        )
+    elif tracked.get("url"):
+        console.print(escape(f"W&B      {tracked['url']}"), soft_wrap=True, highlight=False)

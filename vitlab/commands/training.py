@@ -1,0 +1,99 @@
+"""Training one run with all that belongs to it: data, W&B, analyses before and after, the result."""
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+
+from vitlab import analysis
+from vitlab.commands.opening import open_data
+from vitlab.config import TrainConfig, compose, load
+from vitlab.files import write_json
+from vitlab.models import count
+from vitlab.reports import figures
+from vitlab.reports.wandb import Tracker
+from vitlab.studies.grid import Spec
+from vitlab.training.callbacks import Progress
+from vitlab.training.run import Run
+
+
+def train_run(
+    config: DictConfig,
+    folder: str | Path,
+    *,
+    jobs: int = 1,
+    progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    """Train one run to its end in its folder, or give the result that is there already.
+
+    Raises UserError, `Interrupted` when `stop` says so, `Diverged`.
+    """
+    run = Run(config, open_data(config.data), folder, jobs=jobs)
+    if run.finished:
+        return run.files.result()
+    run.open_folder()
+    tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
+    try:
+        analyse(run, tracker, step=0)
+        metrics = run.fit(loggers=tracker.loggers, progress=progress, stop=stop)
+        analyse(run, tracker, step=run.steps)
+        result = run.result(metrics)
+    except BaseException:
+        tracker.finish({"status": "failed"}, exit_code=1)
+        raise
+    result["wandb"] = tracker.finish(result)
+    write_json(run.files.result_path, result)  # last: a run that has it is finished
+    return result
+
+
+def analyse(run: Run, tracker: Tracker, step: int) -> None:
+    """Add the state at a step to each analysis of the configuration that the model allows."""
+    for name in run.config.analyses:
+        config = load("analysis", name)
+        module = analysis.module_of(config)
+        if not module.applies(run.model):
+            continue
+        before = run.files.analysis(name)
+        kept = [row for row in before["rows"] if row["step"] < step] if before else []
+        if step == 0 and before:
+            continue  # a resumed run: its model is drawn anew only to be overwritten by the checkpoint
+        rows = analysis_rows(run, config)
+        run.files.write_analysis(name, module.UNIT, [*kept, *({"step": step, **row} for row in rows)])
+        figure = figures.attention_distance(run.files.analysis(name), f"{run.files.folder.name}: {config.title}")
+        tracker.log_figure(figure, step)
+
+
+def analysis_rows(run: Run, config: DictConfig) -> list[dict[str, Any]]:
+    """The rows of one analysis over the first held-out images."""
+    images = torch.from_numpy(run.data.test.read(np.arange(min(config.images, len(run.data.test)))))
+    batch = run.task.prepare((images, None))[0]
+    model = run.model.to("cuda" if run.settings.accelerator == "gpu" else "cpu")
+    return analysis.module_of(config).run(model, batch.to(next(model.parameters()).device), config)
+
+
+class StudyJob:
+    """What a worker of a study does with a spec: train it, its output in the run's log.txt."""
+
+    def __init__(self, folder: Path, jobs: int):
+        self.folder = folder
+        self.jobs = jobs
+
+    def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
+        folder = self.folder / spec.name
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "log.txt").open("a", buffering=1) as log:
+            sys.stdout = sys.stderr = log
+            try:
+                config = compose(TrainConfig, base=spec.config)
+                return train_run(config, folder, jobs=self.jobs, progress=report, stop=stop)
+            except Exception:
+                traceback.print_exc()
+                raise
+            finally:
+                sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

@@ -1,0 +1,40 @@
+"""One picture of any kind that Pillow opens -> uint8 (C, H, W)."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+PAPER = "white"  # seen through transparent pixels
+
+
+def read(path: str | Path, size: tuple[int, int], channels: int) -> np.ndarray:
+    """The image of a file, upright, resized to cover `size` (height, width) and cropped: uint8 (channels, *size).
+
+    Of a file with several frames the first. Raises whatever Pillow raises for a file it cannot read.
+    """
+    with Image.open(path) as image:
+        image.draft(None, (2 * max(size),) * 2)  # a JPEG is decoded at a fraction of its size, twice ours or more
+        return converted(image, size, channels)
+
+
+def converted(image: Image.Image, size: tuple[int, int], channels: int) -> np.ndarray:
+    """uint8 (channels, *size) of an opened image."""
+    image = plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+    if image.size != (size[1], size[0]):
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)  # antialiased when it shrinks
+    pixels = np.asarray(image)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def plain(image: Image.Image, mode: str) -> Image.Image:
+    """The image in mode L or RGB: palettes resolved, 16 bits brought to 8, transparency on white."""
+    if image.mode.startswith("I"):  # 16-bit grey: I;16, I;16B, and I of older Pillows
+        grey = np.asarray(image).astype(np.int64).clip(0, 65535)
+        image = Image.fromarray(((grey + 128) // 257).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("floating-point pixels have no fixed range; convert the file to 8 or 16 bits")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, PAPER), image)
+    return image.convert(mode)

@@ -1,0 +1,132 @@
+"""Batches of images, in an order that depends on the seed and the step alone."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from vitlab.config import UserError
+from vitlab.data.base import ImageSplit
+from vitlab.data.subset import nested_order
+
+
+class Images(Dataset):
+    """A split as torch sees it. `loader[indices]` is one batched read."""
+
+    def __init__(self, split: ImageSplit):
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = self.__getitems__([index])
+        return images[0], labels[0]
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(images uint8 (B, C, H, W), labels int64 (B,))"""
+        rows = np.asarray(indices, dtype=np.int64)
+        images = np.require(self.split.read(rows), requirements=["C", "W"])
+        return torch.from_numpy(images), torch.from_numpy(self.split.labels[rows])
+
+
+class Readable(Images):
+    """Gives a UserError of `read` as the batch: torch would re-raise it from a worker with a traceback as its text."""
+
+    def __getitems__(self, indices: list[int]):
+        try:
+            return super().__getitems__(indices)
+        except UserError as error:
+            return error
+
+
+class BatchLoader(DataLoader):
+    """A DataLoader over the batches of a batch sampler."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for batch in super().__iter__():
+            if isinstance(batch, UserError):
+                raise batch
+            yield batch
+
+
+class StepBatches:
+    """The indices of each step's batch.
+
+    Epoch e is a permutation seeded by (seed, e); the epochs are joined end to end, and step k takes items
+    [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step.
+    """
+
+    def __init__(self, indices: np.ndarray, batch_size: int, steps: int, seed: int, start: int):
+        self.indices = np.asarray(indices, dtype=np.int64)
+        self.batch_size, self.steps, self.seed, self.start = batch_size, steps, seed, start
+        assert len(self.indices), "no images to train on"
+
+    def __len__(self) -> int:
+        return max(0, self.steps - self.start)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        @lru_cache(maxsize=2)
+        def epoch(number: int) -> np.ndarray:
+            return self.indices[np.random.default_rng([self.seed, number]).permutation(len(self.indices))]
+
+        for step in range(self.start, self.steps):
+            first = step * self.batch_size
+            last = first + self.batch_size
+            batch: list[int] = []
+            while first < last:
+                number, offset = divmod(first, len(self.indices))
+                part = epoch(number)[offset : offset + last - first]
+                batch += part.tolist()
+                first += len(part)
+            yield batch
+
+
+def train_loader(
+    split: ImageSplit,
+    indices: np.ndarray,
+    *,
+    batch_size: int,
+    steps: int,
+    seed: int,
+    start: int = 0,
+    workers: int = 0,
+) -> DataLoader:
+    """Batches (images uint8 (B, C, H, W), labels int64 (B,)) of the steps start..steps-1, all of batch_size images.
+
+    The same seed and step give the same batch, whatever the start and the number of workers.
+    """
+    return batches(split, StepBatches(indices, batch_size, steps, seed, start), workers)
+
+
+def eval_loader(
+    split: ImageSplit,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    limit: int | None = None,
+    indices: np.ndarray | None = None,
+) -> DataLoader:
+    """Every image once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them."""
+    rows = np.arange(len(split)) if indices is None else np.asarray(indices, dtype=np.int64)
+    if limit is not None and limit < len(rows):
+        # not the first ones: images often lie sorted by class
+        rows = rows[np.sort(nested_order(split.labels[rows], seed=0)[:limit])]
+    parts = [rows[k : k + batch_size].tolist() for k in range(0, len(rows), batch_size)]
+    return batches(split, parts, workers)
+
+
+def batches(split: ImageSplit, sampler, workers: int) -> DataLoader:
+    return BatchLoader(
+        Readable(split),
+        batch_sampler=sampler,
+        num_workers=workers,
+        collate_fn=as_read,
+        generator=torch.Generator(),  # else it draws from the global one, which a resumed run cannot match
+    )
+
+
+def as_read(batch):
+    return batch

@@ -1,0 +1,24 @@
+"""Resizing arrays of images: to cover the target, then its centre cropped."""
+
+import numpy as np
+
+
+def resized(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """uint8 or float (B, C, h, w) -> the same type (B, C, *size): bilinear, antialiased, centre crop.
+
+    Floats are in the range of uint8; rounding is left to the caller.
+    """
+    if images.shape[2:] == size:
+        return np.ascontiguousarray(images)
+    import torch  # not at the top: a warm cache resizes nothing
+
+    _, _, height, width = images.shape
+    scale = max(size[0] / height, size[1] / width)
+    inner = max(size[0], round(height * scale)), max(size[1], round(width * scale))
+    values = torch.from_numpy(np.ascontiguousarray(images)).float()
+    values = torch.nn.functional.interpolate(values, inner, mode="bilinear", antialias=True)
+    top, left = (inner[0] - size[0]) // 2, (inner[1] - size[1]) // 2
+    values = values[:, :, top : top + size[0], left : left + size[1]]
+    if images.dtype == np.uint8:
+        values = values.round().clamp(0, 255).byte()
+    return np.ascontiguousarray(values.numpy())

@@ -1,0 +1,114 @@
+"""Nested, stratified subsets of the training images, and the manifest that says which images they hold."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitlab.config import UserError
+from vitlab.files import write_json
+
+Size = int | float | str  # a number of images, a fraction of them below 1, or "all"
+
+
+def resolve_size(value: Size, total: int) -> int:
+    """The number of images that a size means of `total`; it may be larger than that. Raises UserError."""
+    if value == "all":
+        return total
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and 0 < value < 1:
+        return max(1, round(value * total))
+    if number and value >= 1 and value == int(value):
+        return int(value)
+    raise UserError(f"size={value}: a size is a whole number, a fraction between 0 and 1, or all")
+
+
+def size_problems(
+    sizes: Sequence[Size], total: int, classes: int | Sequence[str], name: str = "the data set", key: str = "sizes"
+) -> list[str]:
+    """One line for each size that `total` training images of so many classes cannot give, or that comes twice."""
+    count = classes if isinstance(classes, int) else len(classes)
+    problems: list[str] = []
+    seen: dict[int, Size] = {}
+    for value in sizes:
+        try:
+            size = resolve_size(value, total)
+        except UserError as error:
+            problems += [line.replace("size=", f"{key}=", 1) for line in error.problems]
+            continue
+        shown = f"{key}={value}" if value == size else f"{key}={value} ({size} images)"
+        if size > total:
+            problems.append(f"{shown}: {name} has {total} training images; give at most {total} or all")
+        elif size < count:
+            problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one image of each")
+        elif size in seen:
+            problems.append(f"{shown}: the same {size} images as {key}={seen[size]}; give only one of them")
+        seen.setdefault(size, value)
+    return problems
+
+
+def nested_order(labels: np.ndarray, seed: int) -> np.ndarray:
+    """An order of all indices, int64 (N,), of which every prefix is a stratified subset.
+
+    Each class is permuted once. Its k-th of n images stands at (k + 0.5) / n, so a prefix holds the same share of
+    every class, to within an image; classes that stand level are ordered at random. One image of each class comes
+    before all others, so that no prefix of that many or more lacks a class.
+    """
+    labels = np.asarray(labels)
+    generator = np.random.default_rng(seed)
+    position = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        position[members] = (np.arange(len(members)) + 0.5) / len(members)
+        position[members[0]] = -1
+    return np.lexsort((generator.random(len(labels)), position)).astype(np.int64)
+
+
+def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
+    """The sorted indices, int64 (size,), of the stratified subset of that size; a larger one contains it."""
+    count = resolve_size(size, len(labels))
+    assert count <= len(labels), f"{count} of {len(labels)} images"
+    return np.sort(nested_order(labels, seed)[:count])
+
+
+def write_manifest(
+    path: str | Path,
+    labels: np.ndarray,
+    classes: Sequence[str],
+    sizes: Sequence[Size],
+    seed: int,
+    name: str | None = None,
+) -> dict[str, Any]:
+    """Write, and give back, what is in the subset of each size; `name` of the data, else from `<name>-seed<k>.json`.
+
+    `sha256` is of the subset's sorted indices as little-endian int64, so anyone can check that two studies used the
+    same images.
+    """
+    path = Path(path)
+    order = nested_order(labels, seed)
+    counts = sorted(resolve_size(size, len(labels)) for size in sizes)
+    subsets, smaller = [], np.empty(0, dtype=np.int64)
+    for count in counts:
+        indices = np.sort(order[:count])
+        assert len(indices) == count
+        assert np.isin(smaller, indices).all(), "a subset does not contain the smaller one"
+        per_class = np.bincount(labels[indices], minlength=len(classes)).tolist()
+        subsets.append(
+            {
+                "size": count,
+                "sha256": hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest(),
+                "per_class": dict(zip(classes, per_class, strict=True)),
+            }
+        )
+        smaller = indices
+    manifest = {
+        "data": name or path.stem.rpartition("-seed")[0] or path.stem,
+        "seed": seed,
+        "train_images": len(labels),
+        "sizes": counts,
+        "subsets": subsets,
+    }
+    write_json(path, manifest)
+    return manifest

@@ -1,0 +1,92 @@
+"""The grid of a study: models x sizes x seeds, each a run of its own. Imports no torch."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig
+
+from vitlab.config import StudyConfig, TrainConfig, UserError, compose, identity, parse_override, resolved
+from vitlab.config.groups import read
+
+FIXED = ("data", "task", "train_size", "seed", "study", "budget", "wandb")  # a study sets these for all its runs
+
+
+def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
+    """A study by its name under configs/study/ or its file, with overrides, every model's runs checked.
+
+    Raises UserError with all problems.
+    """
+    config = compose(StudyConfig, overrides, base=read("study", study, "study"))
+    models_of(config)
+    return config
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run of a study: its folder's name, its resolved configuration as plain containers, that one's identity."""
+
+    name: str
+    config: dict[str, Any]
+    identity: str
+
+
+def run_name(model: str, size: Any, seed: int) -> str:
+    """`<model>-n<size>-s<seed>`, safe as a folder's name."""
+    return f"{re.sub(r'[^A-Za-z0-9_.+-]', '-', model)}-n{size}-s{seed}"
+
+
+def run_config(study: DictConfig, model: str, size: Any, seed: int) -> DictConfig:
+    """The configuration of one run. Raises UserError."""
+    plain = resolved(study)
+    kept = {key: plain[key] for key in ("data", "task", "recipe", "budget", "trainer", "wandb", "analyses")}
+    return compose(
+        TrainConfig,
+        [*plain["set"], *plain["per_model"].get(model, [])],
+        base={**kept, "model": model, "train_size": size, "seed": seed, "study": plain["name"]},
+    )
+
+
+def models_of(study: DictConfig) -> dict[str, DictConfig]:
+    """One run's configuration per model of the study, by model. Raises UserError with the problems of all."""
+    problems = list(override_problems(study))
+    found = {}
+    for model in study.models:
+        try:
+            found[model] = run_config(study, model, "all", study.seeds[0])
+        except UserError as error:
+            problems += error.problems
+    names = [config.model.name for config in found.values()]
+    problems += [f"models: two models are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1]
+    if problems:
+        raise UserError(dict.fromkeys(problems))
+    return found
+
+
+def override_problems(study: DictConfig) -> Iterator[str]:
+    for model in study.per_model:
+        if model not in study.models:
+            yield f"per_model.{model}: not one of the study's models; choices: {', '.join(study.models)}"
+    for key, texts in (("set", study.set), *((f"per_model.{m}", t) for m, t in study.per_model.items())):
+        for text in texts:
+            try:
+                top = parse_override(text)[0].partition(".")[0]
+            except UserError as error:
+                yield f"{key}: {error}"
+                continue
+            if top in FIXED or parse_override(text)[0] == "model":
+                yield f"{key}: {text}: give {top} to the study itself, it is the same for all runs"
+
+
+def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:
+    """Every run, the smallest sizes first, so that a first picture comes early."""
+    configs = models_of(study)
+    specs = []
+    for seed in study.seeds:
+        for size in sizes:
+            for first in configs.values():
+                config = first.copy()
+                config.train_size, config.seed = int(size), int(seed)
+                specs.append(Spec(run_name(first.model.name, size, seed), resolved(config), identity(config)))
+    return specs

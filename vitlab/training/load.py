@@ -1,0 +1,41 @@
+"""A finished run, loaded back from its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from torch import nn
+
+from vitlab import models
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.training import checkpoint
+from vitlab.training.files import RunFiles
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
+
+    `shape` is what the model was built for: num_classes, image_size [height, width], channels.
+    """
+
+    config: DictConfig
+    model: nn.Module
+    shape: dict[str, Any]
+    result: dict[str, Any]
+    metrics: list[dict[str, Any]]
+
+
+def load_run(path: str | Path) -> LoadedRun:
+    """Load a finished run's folder. Raises UserError where there is none; nothing is unpickled."""
+    files = RunFiles(path)
+    config = compose(TrainConfig, base=files.config())
+    result = files.result()
+    if result is None:
+        raise UserError(f"{path}: the run is not finished; give its training command again")
+    state = checkpoint.read(files.checkpoint_path)
+    shape = state["shape"]
+    model = models.build(config.model, **{**shape, "image_size": tuple(shape["image_size"])})
+    model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
+    return LoadedRun(config, model.eval(), shape, result, files.metrics())
