@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from vitlab.config.errors import UserError, choices_text
@@ -62,11 +63,14 @@ def scale(words: Sequence[str]) -> int:
     if len(studies) > 1:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
     from vitlab.studies.grid import compose_study
+    from vitlab.studies.store import StudyFiles
 
     config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
+    folder = Path(args.out or f"runs/{config.name}")
+    StudyFiles(folder).refuse(config)
     from vitlab.commands import scale as command
 
-    return command.scale(config, out=args.out, jobs=args.jobs, dry_run=args.dry_run)
+    return command.scale(config, folder, jobs=args.jobs, dry_run=args.dry_run)
 
 
 def train(words: Sequence[str]) -> int:
@@ -75,11 +79,16 @@ def train(words: Sequence[str]) -> int:
     p.add_argument("--out", metavar="DIR", help="the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")
     args = p.parse_intermixed_args(words)
     from vitlab.config import TrainConfig, compose
+    from vitlab.studies.grid import run_name
+    from vitlab.training.files import RunFiles
 
     config = compose(TrainConfig, args.overrides)
+    name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
+    folder = Path(args.out or f"runs/{name}")
+    RunFiles(folder).refuse(config)
     from vitlab.commands import train as command
 
-    return command.train(config, out=args.out)
+    return command.train(config, folder)
 
 
 def describe(words: Sequence[str]) -> int:
@@ -101,6 +110,9 @@ def evaluate(words: Sequence[str]) -> int:
     p.add_argument("overrides", nargs="*", metavar="key=value")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = p.parse_intermixed_args(words)
+    from vitlab.training.files import RunFiles
+
+    RunFiles(args.run).finished_result()
     from vitlab.commands import evaluate as command
 
     return command.evaluate(args.run, args.overrides, as_json=args.json)
@@ -112,6 +124,10 @@ def analyze(words: Sequence[str]) -> int:
     p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
     p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis)")
     args = p.parse_intermixed_args(words)
+    from vitlab.training.files import RunFiles
+
+    if not args.run.startswith("timm:"):
+        RunFiles(args.run).finished_result()
     from vitlab.commands import analyze as command
 
     chosen = [word for word in args.words if "=" not in word]
@@ -122,6 +138,9 @@ def report(words: Sequence[str]) -> int:
     p = parser("report", "Write a study's report.html and figures/ again from its files.")
     p.add_argument("study", metavar="STUDY_DIR")
     args = p.parse_args(words)
+    from vitlab.studies.store import StudyFiles
+
+    StudyFiles(args.study).config()
     from vitlab.commands import report as command
 
     return command.report(args.study)

@@ -1,7 +1,6 @@
 """`vitlab scale`: a study from its grid to its report."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from vitlab.commands.display import Board, Row, display
 from vitlab.commands.plan import Plan, plan_study
 from vitlab.commands.training import StudyJob
 from vitlab.config import UserError, resolved
+from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.data.subset import nested_order, write_manifest
 from vitlab.files import write_json
 from vitlab.reports import html
@@ -24,28 +24,25 @@ from vitlab.reports.samples import save_samples
 from vitlab.studies.executors import Event, LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.store import StudyFiles
-from vitlab.training.run import differences, stored_identity
+from vitlab.training.files import refuse_others
 
-GRID = ("models", "sizes", "seeds", "wandb")  # what may change between two calls of one study
 SAMPLES = 12  # images per size on the report's sheet
 
 
-def scale(config: DictConfig, *, out: str | None, jobs: int | None, dry_run: bool) -> int:
+def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) -> int:
     """Train every run of the grid that is not finished, then write the results and the report; the exit code.
 
     Raises UserError before anything is written.
     """
-    folder = Path(out) if out else Path("runs") / config.name
     files = StudyFiles(folder)
     console = Console(stderr=True)
-    refuse_other_study(files, config)
     plan = plan_study(config, jobs=jobs, timed=dry_run, console=console)
     if dry_run:
         plan.show()
         return 0
     with locked(folder):
         todo = [spec for spec in plan.specs if not finished(files, spec)]
-        check_run_folders(files, todo)
+        refuse_other_runs(files, todo)
         prepare_folder(files, plan)
         console.print(escape(plan.headline(len(todo))), soft_wrap=True, highlight=False)
         failed = run_all(files, plan, todo) if todo else {}
@@ -54,36 +51,6 @@ def scale(config: DictConfig, *, out: str | None, jobs: int | None, dry_run: boo
         report = html.write_report(folder)
     conclude(files, rows, failed, report)
     return 1 if failed else 0
-
-
-def refuse_other_study(files: StudyFiles, config: DictConfig) -> None:
-    """Raise UserError for a folder that another study, or something else, lives in."""
-    folder = files.folder
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out {folder}: is a file; give a folder")
-    if files.config_path.exists():
-        old, new = files.config(), resolved(config)
-        changed = differences(
-            {k: v for k, v in new.items() if k not in GRID}, {k: v for k, v in old.items() if k not in GRID}
-        )
-        if changed:
-            raise UserError(
-                f"--out {folder}: holds another study's results ({', '.join(changed[:4])}"
-                + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
-                + "); give another --out, or delete that folder"
-            )
-    elif folder.is_dir() and any(not p.name.startswith(".") for p in folder.iterdir()):
-        raise UserError(f"--out {folder}: is not empty and holds no study; give another folder")
-    check_writable(folder)
-
-
-def check_writable(folder: Path) -> None:
-    """Raise UserError unless files can be written at this path; leaves nothing behind."""
-    there = folder
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"--out {folder}: cannot write to {there}; give a folder that you may write to")
 
 
 @contextlib.contextmanager
@@ -108,13 +75,16 @@ def finished(files: StudyFiles, spec: Spec) -> bool:
     return result is not None and result["id"] == spec.identity
 
 
-def check_run_folders(files: StudyFiles, todo: Sequence[Spec]) -> None:
+def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
     """Raise UserError for runs whose folder holds another configuration, before anything is trained."""
     problems = []
     for spec in todo:
         run = files.run(spec.name)
-        if run.config_path.exists() and stored_identity(run.config()) != spec.identity:
-            problems.append(f"{run.folder}: holds a run with another configuration; give another --out, or delete it")
+        if run.config_path.exists():
+            try:
+                refuse_others(run.folder, spec.config, run.config(), WITHOUT_EFFECT)
+            except UserError as error:
+                problems += error.problems
     if problems:
         raise UserError(problems)
 

@@ -11,15 +11,12 @@ from rich.markup import escape
 from vitlab.commands.display import Board, Row, display
 from vitlab.commands.training import train_run
 from vitlab.studies.executors import Event, first_line
-from vitlab.studies.grid import run_name
 from vitlab.training.callbacks import Diverged, Interrupted, Progress
 from vitlab.training.files import RunFiles
 
 
-def train(config: DictConfig, *, out: str | None) -> int:
+def train(config: DictConfig, folder: Path) -> int:
     """Train one run in its folder, resuming what is there; the exit code. Raises UserError."""
-    name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
-    folder = Path(out) if out else Path("runs") / name
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     row = board.rows[folder.name]
     stopping = Stopping()

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from vitlab import analysis
 from vitlab.commands.opening import open_data
-from vitlab.config import TrainConfig, compose, load
+from vitlab.config import TrainConfig, compose, load, resolved
 from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.reports import figures
@@ -37,7 +37,7 @@ def train_run(
     run = Run(config, open_data(config.data), folder, jobs=jobs)
     if run.finished:
         return run.files.result()
-    run.open_folder()
+    run.files.write_config(resolved(config))
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
     try:
         analyse(run, tracker, step=0)

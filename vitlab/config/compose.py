@@ -118,6 +118,18 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     return OmegaConf.to_container(config, resolve=True)
 
 
+def differences(new: Mapping[str, Any], old: Mapping[str, Any], path: str = "") -> list[str]:
+    """`key old -> new` of each leaf that differs between two resolved configurations."""
+    found = []
+    for key in dict.fromkeys([*new, *old]):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(b, a, f"{path}{key}.")
+        elif a != b:
+            found.append(f"{path}{key} {a} -> {b}")
+    return found
+
+
 def identity(config: DictConfig) -> str:
     """A hash of all that changes what a run computes: 16 hexadecimal digits."""
     kept = {k: v for k, v in resolved(config).items() if k not in WITHOUT_EFFECT}

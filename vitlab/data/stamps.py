@@ -21,21 +21,21 @@ def stamps(path: str | Path, extensions: tuple[str, ...] = ()) -> list[tuple[str
 
 
 def files(folder: str | Path, extensions: tuple[str, ...] = ()) -> Iterator[os.DirEntry]:
-    """All files below a folder in no order, links followed, hidden ones (.DS_Store, ._photo.jpg) left out."""
-    pending = [os.fspath(folder)]
-    entered = set()
+    """All files below a folder, links followed, hidden ones (.DS_Store, ._photo.jpg) left out; no order to rely on."""
+    pending, entered = [os.fspath(folder)], set()
     while pending:
+        current = pending.pop()
         try:
-            with os.scandir(pending.pop()) as entries:
-                shown = [e for e in entries if not e.name.startswith(".")]
+            status = os.stat(current)
+            with os.scandir(current) as entries:
+                shown = sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.name, reverse=True)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
+        if (status.st_dev, status.st_ino) in entered:  # by a link back to a folder above
+            continue
+        entered.add((status.st_dev, status.st_ino))
         for entry in shown:
             if entry.is_dir():
-                # a link may lead back to a folder above it
-                identity = (entry.stat().st_dev, entry.stat().st_ino) if entry.is_symlink() else entry.path
-                if identity not in entered:
-                    entered.add(identity)
-                    pending.append(entry.path)
+                pending.append(entry.path)
             elif entry.is_file() and (not extensions or entry.name.lower().endswith(extensions)):
                 yield entry

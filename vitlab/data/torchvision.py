@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import re
@@ -170,8 +171,11 @@ def channels_of(sets: Sequence[Any]) -> int:
     array = in_memory(sets[0])
     if array is not None:
         return array.shape[1]
-    some = [sets[0][int(i)][0] for i in np.linspace(0, len(sets[0]) - 1, 8)]
-    return 1 if all(image.mode in ("1", "L") for image in some) else 3
+    modes = set()
+    for index in np.linspace(0, len(sets[0]) - 1, 8):
+        with contextlib.suppress(Exception):  # a broken file is reported by whoever reads it
+            modes.add(sets[0][int(index)][0].mode)
+    return 1 if modes and modes <= {"1", "L"} else 3
 
 
 def in_memory(dataset: Any) -> np.ndarray | None:

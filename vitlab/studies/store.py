@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig
 
-from vitlab.config import UserError, read_yaml
+from vitlab.config import UserError, read_yaml, resolved
 from vitlab.files import write_text
-from vitlab.training.files import RunFiles
+from vitlab.training.files import RunFiles, refuse_folder, refuse_others
 
 COLUMNS = (
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
+GRID = ("models", "sizes", "seeds", "wandb")  # what may change between two calls of one study
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status")
 
 
@@ -28,6 +30,12 @@ class StudyFiles:
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
         self.subsets = self.folder / "subsets"
+
+    def refuse(self, config: DictConfig) -> None:
+        """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
+        refuse_folder(self.folder, self.config_path.name)
+        if self.config_path.exists():
+            refuse_others(self.folder, resolved(config), self.config(), GRID)
 
     def config(self) -> dict[str, Any]:
         """The resolved study. Raises UserError when the folder holds none."""

@@ -1,14 +1,48 @@
 """The files of one run: where they are, how they are read and written. Imports no torch."""
 
+import contextlib
 import json
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig
 
-from vitlab.config import UserError, read_yaml
+from vitlab.config import UserError, differences, read_yaml, resolved
+from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.files import write_json, write_text
+
+
+def refuse_folder(folder: Path, marker: str) -> None:
+    """Raise UserError unless `--out` is new, empty, or one of ours (it holds `marker`), and can be written to."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder}: is a file; give a folder")
+    if folder.is_dir() and not (folder / marker).exists() and any(p.name[0] != "." for p in folder.iterdir()):
+        raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:  # the only sure way to know: permissions do not tell of a full or a read-only file system
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"--out {folder}: cannot write there ({error.strerror}); give another folder") from None
+    finally:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def refuse_others(folder: Path, new: dict[str, Any], old: dict[str, Any], ignored: tuple[str, ...]) -> None:
+    """Raise UserError when a folder's resolved configuration differs from the new one."""
+    changed = differences(*({k: v for k, v in c.items() if k not in ignored} for c in (new, old)))
+    if changed:
+        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+        raise UserError(
+            f"--out {folder}: holds results of another configuration ({', '.join(changed[:4])}{more}); "
+            "give another --out, or delete that folder"
+        )
 
 
 class RunFiles:
@@ -21,6 +55,12 @@ class RunFiles:
         self.result_path = self.folder / "result.json"
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
         self.analysis_folder = self.folder / "analysis"
+
+    def refuse(self, config: DictConfig) -> None:
+        """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""
+        refuse_folder(self.folder, self.config_path.name)
+        if self.config_path.exists():
+            refuse_others(self.folder, resolved(config), self.config(), WITHOUT_EFFECT)
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration. Raises UserError when the folder holds no run."""
@@ -39,6 +79,14 @@ class RunFiles:
             return json.loads(self.result_path.read_text())
         except (OSError, ValueError) as error:
             raise UserError(f"{self.result_path}: cannot read it ({error}); delete the file to train again") from None
+
+    def finished_result(self) -> dict[str, Any]:
+        """What the finished run wrote. Raises UserError for a folder without a finished run."""
+        self.config()
+        found = self.result()
+        if found is None:
+            raise UserError(f"{self.folder}: the run is not finished; give its command again and it goes on")
+        return found
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl; a last line that a crash cut short is left out."""

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import models
-from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config import TrainConfig, compose
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles
 
@@ -31,9 +31,7 @@ def load_run(path: str | Path) -> LoadedRun:
     """Load a finished run's folder. Raises UserError where there is none; nothing is unpickled."""
     files = RunFiles(path)
     config = compose(TrainConfig, base=files.config())
-    result = files.result()
-    if result is None:
-        raise UserError(f"{path}: the run is not finished; give its training command again")
+    result = files.finished_result()
     state = checkpoint.read(files.checkpoint_path)
     shape = state["shape"]
     model = models.build(config.model, **{**shape, "image_size": tuple(shape["image_size"])})

@@ -16,7 +16,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from vitlab import models, tasks
-from vitlab.config import TrainConfig, UserError, compose, identity, resolved
+from vitlab.config import UserError, identity
 from vitlab.data.base import ImageData
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, subset
@@ -76,18 +76,6 @@ class Run:
         """Whether the folder holds this configuration's result."""
         result = self.files.result()
         return result is not None and result["id"] == identity(self.config)
-
-    def open_folder(self) -> None:
-        """Write the configuration; refuse a folder that holds another run's."""
-        if self.files.config_path.exists():
-            there = self.files.config()
-            if stored_identity(there) != identity(self.config):
-                differ = ", ".join(differences(resolved(self.config), there)) or "an older version's keys"
-                raise UserError(
-                    f"{self.files.folder}: holds a run with another configuration ({differ}); "
-                    "give another --out, or delete that folder"
-                )
-        self.files.write_config(resolved(self.config))
 
     def fit(
         self,
@@ -204,26 +192,6 @@ class Stream:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.loader)
-
-
-def stored_identity(config: dict[str, Any]) -> str | None:
-    """The identity of a configuration that was written to a folder; None when it is not valid any more."""
-    try:
-        return identity(compose(TrainConfig, base=config))
-    except UserError:
-        return None
-
-
-def differences(new: dict[str, Any], old: dict[str, Any], path: str = "") -> list[str]:
-    """`key old -> new` of each leaf that differs between two mappings."""
-    found = []
-    for key in dict.fromkeys([*new, *old]):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(b, a, f"{path}{key}.")
-        elif a != b and key not in ("wandb", "study"):
-            found.append(f"{path}{key} {a} -> {b}")
-    return found
 
 
 def quiet() -> None:

@@ -1,0 +1,91 @@
+"""Colours, markers and dashes: one accent per family, told apart without colour too.
+
+The accents keep a CIELAB distance of 13 or more from each other under simulated protanopia, deuteranopia and
+tritanopia, and a contrast of at least 4 to 1 with the paper (WCAG asks 3 to 1 of graphics).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+THEMES: dict[str, dict[str, str]] = {
+    "light": {
+        "paper": "#fcfcfb",
+        "ink": "#1b1d21",
+        "muted": "#5b616a",
+        "grid": "#e3e4e6",
+        "untrained": "#8b9098",
+        "vit": "#0b63b5",
+        "resnet": "#bf4b08",
+        "third": "#0b8760",
+        "fourth": "#7d2a6a",
+        "fifth": "#4f4a10",
+    },
+    "dark": {
+        "paper": "#131519",
+        "ink": "#e9eaec",
+        "muted": "#a2a8b1",
+        "grid": "#2c3037",
+        "untrained": "#868c95",
+        "vit": "#6ab0ff",
+        "resnet": "#ff9250",
+        "third": "#b4efe0",
+        "fourth": "#d85fa9",
+        "fifth": "#f6e6a6",
+    },
+}
+FIXED = ("vit", "resnet")  # families that keep their accent in every study
+OTHERS = ("third", "fourth", "fifth")
+MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down")
+DASHES = ("solid", "dash", "dashdot", "longdash")
+
+FAMILY_NAMES = {
+    "vit": "ViT",
+    "resnet": "ResNet",
+    "mixer": "Mixer",
+    "fnet": "FNet",
+    "bit": "BiT",
+    "lstm": "LSTM",
+    "gpt": "GPT",
+    "bert": "BERT",
+    "transformer": "Transformer",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one model is drawn: a key of the themes, a marker, a dash."""
+
+    colour_key: str
+    marker: str
+    dash: str
+
+
+def family_name(family: str) -> str:
+    """`ViT` for `vit`; a family without a usual spelling keeps its own."""
+    return FAMILY_NAMES.get(family, family)
+
+
+def families(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """model -> family, in the order of the rows; a model without a family is its own."""
+    return {row["model"]: row.get("family") or row["model"] for row in rows}
+
+
+def looks(families: Mapping[str, str]) -> dict[str, Look]:
+    """model -> Look: the colour and marker tell the family, the dash (then the marker) the model within it."""
+    others = sorted({family for family in families.values() if family not in FIXED})
+    places = {family: place for place, family in enumerate([*FIXED, *others])}
+    found: dict[str, Look] = {}
+    members = dict.fromkeys(places, 0)
+    for model, family in families.items():
+        place, member = places[family], members[family]
+        members[family] += 1
+        key = family if family in FIXED else OTHERS[(place - len(FIXED)) % len(OTHERS)]
+        marker = MARKERS[(place + member // len(DASHES)) % len(MARKERS)]
+        found[model] = Look(key, marker, DASHES[member % len(DASHES)])
+    return found
+
+
+def css_variables(theme: str) -> str:
+    """The theme as CSS custom properties: `--paper:#fcfcfb;...`."""
+    return "".join(f"--{key}:{value};" for key, value in THEMES[theme].items())

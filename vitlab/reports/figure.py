@@ -1,0 +1,112 @@
+"""A figure as data, for `static` (matplotlib: SVG and PNG) and `interactive` (plotly: HTML and W&B) alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log10
+from typing import Literal
+
+Style = Literal["line", "points", "line+points", "rings"]  # rings: open points, for what stands behind
+
+
+@dataclass(frozen=True)
+class Axis:
+    """`ticks` are the values to label; empty: round numbers of the backend's choice."""
+
+    label: str  # with the unit
+    log: bool = False
+    percent: bool = False  # values are shares in 0..1, shown as percent
+    from_zero: bool = False
+    whole: bool = False  # large whole numbers: 10k rather than 10,000
+    ticks: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve or cloud of points. x, y and, when given, low, high, hover and links have one length.
+
+    A y that is None is a gap. `low` and `high` bound a band. `links` are addresses relative to the study folder.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    colour_key: str
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    style: Style = "line+points"
+    marker: str = "circle"
+    dash: str = "solid"
+    width: float = 2.0  # of the line, in pixels of the page
+    hover: Sequence[str] = ()
+    links: Sequence[str] = ()
+    legend: bool = True  # the same label in several panels is listed once
+    model: str = ""  # what a chooser of models shows or hides
+
+    @property
+    def has_band(self) -> bool:
+        return any(value is not None for value in self.low)
+
+
+@dataclass(frozen=True)
+class Panel:
+    series: tuple[Series, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One or more panels that share their axes."""
+
+    name: str  # of its files, without a suffix
+    title: str  # says what it shows
+    x: Axis
+    y: Axis
+    panels: tuple[Panel, ...]
+    alt: str = ""  # the text alternative: what is to be seen, in a sentence or two
+
+    @property
+    def series(self) -> list[Series]:
+        return [series for panel in self.panels for series in panel.series]
+
+    @property
+    def columns(self) -> int:
+        """Panels beside each other on a wide page."""
+        return min(4, len(self.panels))
+
+    def rows(self, columns: int) -> int:
+        return -(-len(self.panels) // columns)
+
+    def legend(self) -> list[Series]:
+        """The series to list, one per label."""
+        found: dict[str, Series] = {}
+        for series in self.series:
+            if series.legend:
+                found.setdefault(series.label, series)
+        return list(found.values())
+
+
+def tick_text(value: float, axis: Axis) -> str:
+    """`32,000`, `85%` for a share, `10k` where the numbers are long."""
+    if axis.percent:
+        return f"{100 * value:.4g}%"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:,g}M"
+    return f"{value / 1e3:g}k" if axis.whole and abs(value) >= 1e4 else f"{value:,g}"
+
+
+def spaced(ticks: Sequence[float], most: int, log: bool) -> list[float]:
+    """The ticks to label when there is room for `most`: always the two ends, none closer than a share of the axis."""
+    if not ticks:
+        return []
+    place = [log10(t) if log else t for t in sorted(ticks)]
+    least = (place[-1] - place[0]) / max(1, most)
+    kept: list[int] = [0]
+    for i in range(1, len(place)):
+        if place[i] - place[kept[-1]] >= least * 0.999:
+            kept.append(i)
+    if kept[-1] != len(place) - 1:
+        # the last tick matters more than the one that stands in its way
+        if len(kept) > 1 and place[-1] - place[kept[-1]] < least:
+            kept.pop()
+        kept.append(len(place) - 1)
+    return [sorted(ticks)[i] for i in kept]

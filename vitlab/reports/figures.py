@@ -1,0 +1,230 @@
+"""The figures of a study, built from its files."""
+
+import math
+import statistics
+from collections import defaultdict
+from typing import Any
+
+from vitlab.reports import reading
+from vitlab.reports.colours import Look, families, looks
+from vitlab.reports.figure import Axis, Figure, Panel, Series
+from vitlab.reports.links import file_stem, folder_link
+from vitlab.reports.metric import Metric, main_metric
+from vitlab.reports.numbers import finite, plural, significant, whole
+from vitlab.reports.spread import Cell, cells
+from vitlab.studies.store import StudyFiles
+
+ATTENTION = "attention_distance"  # the analysis that the figures of attention draw
+POINTS = 200  # of a training curve: more cannot be told apart in a panel, and would make the page heavy
+
+
+def accuracy_against_size(rows: list[dict[str, Any]]) -> Figure:
+    """The study's metric on held-out data against the training-set size: a line per model, a band over seeds.
+
+    With several seeds each run is a small ring beside the mean.
+    """
+    metric = main_metric(rows)
+    by_model, style = cells(rows, metric), looks(families(rows))
+    series: list[Series] = []
+    for model, by_size in by_model.items():
+        if by_size:
+            series.append(mean_line(model, by_size, style[model], metric))
+            if any(len(here.rows) > 1 for here in by_size.values()):
+                series.append(run_points(model, by_size, style[model], metric))
+    return Figure(
+        name=f"{metric.key}_against_size",
+        title=f"Held-out {metric.name} against training-set size",
+        x=Axis("training examples (log scale)", log=True, ticks=tuple(sorted({row["train_size"] for row in rows}))),
+        y=Axis(f"held-out {metric.name}", percent=metric.percent),
+        panels=(Panel(tuple(series)),),
+        alt=" ".join(described(model, by_size, metric) for model, by_size in by_model.items() if by_size),
+    )
+
+
+def mean_line(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) -> Series:
+    means = [here.mean for here in by_size.values()]
+    stds = [here.std for here in by_size.values()]
+    banded = any(std is not None for std in stds)
+    hover = []
+    for size, here in by_size.items():
+        spread = f" ± {metric.number(here.std)} over {len(here.rows)} seeds" if here.std is not None else ""
+        hover.append(f"{model}, {plural(size, 'training example')}\n{metric.text(here.mean)}{spread}")
+    return Series(
+        label=model,
+        x=list(by_size),
+        y=means,
+        low=[m - (s or 0.0) for m, s in zip(means, stds, strict=True)] if banded else (),
+        high=[m + (s or 0.0) for m, s in zip(means, stds, strict=True)] if banded else (),
+        colour_key=look.colour_key,
+        marker=look.marker,
+        dash=look.dash,
+        hover=hover,
+        links=[folder_link(h.rows[0]["run"]) if len(h.rows) == 1 else "" for h in by_size.values()],
+        model=model,
+    )
+
+
+def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) -> Series:
+    runs = [row for here in by_size.values() for row in here.rows]
+    return Series(
+        label=f"{model}, each run",
+        x=[row["train_size"] for row in runs],
+        y=[metric.value(row) for row in runs],
+        colour_key=look.colour_key,
+        marker=look.marker,
+        style="rings",
+        hover=[f"{row['run']}\n{metric.text(metric.value(row))}" for row in runs],
+        links=[folder_link(row["run"]) for row in runs],
+        legend=False,
+        model=model,
+    )
+
+
+def described(model: str, by_size: dict[int, Cell], metric: Metric) -> str:
+    first, last = min(by_size), max(by_size)
+    text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, 'training example')}"
+    return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
+
+
+def training_curves(study: StudyFiles) -> Figure:
+    """Loss while training (dotted) and on held-out data (solid), a panel per training-set size, a line per run."""
+    rows = reading.results(study)
+    style = looks(families(rows))
+    found = reading.every(rows, lambda row: reading.curves(study.run(row["run"])))
+    by_size: dict[int, list[Series]] = defaultdict(list)
+    for row, metrics in zip(rows, found, strict=True):
+        by_size[row["train_size"]] += run_curves(row, metrics, style[row["model"]])
+    panels = [Panel(tuple(by_size[size]), plural(size, "example")) for size in sorted(by_size) if by_size[size]]
+    return Figure(
+        name="training_curves",
+        title="Loss while training and on held-out data",
+        x=Axis("training step", from_zero=True, whole=True),
+        y=Axis("loss (cross-entropy, nats)", from_zero=True),
+        panels=tuple(panels),
+        alt="Loss against the training step, a panel per training-set size. Dotted: on the training examples; solid "
+        "with markers: on the held-out examples.",
+    )
+
+
+def run_curves(row: dict[str, Any], metrics: list[dict[str, Any]], look: Look) -> list[Series]:
+    """A run's two curves; one that was not logged is left out."""
+    found = []
+    for key, name in (("train/loss", "training"), ("heldout/loss", "held-out")):
+        points = [(one["step"], finite(one[key])) for one in metrics if key in one]
+        if not any(y is not None for _, y in points):
+            continue
+        points = thinned(points)
+        heldout = key.startswith("heldout")
+        found.append(
+            Series(
+                label=f"{row['model']}, {name}",
+                x=[x for x, _ in points],
+                y=[y for _, y in points],
+                colour_key=look.colour_key,
+                marker=look.marker,
+                dash=look.dash if heldout else "dot",
+                style="line+points" if heldout else "line",
+                width=1.6 if heldout else 1.4,
+                hover=[f"{row['run']}, step {whole(x)}\n{name} loss {significant(y)}" for x, y in points],
+                links=[folder_link(row["run"])] * len(points),
+                model=row["model"],
+            )
+        )
+    return found
+
+
+def thinned(points: list[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+    """At most POINTS points: means of neighbours, at their last step; a gap stays a gap."""
+    if len(points) <= POINTS:
+        return points
+    bins = math.ceil(len(points) / POINTS)
+    groups = [points[i : i + bins] for i in range(0, len(points), bins)]
+    return [
+        (group[-1][0], None if any(y is None for _, y in group) else statistics.fmean(y for _, y in group))
+        for group in groups
+    ]
+
+
+def attention_distance(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:
+    """Mean attention distance of ONE run: a point per head against the layer, the untrained model's rings behind."""
+    name = file_stem(str(analysis.get("name") or ATTENTION))
+    return attention_figure(name, title, [(analysis, "", "")], colour_key)
+
+
+def attention_distance_by_size(study: StudyFiles, model: str) -> Figure | None:
+    """The same for a model at each training-set size, side by side: of each size the first seed that has it.
+
+    None when no run of the model has the analysis, as for a ResNet.
+    """
+    rows = [row for row in reading.results(study) if row["model"] == model]
+    found = reading.every(rows, lambda row: reading.analysis(study.run(row["run"]), ATTENTION))
+    chosen: dict[int, tuple[dict[str, Any], str, str]] = {}
+    for row, analysis in zip(rows, found, strict=True):
+        if analysis is not None and analysis["rows"]:
+            title = plural(row["train_size"], "example")
+            chosen.setdefault(row["train_size"], (analysis, title, folder_link(row["run"])))
+    if not chosen:
+        return None
+    key = looks(families(reading.results(study)))[model].colour_key
+    title = f"Mean attention distance by layer, {model}"
+    runs = [chosen[size] for size in sorted(chosen)]
+    return attention_figure(file_stem(f"attention_distance-{model}"), title, runs, key)
+
+
+def attention_figure(name: str, title: str, runs: list[tuple[dict[str, Any], str, str]], colour_key: str) -> Figure:
+    """A panel per (analysis, panel title, link)."""
+    unit = str(runs[0][0].get("unit") or "")
+    layers = {row["layer"] for analysis, _, _ in runs for row in analysis["rows"]}
+    return Figure(
+        name=name,
+        title=title,
+        x=Axis("layer", ticks=tuple(sorted(layer for layer in layers if finite(layer) is not None))),
+        y=Axis(f"attention distance ({unit})" if unit else "attention distance", from_zero=True),
+        panels=tuple(Panel(heads(analysis, link, unit, colour_key), text) for analysis, text, link in runs),
+        alt=attention_alt(runs, unit),
+    )
+
+
+def heads(analysis: dict[str, Any], link: str, unit: str, colour_key: str) -> tuple[Series, ...]:
+    """The untrained model's heads (step 0) and the trained one's (the last step), in drawing order.
+
+    With one step there is nothing to tell apart, and no word for it: step 0 of a pretrained model is a trained one.
+    """
+    steps = sorted({row["step"] for row in analysis["rows"]})
+    drawn = [(step, "heads") for step in steps]
+    if len(steps) > 1:
+        drawn = [(steps[0], "untrained heads"), (steps[-1], "trained heads")]
+    found = []
+    for step, label in drawn:
+        rows = [row for row in analysis["rows"] if row["step"] == step and finite(row["value"]) is not None]
+        found.append(
+            Series(
+                label=label,
+                x=[row["layer"] for row in rows],
+                y=[row["value"] for row in rows],
+                colour_key="untrained" if label == "untrained heads" else colour_key,
+                style="rings" if label == "untrained heads" else "points",
+                hover=[
+                    f"{label}: layer {row['layer']}, head {row['head']}\n{significant(row['value'])} {unit}".rstrip()
+                    for row in rows
+                ],
+                links=[link] * len(rows) if link else (),
+            )
+        )
+    return tuple(found)
+
+
+def attention_alt(runs: list[tuple[dict[str, Any], str, str]], unit: str) -> str:
+    """The mean over heads of the first and the last layer, at the last step."""
+    parts = []
+    for analysis, text, _ in runs:
+        by_layer: dict[float, list[float]] = defaultdict(list)
+        for drawn in heads(analysis, "", unit, "vit")[-1:]:
+            for layer, value in zip(drawn.x, drawn.y, strict=True):
+                by_layer[layer].append(value)
+        if by_layer:
+            means = {layer: significant(statistics.fmean(values)) for layer, values in by_layer.items()}
+            first, last = min(means), max(means)
+            ends = f"{means[first]} {unit} in layer {first:g}, {means[last]} in layer {last:g}"
+            parts.append(f"{text}: {ends}." if text else f"{ends}.")
+    return " ".join(["Mean over the heads:", *parts])

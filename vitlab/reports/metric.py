@@ -1,0 +1,50 @@
+"""The number by which a study's models are compared: accuracy, or what the task measures in its place."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vitlab.reports.numbers import DASH, finite, significant
+
+
+@dataclass(frozen=True)
+class Metric:
+    key: str  # a column of results.csv
+    name: str
+    percent: bool = False  # a share in 0..1
+    higher_is_better: bool = True
+    gap_unit: str = ""
+
+    def value(self, row: dict[str, Any]) -> float | None:
+        return finite(row.get(self.key))
+
+    def text(self, value: float | None) -> str:
+        """`84.2%`, or `1.23`."""
+        return DASH if value is None else f"{self.number(value)}{'%' if self.percent else ''}"
+
+    def number(self, value: float) -> str:
+        """Without the unit: `84.2`."""
+        return f"{100 * value:.1f}" if self.percent else significant(value)
+
+    def gap(self, value: float) -> str:
+        """A difference with its unit: `8.1 points`."""
+        return f"{self.number(value)} {self.gap_unit}".rstrip()
+
+    def lead(self, value: float, other: float) -> float:
+        """By how much the first is better than the second; below 0 when it is worse."""
+        return value - other if self.higher_is_better else other - value
+
+
+METRICS = (
+    Metric("accuracy", "accuracy", percent=True, gap_unit="points"),
+    Metric("exact_match", "exact match", percent=True, gap_unit="points"),
+    Metric("bleu", "BLEU", gap_unit="BLEU"),
+    Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L"),
+    Metric("f1", "F1", gap_unit="F1"),
+    Metric("perplexity", "perplexity", higher_is_better=False, gap_unit="in perplexity"),
+    Metric("loss", "loss", higher_is_better=False, gap_unit="nats"),
+)
+
+
+def main_metric(rows: list[dict[str, Any]]) -> Metric:
+    """The first of METRICS that some finished run has."""
+    return next((metric for metric in METRICS if any(metric.value(row) is not None for row in rows)), METRICS[0])

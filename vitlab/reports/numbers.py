@@ -1,0 +1,68 @@
+"""Numbers as a person reads them."""
+
+import math
+from typing import Any
+
+DASH = "\N{EN DASH}"  # stands where there is no number
+TIMES = "\N{MULTIPLICATION SIGN}"
+PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+
+
+def finite(value: Any) -> float | None:
+    """The number, or None for anything that is not one: None, NaN, infinity, text."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def whole(value: Any) -> str:
+    """`32,000`"""
+    number = finite(value)
+    return DASH if number is None else f"{number:,.0f}"
+
+
+def significant(value: Any, digits: int = 3) -> str:
+    """`0.412`, `12.3`, `1,230`"""
+    number = finite(value)
+    if number is None:
+        return DASH
+    if number == 0:
+        return "0"
+    rounded = float(f"{number:.{digits - 1}e}")  # 999.9 has the digits of 1000
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    return f"{number:,.{decimals}f}" if decimals <= 6 else f"{number:.{digits - 1}e}"
+
+
+def with_prefix(value: Any, unit: str) -> str:
+    """`1.23 PFLOP` for 1.23e15 and FLOP."""
+    number = finite(value)
+    if number is None:
+        return DASH
+    step = min(len(PREFIXES) - 1, max(0, math.floor(math.log10(abs(number)) / 3))) if number else 0
+    if f"{abs(number) / 1000**step:.3g}" == "1e+03" and step + 1 < len(PREFIXES):
+        step += 1  # 999.9 k is 1 M
+    return f"{significant(number / 1000**step)} {PREFIXES[step]}{unit}"
+
+
+def count(value: Any) -> str:
+    """`46.1k`, `22.1M`: parameters."""
+    return with_prefix(value, "").replace(" ", "") if finite(value) is not None else DASH
+
+
+def duration(seconds: Any) -> str:
+    """`4.2 s`, `12 min`, `3 h 05 min`"""
+    number = finite(seconds)
+    if number is None:
+        return DASH
+    if number < 59.95:
+        return f"{number:.1f} s" if number < 9.95 else f"{number:.0f} s"
+    minutes = round(number / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 run`, `12 runs`"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

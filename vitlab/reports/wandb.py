@@ -1,0 +1,115 @@
+"""Runs in Weights & Biases: config, metrics, summary, figures; offline when nobody is logged in.
+
+metrics.jsonl is the record; this mirrors it. A failure here is a warning, never the end of a run.
+"""
+
+import os
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import wandb
+from lightning.pytorch.loggers import WandbLogger
+from omegaconf import DictConfig
+from PIL import Image
+
+from vitlab.config import identity, resolved
+from vitlab.reports import interactive, static
+from vitlab.reports.figure import Figure
+from vitlab.training.files import RunFiles
+
+FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed run
+
+
+def mode_of(config: DictConfig) -> str:
+    """`auto` resolved: what WANDB_MODE says, else online for who is logged in, else offline."""
+    if config.mode != "auto":
+        return config.mode
+    asked = os.environ.get("WANDB_MODE")
+    if asked:
+        return {"disabled": "off", "online": "online"}.get(asked, "offline")
+    return "online" if wandb.login(prompt=False, verify=False) else "offline"
+
+
+class Tracker:
+    """One W&B run of one training run; every method is a no-op in mode `off` and after a failure."""
+
+    def __init__(self, config: DictConfig, files: RunFiles, *, family: str, params: int):
+        self.run: Any = None
+        self.files = files
+        self.mode = config.wandb.mode
+        self.guard(lambda: self.start(config, family, params))
+
+    def start(self, config: DictConfig, family: str, params: int) -> None:
+        self.mode = mode_of(config.wandb)
+        if self.mode == "off":
+            return
+        os.environ.setdefault("WANDB_SILENT", "true")
+        options = {
+            "project": config.wandb.project,
+            "entity": config.wandb.entity,
+            # one W&B run however often training was interrupted
+            "id": f"{identity(config)}-{self.files.folder.resolve().name}"[:64],
+            "resume": "allow" if self.mode == "online" else None,
+            "name": self.files.folder.resolve().name,
+            "group": config.study or None,
+            "job_type": "train",
+            "tags": [config.model.name[:64], family, config.data.name, f"n={config.train_size}"],
+            "config": {**resolved(config), "params": params},
+            "dir": self.files.folder,
+        }
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            x_transaction_log_flush_interval=FLUSH,
+            init_timeout=30,
+        )
+        self.files.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.run = wandb.init(mode=self.mode, settings=settings, **options)
+        except wandb.Error as error:
+            if self.mode == "offline" or config.wandb.mode == "online":
+                raise
+            warnings.warn(f"W&B is not reached ({error}); this run is logged offline", stacklevel=2)
+            self.mode = "offline"
+            self.run = wandb.init(mode="offline", settings=settings, **{**options, "resume": None})
+
+    def guard(self, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except Exception as error:  # a dashboard must not end a training run
+            self.run = None
+            warnings.warn(f"W&B logging stopped: {type(error).__name__}: {error}", stacklevel=3)
+
+    @property
+    def loggers(self) -> list[WandbLogger]:
+        return [WandbLogger(experiment=self.run)] if self.run else []
+
+    def log_figure(self, figure: Figure, step: int) -> None:
+        """The figure as a picture and as an interactive plot, at a step."""
+        if self.run:
+            content = {
+                f"{figure.name}/picture": wandb.Image(
+                    Image.open(BytesIO(static.png_bytes(figure))), caption=figure.title
+                ),
+                f"{figure.name}/plot": wandb.Plotly(interactive.plotly_figure(figure)),
+                "trainer/global_step": step,
+            }
+            self.guard(lambda: self.run.log(content))
+
+    def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
+        """Write the summary and end the run; gives where it is, for result.json."""
+        if not self.run:
+            return None
+        where = {"mode": self.mode, "id": self.run.id, "path": os.path.relpath(self.run.dir, self.files.folder)}
+        if self.mode == "online":
+            where["url"] = self.run.url
+
+        def end() -> None:
+            flat = {k: v for k, v in result.items() if isinstance(v, str | int | float)}
+            self.run.summary.update(flat)
+            self.run.finish(exit_code=exit_code)
+
+        self.guard(end)
+        return where
