@@ -1,0 +1,62 @@
+"""Calling the program as a user does, and reading what it leaves."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitlab.cli import main
+
+TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def vitlab(*words: str | Path) -> Done:
+    """Run the program to its end in this process, which spares the seconds that importing torch takes."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in words])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def start(*words: str | Path) -> subprocess.Popen:
+    """Start the program in a process group of its own, as a terminal does."""
+    command = [sys.executable, "-m", "vitlab.cli", *map(str, words)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: float = 120) -> None:
+    """Until a running program has come so far; fails when it ends before."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def wandb_records(folder: Path) -> list[dict[str, Any]]:
+    """Every record of every offline run below a folder, by W&B's own reader."""
+    records = []
+    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        asked = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
+        found = subprocess.run(asked, capture_output=True, text=True, check=True)
+        records += [json.loads(line) for line in found.stdout.splitlines()]
+    return records
+
+
+def wandb_history(folder: Path) -> list[dict[str, Any]]:
+    """The logged rows of the offline runs below a folder."""
+    return [record["history"]["item"] for record in wandb_records(folder) if record["type"] == "history"]

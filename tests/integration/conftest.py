@@ -1,0 +1,23 @@
+import pytest
+from PIL import Image
+
+
+@pytest.fixture(autouse=True, scope="session")
+def private_cache(tmp_path_factory):
+    """Decoded images go below the test's own folder, and nobody is logged in to W&B."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("WANDB_MODE", "offline")
+        yield
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of real image files, 14 of each of two classes, that a model can tell apart."""
+    root = tmp_path / "photos"
+    for name, colour in (("dusk", (200, 60, 30)), ("sea", (20, 80, 190))):
+        (root / name).mkdir(parents=True)
+        for i in range(14):
+            shade = tuple(min(255, c + 5 * i) for c in colour)
+            Image.new("RGB", (61 + i, 53), shade).save(root / name / f"{i}.{'jpg' if i % 2 else 'png'}")
+    return root

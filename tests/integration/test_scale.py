@@ -1,0 +1,205 @@
+"""`vitlab scale`: the grid, its files, and everything that can interrupt it."""
+
+import csv
+import hashlib
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from tests.integration import commands
+from vitlab.commands.training import train_run
+from vitlab.config import TrainConfig, compose, load
+from vitlab.data import load as load_data
+from vitlab.data.subset import subset
+from vitlab.studies.store import COLUMNS
+from vitlab.training.files import RunFiles
+
+GRID = ["data=digits", "sizes=[60,150]", "budget.steps=6", "trainer.evaluations=1", "trainer.log_every=2"]
+LONG = ["data=digits", "sizes=[60,150]", "budget.steps=150", "trainer.evaluations=1", "trainer.checkpoint_every=0.3"]
+
+
+def results(folder):
+    with (folder / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def contents(folder):
+    """Every run's files, for comparing before and after."""
+    return {path: path.read_bytes() for path in folder.glob("*-n*-s*/*.*")}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A finished study of 2 models x 2 sizes x 1 seed."""
+    folder = tmp_path_factory.mktemp("scale") / "study"
+    done = commands.vitlab("scale", "quick", *GRID, "--jobs", "1", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_a_study_leaves_the_files_of_the_contract(study):
+    folder, done = study
+    rows = results(folder)
+    assert tuple(rows[0]) == COLUMNS
+    assert {(r["model"], r["train_size"]) for r in rows} == {
+        (m, n) for m in ("vit_nano", "resnet_nano") for n in ("60", "150")
+    }
+    assert all(r["status"] == "finished" and r["budget"] == "steps=6" for r in rows)
+    for row in rows:
+        run = folder / row["run"]
+        result = json.loads((run / "result.json").read_text())
+        assert float(row["accuracy"]) == result["accuracy"]
+        assert (run / "config.yaml").is_file()
+        assert (run / "checkpoints" / "last.ckpt").is_file()
+        history = commands.wandb_history(run)
+        assert any(item.get("heldout/accuracy") == pytest.approx(result["accuracy"]) for item in history)
+        assert (run / "analysis" / "attention_distance.json").exists() == (row["family"] == "vit")
+    assert (folder / "report.html").stat().st_size > 1_000_000
+    assert {path.name for path in (folder / "figures").iterdir()} >= {
+        *(f"accuracy_against_size.{kind}" for kind in ("svg", "png")),
+        "samples.png",
+    }
+    assert "report.html" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_the_manifest_says_which_images_each_size_holds(study):
+    folder, _ = study
+    manifest = json.loads((folder / "subsets" / "digits-seed0.json").read_text())
+    labels = load_data(load("data", "digits")).train.labels
+    for entry, size in zip(manifest["subsets"], (60, 150), strict=True):
+        indices = np.sort(subset(labels, size, 0)).astype("<i8")
+        assert entry["sha256"] == hashlib.sha256(indices.tobytes()).hexdigest()
+        assert sum(entry["per_class"].values()) == size
+
+
+def test_given_again_nothing_is_trained_and_no_result_changes(study):
+    folder, _ = study
+    before, table = contents(folder), (folder / "results.csv").read_bytes()
+    done = commands.vitlab("scale", "quick", *GRID, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert "4 finished already" in done.stderr
+    assert contents(folder) == before
+    assert (folder / "results.csv").read_bytes() == table
+
+
+def test_its_own_study_yaml_is_the_same_study(study):
+    folder, _ = study
+    done = commands.vitlab("scale", folder / "study.yaml", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert "4 finished already" in done.stderr
+
+
+def test_a_size_that_is_added_trains_only_its_own_runs(study):
+    folder, _ = study
+    before = contents(folder)
+    words = [word if not word.startswith("sizes") else "sizes=[60,90]" for word in GRID]
+    done = commands.vitlab("scale", "quick", *words, "--jobs", "1", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    after = contents(folder)
+    assert {path: after[path] for path in before} == before
+    assert sorted({int(row["train_size"]) for row in results(folder)}) == [60, 90, 150]
+
+
+def test_another_study_is_refused_in_the_same_folder(study):
+    folder, _ = study
+    before = contents(folder)
+    done = commands.vitlab("scale", "quick", *GRID, "budget.steps=7", "--out", folder)
+    assert done.returncode == 2
+    assert "budget.steps 6 -> 7" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert contents(folder) == before
+
+
+def test_the_report_can_be_written_again(study):
+    folder, _ = study
+    (folder / "report.html").unlink()
+    done = commands.vitlab("report", folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "report.html").is_file()
+
+
+def test_a_run_that_fails_stops_no_other(tmp_path):
+    folder = tmp_path / "study"
+    broken = "per_model.resnet_nano=[recipe.lr=1e30,recipe.clip_norm=null]"
+    done = commands.vitlab("scale", "quick", *GRID, broken, "--jobs", "1", "--out", folder)
+    assert done.returncode == 1
+    assert {row["model"] for row in results(folder)} == {"vit_nano"}
+    assert len(results(folder)) == 2
+    assert "resnet_nano-n60-s0" in done.stdout
+    assert "recipe.lr" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "recipe.lr" in (folder / "report.html").read_text()
+
+
+def test_ctrl_c_leaves_a_study_that_the_same_command_continues(tmp_path):
+    folder = tmp_path / "stopped"
+    words = ["scale", "quick", *LONG, "wandb.mode=off", "--out", folder]
+    process = commands.start(*words)
+    commands.wait_for(lambda: list(folder.glob("*/metrics.jsonl")), process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    stopped = [path.parent for path in folder.glob("*-n*/metrics.jsonl") if not (path.parent / "result.json").exists()]
+    assert stopped
+    done = commands.vitlab(*words, "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    assert len(results(folder)) == 4
+    config = compose(TrainConfig, base=RunFiles(stopped[0]).config())
+    straight = train_run(config, tmp_path / "straight")
+    continued = RunFiles(stopped[0]).result()
+    assert (continued["loss"], continued["accuracy"]) == (straight["loss"], straight["accuracy"])
+
+
+def test_killed_no_finished_run_is_lost_or_trained_again(tmp_path):
+    folder = tmp_path / "killed"
+    words = ["scale", "quick", *LONG, "wandb.mode=off", "--jobs", "1", "--out", folder]
+    process = commands.start(*words)
+    commands.wait_for(lambda: list(folder.glob("*/result.json")), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    finished = {path: path.read_bytes() for path in folder.glob("*/result.json")}
+    done = commands.vitlab(*words)
+    assert done.returncode == 0, done.stderr
+    assert {path: path.read_bytes() for path in finished} == finished
+    assert len(results(folder)) == 4
+
+
+def test_image_files_need_only_their_folder(tmp_path, photos):
+    folder = tmp_path / "study"
+    words = ["data=imagefolder", f"data.root={photos}", "budget.steps=3", "wandb.mode=off"]
+    done = commands.vitlab("scale", *words, "--jobs", "1", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert {row["data"] for row in results(folder)} == {"imagefolder"}
+    assert len(results(folder)) == 8
+
+
+def test_a_dry_run_prints_every_run_and_writes_nothing(tmp_path):
+    folder = tmp_path / "study"
+    done = commands.vitlab("scale", "quick", *GRID, "--dry-run", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert not folder.exists()
+    for run in ("vit_nano-n60-s0", "vit_nano-n150-s0", "resnet_nano-n60-s0", "resnet_nano-n150-s0"):
+        assert run in done.stdout
+    assert "FLOPs" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["data=digits", "sizes=[5,1000000]"], ["sizes=5", "sizes=1000000"]),
+        (["data=digits", "models=[timm:resnet999]"], ["timm:resnet999"]),
+        (["data=imagefolder", "data.root=/nowhere/at/all"], ["/nowhere/at/all"]),
+    ],
+)
+def test_what_only_the_data_can_tell_is_one_line_each(tmp_path, words, expected):
+    done = commands.vitlab("scale", *words, "--out", tmp_path / "study")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(expected)
+    assert all(text in line for text, line in zip(expected, lines, strict=True))
+    assert not (tmp_path / "study").exists()

@@ -1,0 +1,203 @@
+"""`vitlab train` and what can be done with a run."""
+
+import json
+import signal
+import time
+
+import pytest
+import torch
+
+import vitlab as api
+from tests.integration import commands
+from tests.integration.commands import TINY
+from vitlab.cli import main
+from vitlab.commands.training import train_run
+from vitlab.config import TrainConfig, compose
+from vitlab.training.callbacks import Interrupted
+from vitlab.training.checkpoint import read
+
+DROPPED = ("wall_s", "train/images_per_s")  # of metrics.jsonl: they depend on the machine's mood
+RANDOM = ["model.dropout=0.2", "model.drop_path=0.2", "data.augment.shift=2", "data.augment.flip=true"]
+
+
+def weights(folder):
+    return read(folder / "checkpoints" / "last.ckpt")["state_dict"]
+
+
+def rows(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in DROPPED} for line in lines]
+
+
+def assert_same_training(one, other):
+    a, b = weights(one), weights(other)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert rows(one) == rows(other)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run with W&B offline, trained through the command line."""
+    folder = tmp_path_factory.mktemp("trained") / "first"
+    assert main(["train", *TINY, "budget.steps=12", "train_size=100", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_run_leaves_the_files_of_the_contract(run):
+    result = json.loads((run / "result.json").read_text())
+    assert (run / "config.yaml").is_file()
+    assert (run / "checkpoints" / "last.ckpt").is_file()
+    assert result["status"] == "finished"
+    assert (result["steps"], result["examples_seen"], result["train_size"]) == (12, 12 * 128, 100)
+    assert result["error"] == pytest.approx(1 - result["accuracy"])
+    assert result["params"] == sum(p.numel() for p in api.load_run(run).model.parameters())
+    assert torch.__version__.startswith(result["environment"]["torch"])
+    found = rows(run)
+    assert all("step" in row for row in found)
+    assert [row["step"] for row in found if "train/loss" in row] == [3, 6, 9, 12]
+    assert [row["step"] for row in found if "heldout/accuracy" in row] == [6, 12]
+
+
+def test_attention_distance_is_written_before_and_after_training(run):
+    found = json.loads((run / "analysis" / "attention_distance.json").read_text())
+    assert found["unit"] == "pixels"
+    assert sorted({(r["step"], r["layer"], r["head"]) for r in found["rows"]}) == [
+        (step, layer, head) for step in (0, 12) for layer in (1, 2, 3, 4) for head in (1, 2, 3, 4)
+    ]
+    assert all(0 < r["value"] < 16 * 2**0.5 for r in found["rows"])
+    before, after = ([r["value"] for r in found["rows"] if r["step"] == s] for s in (0, 12))
+    assert before != after
+
+
+def test_wandb_holds_what_metrics_jsonl_holds(run):
+    history = commands.wandb_history(run)
+    for row in (json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()):
+        step = row.pop("step")
+        assert any(
+            item.get("trainer/global_step") == step and all(item.get(k) == pytest.approx(v) for k, v in row.items())
+            for item in history
+        ), row
+    pictures = [item for item in history if item.get("attention_distance/picture._type") == "image-file"]
+    assert [item["trainer/global_step"] for item in pictures] == [0, 12]
+    assert all(item["attention_distance/plot._type"] == "plotly-file" for item in pictures)
+    media = next(run.glob("wandb/offline-run-*")) / "files" / "media"
+    assert len(list(media.rglob("*.png"))) == 2
+    summary = {}
+    for record in commands.wandb_records(run):
+        if record["type"] == "summary":
+            summary.update(record["summary"].get("update", {}))
+    assert summary["accuracy"] == json.loads((run / "result.json").read_text())["accuracy"]
+
+
+def test_given_again_a_finished_run_is_not_trained_again(run, capsys):
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert main(["train", *TINY, "budget.steps=12", "train_size=100", "--out", str(run)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_another_configuration_is_refused_in_the_same_folder(run, capsys):
+    before = (run / "result.json").read_bytes()
+    assert main(["train", *TINY, "budget.steps=13", "train_size=100", "--out", str(run)]) == 2
+    assert "budget.steps 12 -> 13" in capsys.readouterr().err
+    assert (run / "result.json").read_bytes() == before
+
+
+def test_eval_gives_the_accuracy_of_the_result(run, capsys):
+    assert main(["eval", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["accuracy"] == pytest.approx(json.loads((run / "result.json").read_text())["accuracy"])
+
+
+def test_analyze_gives_the_numbers_of_training_and_a_picture(run, tmp_path, capsys):
+    assert main(["analyze", str(run), "attention_distance", "--out", str(tmp_path / "out")]) == 0
+    trained = json.loads((run / "analysis" / "attention_distance.json").read_text())["rows"]
+    again = json.loads((tmp_path / "out" / "attention_distance.json").read_text())["rows"]
+    assert [r["value"] for r in again] == pytest.approx([r["value"] for r in trained if r["step"] == 12], abs=1e-4)
+    assert (tmp_path / "out" / "attention_distance.png").stat().st_size > 1000
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_analyze_a_model_of_timm(tmp_path):
+    words = ["analyze", "timm:vit_tiny_patch16_224", "data=digits", "data.image_size=32", "model.pretrained=false"]
+    assert main([*words, "--out", str(tmp_path / "timm")]) == 0
+    found = json.loads((tmp_path / "timm" / "attention_distance.json").read_text())["rows"]
+    assert len(found) == 12 * 3
+    assert all(0 < r["value"] <= 16 * 2**0.5 for r in found)
+
+
+def test_stopped_in_the_middle_training_ends_with_the_same_weights(tmp_path):
+    config = compose(TrainConfig, [*TINY, *RANDOM, "budget.steps=14", "train_size=50", "wandb.mode=off"])
+    train_run(config, tmp_path / "whole")
+    calls = iter(range(100))
+    with pytest.raises(Interrupted):
+        train_run(config, tmp_path / "parts", stop=lambda: next(calls) == 7)
+    assert not (tmp_path / "parts" / "result.json").exists()
+    train_run(config, tmp_path / "parts")
+    assert_same_training(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_row(tmp_path):
+    words = [*TINY, *RANDOM, "budget.steps=300", "train_size=90", "trainer.checkpoint_every=0.2"]
+    folder = tmp_path / "killed"
+    process = commands.start("train", *words, "--out", folder)
+    commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and len(rows(folder)) >= 12, process)
+    time.sleep(1)  # W&B writes its log twice a second
+    seen = rows(folder)[:12]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (folder / "result.json").exists()
+    steps = {item.get("trainer/global_step") for item in commands.wandb_history(folder)}
+    assert {row["step"] for row in seen} <= steps
+    assert main(["train", *words, "--out", str(folder)]) == 0
+    assert main(["train", *words, "wandb.mode=off", "--out", str(tmp_path / "whole")]) == 0
+    assert_same_training(tmp_path / "whole", folder)
+
+
+def test_ctrl_c_stops_at_a_checkpoint(tmp_path):
+    folder = tmp_path / "run"
+    process = commands.start("train", *TINY, "budget.steps=100000", "wandb.mode=off", "--out", folder)
+    commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and rows(folder), process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert (folder / "checkpoints" / "last.ckpt").is_file()
+    assert not (folder / "result.json").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_one_line(tmp_path, capsys):
+    words = [*TINY, "recipe.lr=1e30", "recipe.clip_norm=null", "budget.steps=40", "wandb.mode=off"]
+    assert main(["train", *words, "--out", str(tmp_path / "run")]) == 1
+    assert "recipe.lr" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_folder_of_image_files_needs_only_its_path(tmp_path, photos):
+    out = tmp_path / "run"
+    assert main(["train", "data=imagefolder", f"data.root={photos}", "budget.steps=4", "--out", str(out)]) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert result["data"] == "imagefolder"
+    assert result["train_size"] == 22  # 28 files, a fifth of each class held out
+
+
+@pytest.mark.parametrize(
+    ("budget", "steps"), [("epochs=3", 3), ("examples=1000", 8), ("flops=1e10", 5), ("steps=3", 3)]
+)
+def test_each_budget_unit_trains_the_steps_that_it_means(tmp_path, budget, steps):
+    words = [*TINY, "train_size=100", f"budget.{budget}", "wandb.mode=off", "analyses=[]"]
+    result = train_run(compose(TrainConfig, words), tmp_path / "run")
+    per_example = result["train_flops"] / result["examples_seen"]
+    expected = int(1e10 // (per_example * 128)) if "flops" in budget else steps
+    assert result["steps"] == expected
+    assert result["budget"].partition("=")[0] == budget.partition("=")[0]
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
+    words = [*TINY, "budget.steps=5", "wandb.mode=off", "--out", str(tmp_path / "run")]
+    assert main(["train", *words]) == 0
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / "checkpoints" / "last.ckpt").write_bytes(b"not a checkpoint")
+    assert main(["train", *words]) == 2
+    assert "last.ckpt" in capsys.readouterr().err
