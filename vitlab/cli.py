@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -32,6 +33,9 @@ class Parser(argparse.ArgumentParser):
         known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
         unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0] if "unrecognized" in message else None
         near = f"; {choices_text(unknown, known)}" if unknown and unknown.startswith("-") else ""
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
+            message = message[: found.start()] + f"unknown '{found[1]}'; "
+            message += choices_text(found[1], re.findall(r"[\w.-]+", found[2]))
         print(f"{self.prog}: {message}{near}", file=sys.stderr)
         raise SystemExit(2)
 

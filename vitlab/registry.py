@@ -6,12 +6,21 @@ from types import ModuleType
 from vitlab.config import UserError
 
 
-def implementation(package: str, kind: str) -> ModuleType:
-    """`vitlab.<package>.<kind>`, or for a kind with a dot that module, a user's own. Raises UserError."""
+def implementation(package: str, kind: str, function: str = "") -> ModuleType:
+    """`<package>.<kind>`, or for a kind with a dot that module, a user's own; it has this function.
+
+    Raises UserError.
+    """
     name = kind if "." in kind else f"{package}.{kind}"
+    lacking = UserError(f"kind={kind}: there is no module {name}")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise lacking
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        raise UserError(f"kind={kind}: there is no module {name}") from None
+        raise lacking from None
+    if function and not hasattr(module, function):
+        raise UserError(f"kind={kind}: {name} has no function '{function}'")
+    return module

@@ -13,4 +13,4 @@ from vitlab.registry import implementation
 
 def module_of(config: DictConfig) -> ModuleType:
     """The module that implements an analysis."""
-    return implementation("vitlab.analysis", config.kind)
+    return implementation("vitlab.analysis", config.kind, "run")

@@ -29,7 +29,7 @@ class Patches:
 
 
 def attention_layers(model: nn.Module) -> list[nn.Module]:
-    """The self-attention modules of a model in the order of its definition; empty when it has none."""
+    """The attention modules of a model in the order of its definition; empty when it has none."""
     return [module for module in model.modules() if isinstance(module, KINDS)]
 
 
@@ -67,16 +67,17 @@ def record_calls(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module])
     calls: dict[nn.Module, tuple] = {}
 
     def record(module: nn.Module, args: tuple, kwargs: dict) -> None:
-        calls[module] = (args[0], {k: v for k, v in kwargs.items() if k in ("mask", "causal", "attn_mask")})
+        calls[module] = (args[0], kwargs)
 
     handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
-    training = model.training
+    modes = {module: module.training for module in model.modules()}  # a part may be frozen
     try:
         # hooks inside a compiled graph would not run
-        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
             model.eval()(inputs)
     finally:
-        model.train(training)
+        for module, training in modes.items():
+            module.training = training
         for handle in handles:
             handle.remove()
     missing = [type(m).__name__ for m in modules if m not in calls]
@@ -85,18 +86,23 @@ def record_calls(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module])
     return calls
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def attention_weights(
     module: nn.Module,
     x: Tensor,
     mask: Tensor | None = None,
     causal: bool = False,
+    context: Tensor | None = None,
     attn_mask: Tensor | None = None,
+    is_causal: bool = False,
 ) -> Tensor:
-    """softmax(q k^T scale) (B, H, N, N) of one attention module for its input (B, N, D)."""
-    q, k = queries_keys(module, x)
+    """softmax(q k^T scale) (B, H, N, N) of one attention module for its input (B, N, D).
+
+    (B, H, N, M) with a context (B, M, D). The other arguments are those of the modules' own forward.
+    """
+    q, k = queries_keys(module, x, context)
     scores = (q * module.scale) @ k.transpose(-2, -1)
-    if causal:
+    if causal or is_causal:
         scores = scores.masked_fill(~torch.ones_like(scores[0, 0], dtype=torch.bool).tril(), float("-inf"))
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf"))
@@ -105,10 +111,10 @@ def attention_weights(
     return scores.softmax(dim=-1)
 
 
-def queries_keys(module: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """q and k (B, H, N, K) as the module itself makes them."""
+def queries_keys(module: nn.Module, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """q (B, H, N, K) and k (B, H, M, K) as the module itself makes them."""
     if isinstance(module, Attention):
-        q, k, _ = module.queries_keys_values(x)
+        q, k, _ = module.queries_keys_values(x, context)
         return q, k
     q, k, _ = module.qkv(x).unflatten(-1, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
     return module.q_norm(q), module.k_norm(k)

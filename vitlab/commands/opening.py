@@ -20,7 +20,9 @@ def open_data(config: DictConfig, console: Console | None = None) -> ImageData:
 @lru_cache(maxsize=4)
 def opened(config: str, console: Console | None) -> ImageData:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=console is None) as bar:
+    # without a terminal even an empty bar would leave a line
+    hidden = console is None or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         tasks: dict[str, int] = {}
 
         def progress(what: str, done: int, total: int) -> None:

@@ -18,7 +18,7 @@ from vitlab.models import count
 from vitlab.reports import figures
 from vitlab.reports.wandb import Tracker
 from vitlab.studies.grid import Spec
-from vitlab.training.callbacks import Progress
+from vitlab.training.callbacks import Interrupted, Progress
 from vitlab.training.run import Run
 
 
@@ -92,6 +92,9 @@ class StudyJob:
             try:
                 config = compose(TrainConfig, base=spec.config)
                 return train_run(config, folder, jobs=self.jobs, progress=report, stop=stop)
+            except Interrupted:
+                print(f"{spec.name}: stopped; its checkpoint is written")
+                raise
             except Exception:
                 traceback.print_exc()
                 raise

@@ -1,32 +1,40 @@
 """Checks of a composed configuration that a type cannot express. Each problem is one line."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vitlab.config import groups
-from vitlab.config.errors import choices_text
+from vitlab.config.errors import UserError, choices_text
+from vitlab.config.schema import LARGEST_IMAGE
 
 
 def problems_of(config: DictConfig) -> list[str]:
     found = list(ranges(config)) + list(missing(config))
     if "budget" in config:
         found += budget(config.budget)
-    for key in ("train_size", "sizes"):
-        if key in config and config[key] is not None:
-            values = config[key] if isinstance(config[key], ListConfig) else [config[key]]
-            found += [line for value in values for line in size(key, value)]
+    for key in ("train_size", "sizes", "data.sizes"):
+        values = OmegaConf.select(config, key, throw_on_missing=False)
+        values = values if isinstance(values, ListConfig) or values is None else [values]
+        found += [line for value in values or () for line in size(key, value)]
     for key in ("models", "seeds", "sizes", "data.sizes"):
         values = OmegaConf.select(config, key, throw_on_missing=False)
         if isinstance(values, ListConfig):
             found += [f"{key}=[]: needs at least one"] if not values else []
+            listed = list(values)
             found += [
-                f"{key}={values}: '{v}' is given twice" for v in dict.fromkeys(values) if list(values).count(v) > 1
+                f"{key}={values}: '{v}' is given twice"
+                for index, v in enumerate(listed)
+                if listed.count(v) > 1 and listed.index(v) == index
             ]
+    found += [line for key, group in (("models", "model"), ("recipe", "recipe")) for line in named(config, key, group)]
     for name in config.get("analyses", []):
         if name not in groups.names("analysis"):
             found.append(f"analyses={name}: unknown analysis; {choices_text(name, groups.names('analysis'))}")
+    if isinstance(config.get("recipe"), DictConfig):
+        found += recipe(config.recipe)
     found += list(images(config))
     return found
 
@@ -41,9 +49,14 @@ def ranges(node: DictConfig, path: str = "") -> Iterator[str]:
         if isinstance(value, DictConfig):
             yield from ranges(value, f"{name}.")
         limits = declared[key].metadata if key in declared else {}
+        single = isinstance(value, ListConfig) and value._metadata.element_type is not Any
         for item in value if isinstance(value, ListConfig) else [value]:
-            if limits and isinstance(item, (int, float)) and not isinstance(item, bool):
+            if isinstance(item, (int, float)) and not isinstance(item, bool):
                 yield from out_of_range(name, item, limits)
+            elif isinstance(item, bytes):
+                yield f"{name}={value}: expected text"
+            elif single and OmegaConf.is_config(item):
+                yield f"{name}={value}: expected a list of single values, not of {item}"
 
 
 def out_of_range(name: str, value: float, limits: Any) -> Iterator[str]:
@@ -55,11 +68,24 @@ def out_of_range(name: str, value: float, limits: Any) -> Iterator[str]:
         yield f"{name}={value}: must be above {limits['above']}"
     elif "most" in limits and value > limits["most"]:
         yield f"{name}={value}: must be at most {limits['most']}"
+    elif "below" in limits and value >= limits["below"]:
+        yield f"{name}={value}: must be below {limits['below']}"
 
 
 def missing(config: DictConfig) -> Iterator[str]:
     for key in sorted(OmegaConf.missing_keys(config)):
         yield f"{key} is missing: give {key}=VALUE"
+
+
+def named(config: DictConfig, key: str, group: str) -> Iterator[str]:
+    """What is wrong with choices that a study holds by name."""
+    values = config.get(key)
+    for name in values if isinstance(values, ListConfig) else [values]:
+        if isinstance(name, str):
+            try:
+                groups.load(group, name, key=key)
+            except UserError as error:
+                yield from error.problems
 
 
 def budget(node: DictConfig) -> Iterator[str]:
@@ -69,9 +95,19 @@ def budget(node: DictConfig) -> Iterator[str]:
         yield f"{shown}: give exactly one of {', '.join(f'budget.{k}' for k in node)}"
 
 
+def recipe(node: DictConfig) -> Iterator[str]:
+    """What an optimizer would refuse."""
+    if len(node.betas) != 2:
+        yield f"recipe.betas={node.betas}: give two, for example recipe.betas=[0.9,0.999]"
+    if node.optimizer == "sgd" and node.nesterov and node.momentum == 0:
+        yield "recipe.nesterov=True: needs a recipe.momentum above 0"
+
+
 def size(key: str, value: Any) -> Iterator[str]:
     """A number of examples, a fraction of them below 1, or `all`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and not math.isfinite(value):
+        return  # `ranges` has said so
     if value != "all" and not (number and (0 < value < 1 or (value >= 1 and value == int(value)))):
         yield f"{key}={value}: a size is a whole number, a fraction between 0 and 1, or all"
 
@@ -90,7 +126,7 @@ def image_size_of(config: DictConfig) -> tuple[int, int] | None:
     value = OmegaConf.select(config, key, throw_on_missing=False)
     if value is None or (isinstance(value, ListConfig) and len(value) != 2):
         return None
-    return extent(value) if min(extent(value)) > 0 else None
+    return extent(value) if all(1 <= side <= LARGEST_IMAGE for side in extent(value)) else None
 
 
 def auto_patch(side: int) -> int:
@@ -111,7 +147,7 @@ def images(config: DictConfig) -> Iterator[str]:
     image_size = image_size_of(config)
     if not isinstance(model, DictConfig) or model.get("kind") != "vit":
         return
-    if model.heads > 0 and model.width % model.heads:
+    if not list(ranges(model)) and model.width % model.heads:
         fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
         near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
         yield (
@@ -120,13 +156,15 @@ def images(config: DictConfig) -> Iterator[str]:
         )
     if image_size is None or not shaped or any(line for line in ranges(config)):
         return
-    sides = zip(("height", "width"), image_size, extent(model.patch_size), strict=True)
-    for side, pixels, patch in sides:
+    square = not isinstance(model.patch_size, ListConfig)
+    for side, pixels, patch in zip(("height", "width"), image_size, extent(model.patch_size), strict=True):
         if pixels % patch:
-            fits = [p for p in range(1, pixels + 1) if pixels % p == 0]
+            whole = math.gcd(*image_size) if square else pixels
+            fits = [p for p in range(1, whole + 1) if whole % p == 0]
             near = sorted(sorted(fits, key=lambda p: abs(p - patch))[:3])
             yield (
                 f"model.patch_size={model.patch_size}: {patch} does not divide the image {side} of {pixels} pixels "
                 f"({image_key}); nearest that do: {', '.join(map(str, near))}"
             )
-            return
+            if square:
+                return

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,20 @@ from vitlab.config.errors import UserError
 from vitlab.config.schema import BudgetConfig
 
 SLOTS = {"model": "model", "data": "data", "task": "task", "recipe": "recipe", "model.mixer": "mixer"}
+SETTLED = {"kind", "model.recipe"}  # read while a group is chosen: setting them afterwards would change nothing
 WITHOUT_EFFECT = ("wandb", "study")  # keys that do not change what a run computes
 
 
 def parse_override(text: str) -> tuple[str, Any]:
     """`key=value` with a YAML value. Raises UserError."""
-    key, equals, _ = text.partition("=")
+    key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(part.isidentifier() for part in key.split(".")):
         raise UserError(f"'{text}' is not key=value")
     try:
-        value = OmegaConf.select(OmegaConf.from_dotlist([text]), key)
+        value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
-        raise UserError(f"{text}: the value is not valid YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{text}: the value is not valid YAML: {groups.reason(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
@@ -39,7 +41,10 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
     """
     problems: list[str] = []
     config = OmegaConf.structured(schema)
-    for key, value in (base or {}).items():
+    base = base or {}
+    if base.get("budget"):
+        config.budget = BudgetConfig()  # a unit that the user names replaces the default one
+    for key, value in base.items():
         problems += groups.assign(config, key, value)
     pairs: list[tuple[str, Any]] = []
     for text in overrides:
@@ -47,17 +52,25 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
             pairs.append(parse_override(text))
         except UserError as error:
             problems += error.problems
-    slots = {slot for slot in SLOTS if takes_choice(schema, slot)}
-    failed, found = choose_groups(config, {k: v for k, v in pairs if k in slots}, slots)
+    chosen, failed, found = choose_groups(config, dict(pairs))
     problems += found
-    if any(key.startswith("budget.") for key, _ in pairs) and "budget" in config:
-        config.budget = BudgetConfig()  # a unit that the user names replaces the default one
+    if any(key.partition(".")[0] == "budget" for key, _ in pairs) and "budget" in config:
+        config.budget = BudgetConfig()
     for key, value in pairs:
-        if key not in slots and not key.startswith(tuple(f"{slot}." for slot in failed)):
+        if key in chosen or key.startswith(tuple(f"{slot}." for slot in failed)):
+            continue
+        slot, _, last = key.rpartition(".")
+        if slot in chosen and (last in SETTLED or key in SETTLED):
+            instead = "recipe" if last == "recipe" else slot
+            problems.append(f"{key}={groups.text(value)}: comes with the choice; give {instead}=NAME")
+        else:
             problems += groups.assign(config, key, value)
     settle_patch(config)
-    refused = any(line.startswith("budget.") for line in problems)
-    problems += [line for line in problems_of(config) if not (refused and line.startswith("no budget"))]
+    # a key that was given, and refused, is not missing as well
+    given = [*map(str, base), *(text.partition("=")[0].strip() for text in overrides)]
+    refused = tuple(f"{key} is missing" for key in given)
+    refused += ("no budget",) if any(line.startswith("budget") for line in problems) else ()
+    problems += [line for line in problems_of(config) if not line.startswith(refused)]
     if problems:
         raise UserError(dict.fromkeys(problems))
     return config
@@ -71,35 +84,39 @@ def settle_patch(config: DictConfig) -> None:
         config.model.patch_size = sides[0] if sides[0] == sides[1] else sides
 
 
-def takes_choice(schema: type, slot: str) -> bool:
-    """Whether the schema holds a whole choice at this slot, rather than only its name."""
-    field = schema.__dataclass_fields__.get(slot.partition(".")[0])
-    return field is not None and field.type is Any
-
-
-def choose_groups(config: DictConfig, chosen: dict[str, Any], slots: set[str]) -> tuple[list[str], list[str]]:
-    """Replace the name at each slot by the loaded choice; gives the slots that failed, and the problems."""
+def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Replace the name at each slot by the loaded choice; gives all slots, those that failed, and the problems."""
+    slots: list[str] = []
     failed: list[str] = []
     problems: list[str] = []
     for slot, group in SLOTS.items():
         parent_slot, _, key = slot.rpartition(".")
         parent = OmegaConf.select(config, parent_slot) if parent_slot else config
-        if slot not in slots or not isinstance(parent, DictConfig) or key not in parent:
+        field = choice_field(parent, key)
+        if field is None:
             continue
-        choice = chosen.get(slot, parent[key])
+        slots.append(slot)
+        choice = given.get(slot, parent[key])
         if choice is None and slot == "recipe":
             # with a model that failed, any recipe will do: it lets the recipe's keys be checked all the same
-            choice = config.model.recipe if isinstance(config.model, DictConfig) else "adamw"
-        if choice is None:
+            choice = "adamw" if "model" in failed else config.model.recipe
+        if choice is None and field.default is None:
             continue
         if isinstance(choice, DictConfig):
             choice = OmegaConf.to_container(choice)
         try:
-            parent[key] = groups.load(group, choice if isinstance(choice, dict) else str(choice), key=slot)
+            parent[key] = groups.load(group, choice if isinstance(choice, dict) else groups.text(choice), key=slot)
         except UserError as error:
+            parent[key] = None
             failed.append(slot)
             problems += error.problems
-    return failed, problems
+    return slots, failed, problems
+
+
+def choice_field(parent: Any, key: str) -> Field | None:
+    """The field, where the schema of this node holds a whole choice there, rather than nothing or only its name."""
+    fields = getattr(OmegaConf.get_type(parent), "__dataclass_fields__", {}) if isinstance(parent, DictConfig) else {}
+    return fields[key] if key in fields and fields[key].type is Any else None
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the YAML file named after its kind. So a new data set, task, mixer or analysis d
 
 import dataclasses
 import difflib
+import keyword
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -24,7 +25,6 @@ CLOSED = {  # every key of these is in the dataclass
     ("model", "vit"): schema.ViTConfig,
     ("model", "timm"): schema.TimmConfig,
     ("model", "resnet"): schema.ResNetConfig,
-    ("recipe", "recipe"): schema.RecipeConfig,
 }
 OPEN = {"model": schema.ModelConfig, "data": schema.DataConfig}  # the others: schema.Choice
 
@@ -56,12 +56,23 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
         extra = ["timm:NAME"] if group == "model" else []
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{key}={choice}: cannot read the file: {' '.join(str(error).split())}") from None
+        found = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"{key}={choice}: cannot read the file: {reason(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"{key}={choice}: the file must hold a mapping of keys, it holds {type(found).__name__}")
     return {"name": path.stem, **found}
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line; OmegaConf says it in its first."""
+    said = str(error).splitlines() or [type(error).__name__]
+    return " ".join((said[0] if isinstance(error, OmegaConfBaseException) else " ".join(said)).split())
+
+
+def text(value: Any) -> str:
+    """A value as the user wrote it in YAML, near enough."""
+    return "null" if value is None else str(value)
 
 
 def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> DictConfig:
@@ -72,16 +83,23 @@ def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> Di
     """
     key = key or group
     if isinstance(choice, str):
-        found = read(group, choice, key)
-    elif "kind" in choice:
-        found = choice
-    elif isinstance(choice.get("name"), str):
-        found = {**read(group, choice["name"], key), **choice}
-    else:
+        found = declared = read(group, choice, key)
+    elif not isinstance(choice.get("name"), str):
         raise UserError(f"{key}={choice}: a mapping needs a name; choices: {', '.join(names(group))}")
+    elif "kind" in choice:
+        found = declared = choice
+    else:
+        declared = read(group, choice["name"], key)
+        found = {**declared, **choice}
     label = found["name"]
     kind = str(found.get("kind") or ("recipe" if group == "recipe" else label))
-    node = OmegaConf.structured(schema_of(group, kind, found))
+    unfit = [k for k in found if not isinstance(k, str) or not k.isidentifier() or keyword.iskeyword(k)]
+    if unfit:
+        raise UserError(f"{key}={label}: {k}: a key is a word of letters, digits and underscores" for k in unfit)
+    try:
+        node = OmegaConf.structured(schema_of(group, kind, declared))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{key}={label}: {reason(error)}") from None
     problems = []
     for name, value in {**found, "kind": kind}.items():
         problems += assign(node, name, value, prefix=f"{key}={label}: ")
@@ -92,6 +110,8 @@ def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> Di
 
 def schema_of(group: str, kind: str, found: dict[str, Any]) -> type:
     """The dataclass that a choice of this kind is checked against."""
+    if group == "recipe":
+        return schema.RecipeConfig
     if (group, kind) in CLOSED:
         return CLOSED[group, kind]
     base = OPEN.get(group, schema.Choice)
@@ -118,7 +138,7 @@ def typed_default(value: Any) -> tuple[Any, Any]:
 
 def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str]:
     """Set one dotted key of a typed node; what is wrong with it comes back as lines."""
-    parent, parts = node, key.split(".")
+    parent, parts = node, str(key).split(".")
     for depth, part in enumerate(parts):
         at = ".".join(parts[:depth])
         if not isinstance(parent, DictConfig):
@@ -129,17 +149,19 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
         if depth < len(parts) - 1:
             parent = parent._get_node(part)
     old = parent._get_node(parts[-1])
-    shown = f"{prefix}{key}={'null' if value is None else value}"
+    shown = f"{prefix}{key}={text(value)}"
     if isinstance(old, ListConfig) and value is not None and not isinstance(value, (list, ListConfig)):
         return [f"{shown}: expected a list, for example {key}=[{value}]"]
-    if OmegaConf.is_config(old) and dataclasses.is_dataclass(old._metadata.object_type) and not isinstance(value, dict):
-        return [f"{shown}: set one of its keys instead; {choices_text('', [f'{key}.{k}' for k in old])}"]
+    if OmegaConf.is_config(old) and dataclasses.is_dataclass(old._metadata.object_type):
+        if not isinstance(value, (dict, DictConfig)):
+            return [f"{shown}: set one of its keys instead; {choices_text('', [f'{key}.{k}' for k in old])}"]
+        return [line for k, v in value.items() for line in assign(node, f"{key}.{k}", v, prefix)]
     if isinstance(value, bool) and not isinstance(old, (BooleanNode, AnyNode)):
         value = "on" if value else "off"  # YAML 1.1 reads these words as booleans
     try:
-        OmegaConf.update(node, key, value, merge=True)
+        OmegaConf.update(node, str(key), value, merge=True)
     except (OmegaConfBaseException, ValueError) as error:
-        return [f"{shown}: {str(error).splitlines()[0]}"]
+        return [f"{shown}: {reason(error)}"]
     return []
 
 

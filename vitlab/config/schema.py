@@ -1,7 +1,7 @@
 """The dataclasses that every configuration is checked against.
 
-A field's metadata may give its range (`least`, `most`, `above`); `vitlab.config.checks` reads it. No torch here: a
-mistake in a configuration must be answered at once.
+A field's metadata may give its range (`least`, `most`, `above`, `below`); `vitlab.config.checks` reads it. No torch
+here: a mistake in a configuration must be answered at once.
 """
 
 from dataclasses import dataclass, field
@@ -10,10 +10,12 @@ from typing import Any, Literal, Optional, Union
 from omegaconf import MISSING
 
 Extent = Union[int, list[int]]  # a square's side, or [height, width]
+LARGEST_IMAGE = 2**16  # pixels a side; a larger number is a mistake, and would take long to count divisors of
+LARGEST_LAYER = 2**20  # the same for widths
 
 
 def ranged(default: Any, **limits: float) -> Any:
-    """A field with `least=`, `most=` (inclusive) or `above=` (exclusive) limits."""
+    """A field with `least=`, `most=` (inclusive), `above=` or `below=` (exclusive) limits."""
     return field(default=default, metadata=limits)
 
 
@@ -41,10 +43,10 @@ class ViTConfig(ModelConfig):
     """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929)."""
 
     family: str = "vit"
-    depth: int = ranged(12, least=1)
-    width: int = ranged(768, least=1)
+    depth: int = ranged(12, least=1, most=10_000)
+    width: int = ranged(768, least=1, most=LARGEST_LAYER)
     heads: int = ranged(12, least=1)
-    mlp_width: Optional[int] = ranged(None, least=1)  # 4 * width when not given
+    mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
     patch_size: Union[int, list[int], Literal["auto"]] = ranged(16, least=1)  # auto: see `checks.auto_patch`
     mixer: Any = "attention"
     positions: Literal["learned", "sincos2d", "none"] = "learned"
@@ -69,8 +71,8 @@ class ResNetConfig(ModelConfig):
     """A basic-block ResNet of any width and depth with a stride-1 stem, for small images."""
 
     family: str = "resnet"
-    layers: list[int] = items(1, 1, 1, least=1)  # blocks per stage
-    widths: list[int] = items(16, 32, 64, least=1)  # channels of each stage
+    layers: list[int] = items(1, 1, 1, least=1, most=10_000)  # blocks per stage
+    widths: list[int] = items(16, 32, 64, least=1, most=LARGEST_LAYER)  # channels of each stage
 
 
 @dataclass
@@ -81,7 +83,7 @@ class AugmentConfig:
 
 @dataclass
 class DataConfig(Choice):
-    image_size: Extent = ranged(32, least=1)
+    image_size: Extent = ranged(32, least=1, most=LARGEST_IMAGE)
     sizes: list[Any] = items("all")  # training-set sizes of a study that names none
     mean: list[float] = items(0.5)  # per channel, of pixels in 0..1
     std: list[float] = items(0.5, above=0)
@@ -91,11 +93,11 @@ class DataConfig(Choice):
 
 @dataclass
 class RecipeConfig(Choice):
-    kind: str = "recipe"
+    kind: Literal["recipe"] = "recipe"
     optimizer: Literal["adamw", "sgd"] = "adamw"
     lr: float = ranged(1e-3, above=0)
     weight_decay: float = ranged(0.05, least=0)
-    betas: list[float] = items(0.9, 0.999, least=0, most=1)
+    betas: list[float] = items(0.9, 0.999, least=0, below=1)
     momentum: float = ranged(0.9, least=0, most=1)
     nesterov: bool = False
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
@@ -178,6 +180,6 @@ class DescribeConfig:
 
     model: Any = "vit_nano"
     data: Any = None  # when given, its image size and its classes
-    image_size: Extent = ranged(224, least=1)
-    num_classes: int = ranged(1000, least=1)
-    channels: int = ranged(3, least=1)
+    image_size: Extent = ranged(224, least=1, most=LARGEST_IMAGE)
+    num_classes: int = ranged(1000, least=1, most=10**8)
+    channels: int = ranged(3, least=1, most=LARGEST_LAYER)

@@ -59,8 +59,9 @@ def nested_order(labels: np.ndarray, seed: int) -> np.ndarray:
     labels = np.asarray(labels)
     generator = np.random.default_rng(seed)
     position = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
+    _, counts = np.unique(labels, return_counts=True)
+    for members in np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1]):  # one class at a time
+        members = generator.permutation(members)
         position[members] = (np.arange(len(members)) + 0.5) / len(members)
         position[members[0]] = -1
     return np.lexsort((generator.random(len(labels)), position)).astype(np.int64)

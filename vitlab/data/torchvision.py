@@ -60,17 +60,10 @@ def load(config: DictConfig) -> ImageData:
     from torchvision import datasets  # 3 s
 
     constructor = getattr(datasets, name)
-    accepted = inspect.signature(constructor).parameters
     problems = list(option_problems(config, constructor))
     if problems:
         raise UserError(problems)
-    if "train" in accepted or name == "EMNIST":  # EMNIST takes it as one of its **kwargs
-        parts = [{"train": True}, {"train": False}]
-    elif "split" in accepted:
-        parts = [{"split": split} for split in SPLITS.get(name, ("train", "test"))]
-    else:
-        parts = [{}]
-    sets = [opened(config, constructor, part) for part in parts]
+    sets = [opened(config, constructor, part) for part in parts_of(constructor)]
     labels = [labels_of(dataset) for dataset in sets]
     classes, labels = named_classes(sets[0], labels)
     channels = channels_of(sets)
@@ -80,6 +73,16 @@ def load(config: DictConfig) -> ImageData:
     else:
         train, test = (ImageSplit(lab, read) for lab, read in zip(labels, reads, strict=True))
     return ImageData(config.name, classes, size, channels, train, test)
+
+
+def parts_of(constructor: type) -> list[dict[str, Any]]:
+    """The arguments that give the training and the held-out part; only {} for a set that comes without a split."""
+    name, accepted = constructor.__name__, inspect.signature(constructor).parameters
+    if "train" in accepted or name == "EMNIST":  # EMNIST takes it as one of its **kwargs
+        return [{"train": True}, {"train": False}]
+    if "split" in accepted:
+        return [{"split": split} for split in SPLITS.get(name, ("train", "test"))]
+    return [{}]
 
 
 def option_problems(config: DictConfig, constructor: type) -> Iterator[str]:
@@ -106,21 +109,21 @@ def opened(config: DictConfig, constructor: type, part: dict[str, Any]) -> Any:
     root = Path(config.root).expanduser()
     options = {**resolved(config)["options"], **part}
     try:
-        return constructor(root, **options)
+        return constructor(root, **options, **downloading(constructor, False))
     except Exception as error:  # the sets raise RuntimeError, OSError, ValueError, and their parsers' errors
         missing = error
     if isinstance(missing, ValueError) and config.options:
         raise UserError(f"data.options={resolved(config)['options']}: {brief(missing)}") from None
     name = config.dataset
     places = f"put its files in data.root={config.root}"
-    if "download" not in inspect.signature(constructor).parameters and name not in ("EMNIST", "QMNIST"):
+    if not downloading(constructor, True):
         raise UserError(f"data.dataset={name}: {brief(missing)}; torchvision cannot download it: {places}") from None
     if not config.download:
         raise UserError(f"data.dataset={name}: {brief(missing)}; {places}, or set data.download=true") from None
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f".{name}.lock"):  # another process may be downloading it
-            return constructor(root, download=True, **options)
+            return constructor(root, **options, **downloading(constructor, True))
     except Exception as error:  # as above, and those of urllib, tarfile and zipfile
         raise UserError(
             f"data.dataset={name}: cannot download it to data.root={config.root}: {brief(error)}; "
@@ -128,10 +131,16 @@ def opened(config: DictConfig, constructor: type, part: dict[str, Any]) -> Any:
         ) from None
 
 
+def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
+    """The argument that says so, of a set that can be downloaded: some do it unless told not to."""
+    accepted = inspect.signature(constructor).parameters
+    return {"download": allowed} if "download" in accepted or constructor.__name__ in ("EMNIST", "QMNIST") else {}
+
+
 def brief(error: Exception) -> str:
     """The first line of an error, without torchvision's advice in its own terms."""
     text = (str(error).splitlines() or [""])[0] or type(error).__name__
-    return re.sub(r"\.?\s*You can use download=True to download it\.?", "", text)
+    return re.sub(r"\.?\s*You can use download=True to download it\.?", "", text).rstrip(" :.")
 
 
 def labels_of(dataset: Any) -> np.ndarray:

@@ -16,7 +16,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
 
     Raises UserError where the configuration cannot be built.
     """
-    module = implementation("vitlab.models", config.kind)
+    module = implementation("vitlab.models", config.kind, "build")
     try:
         return module.build(config, num_classes=num_classes, image_size=image_size, channels=channels)
     except UserError:

@@ -1,9 +1,12 @@
 """What a model costs: parameters by part, tokens, floating-point operations."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from omegaconf import DictConfig
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from vitlab.models import build
 
@@ -28,9 +31,10 @@ def parts(model: nn.Module) -> dict[str, int]:
 
 
 def tokens(model: nn.Module) -> int | None:
-    """Tokens per image, prefix tokens included; None for a model without patches."""
+    """Tokens per image, prefix tokens included; None for a model without patches, or with fewer at each stage."""
     grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-    return None if grid_size is None else grid_size[0] * grid_size[1] + model.num_prefix_tokens
+    prefix = getattr(model, "num_prefix_tokens", None)
+    return None if grid_size is None or prefix is None else grid_size[0] * grid_size[1] + prefix
 
 
 def flops(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> tuple[int, int]:
@@ -40,8 +44,17 @@ def flops(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> tu
     convolutions, fused attention.
     """
     images = torch.zeros(1, channels, *image_size, device="meta")
-    with FlopCounterMode(display=False) as counter:
+    formulas = {torch.ops.aten.convolution_backward: convolution_backward_flops}
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         out = model.eval()(images)  # in training mode a norm over a batch of one raises
         forward = counter.get_total_flops()
         out.sum().backward()
     return forward, counter.get_total_flops()
+
+
+def convolution_backward_flops(
+    grad_shape: Sequence[int], x_shape: Sequence[int], weight_shape: Sequence[int], *args: Any, **_: Any
+) -> int:
+    """As many operations for each asked gradient as forward; torch's own takes grouped convolutions for full ones."""
+    transposed, asked = args[4], args[7]
+    return conv_flop_count(x_shape, weight_shape, grad_shape, transposed) * sum(asked[:2])

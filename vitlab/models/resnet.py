@@ -39,6 +39,6 @@ class ResNet(nn.Module):
 
 
 def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ResNet:
-    if len(config.layers) != len(config.widths):
+    if not config.layers or len(config.layers) != len(config.widths):
         raise ValueError(f"model.layers={config.layers} and model.widths={config.widths}: give one of each per stage")
     return ResNet(channels=channels, num_classes=num_classes, layers=list(config.layers), widths=list(config.widths))

@@ -14,10 +14,10 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
     if not timm.is_model(timm.models.parse_model_name(name)[1].split(".")[0]):
         raise UserError(f"model=timm:{name}: timm has no such model; {choices_text(name, timm.list_models())}")
     options = OmegaConf.to_container(config.options)
-    pretrained_cfg = timm.models.get_pretrained_cfg(name)
-    if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
-        options.setdefault("img_size", image_size)
     try:
+        pretrained_cfg = timm.models.get_pretrained_cfg(name)
+        if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
+            options.setdefault("img_size", image_size)
         model = timm.create_model(
             name, pretrained=config.pretrained, num_classes=num_classes, in_chans=channels, **options
         )

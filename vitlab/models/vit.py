@@ -93,7 +93,7 @@ class ViT(nn.Module):
 
 
 def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
-    mixers = implementation("vitlab.models.mixers", config.mixer.kind)
+    mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     encoder = TransformerEncoder(
         config.width,
         config.depth,

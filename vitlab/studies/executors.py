@@ -73,7 +73,13 @@ class Worker:
     def __init__(self, executor: LocalExecutor):
         self.connection, theirs = executor.context.Pipe()
         self.process = executor.context.Process(target=work, args=(theirs, executor.job, executor.stop))
-        self.process.start()
+        # Ctrl-C reaches the whole process group, and the parent decides; a blocked signal is inherited, so that not even
+        # a process that is still importing is interrupted
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.spec: Spec | None = None
 
@@ -115,7 +121,6 @@ class Worker:
 
 def work(connection: Connection, job: Job, stop: Any) -> None:
     """A worker's life: take a spec, do the job, say how it went; end when the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
     while True:
         try:
             spec = connection.recv()

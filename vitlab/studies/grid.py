@@ -57,8 +57,12 @@ def models_of(study: DictConfig) -> dict[str, DictConfig]:
             found[model] = run_config(study, model, "all", study.seeds[0])
         except UserError as error:
             problems += error.problems
-    names = [config.model.name for config in found.values()]
-    problems += [f"models: two models are named '{n}'" for n in dict.fromkeys(names) if names.count(n) > 1]
+    names = [run_name(config.model.name, "", 0) for config in found.values()]
+    problems += [
+        f"models: two are named '{config.model.name}' or alike; their runs would share a folder"
+        for index, config in enumerate(found.values())
+        if names[index] in names[:index]
+    ]
     if problems:
         raise UserError(dict.fromkeys(problems))
     return found
@@ -72,9 +76,8 @@ def override_problems(study: DictConfig) -> Iterator[str]:
         for text in texts:
             try:
                 top = parse_override(text)[0].partition(".")[0]
-            except UserError as error:
-                yield f"{key}: {error}"
-                continue
+            except UserError:
+                continue  # composing the runs says so
             if top in FIXED or parse_override(text)[0] == "model":
                 yield f"{key}: {text}: give {top} to the study itself, it is the same for all runs"
 

@@ -12,4 +12,4 @@ from vitlab.registry import implementation
 
 def build(config: DictConfig, **parts: Any) -> Any:
     """The task of a configuration: a `vitlab.tasks.base.Task`."""
-    return implementation("vitlab.tasks", config.kind).build(config, **parts)
+    return implementation("vitlab.tasks", config.kind, "build").build(config, **parts)

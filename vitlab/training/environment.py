@@ -42,9 +42,11 @@ def cpu() -> str:
 
 def commit() -> str | None:
     """The commit of this checkout, with + when files differ from it; None for an installed package."""
-    here = Path(__file__).resolve().parent
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return None
     try:
-        asked = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+        asked = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
         found = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None

@@ -62,4 +62,5 @@ def steps_of(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_
 
 def budget_text(budget: DictConfig) -> str:
     """`steps=1000`: the one unit that is given."""
-    return next(f"{key}={value:g}" for key, value in budget.items() if value is not None)
+    key, value = next((key, value) for key, value in budget.items() if value is not None)
+    return f"{key}={value if isinstance(value, int) else format(value, 'g')}"

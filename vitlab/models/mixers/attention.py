@@ -3,6 +3,7 @@
 Shapes: B batch, N tokens, M context tokens, D model width, H heads, K head width.
 """
 
+import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor, nn
@@ -40,6 +41,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """x (B, N, D), mask bool broadcastable to (B, H, N, M), True where a query may look -> (B, N, D)."""
         q, k, v = self.queries_keys_values(x, context)
+        if causal and mask is not None:  # the kernel takes one of them
+            mask, causal = mask & torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(), False
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale)
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 

@@ -1,0 +1,82 @@
+"""Augmentation and normalisation against the same done by hand, with a different prime for every dimension."""
+
+import pytest
+import torch
+
+from vitlab.data.augment import augment, normalize
+
+B, C, H, W = 29, 3, 5, 7
+
+
+def images(dtype=torch.uint8):
+    return torch.randint(1, 256, (B, C, H, W), generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(("mean", "std"), [([0.5], [0.25]), ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]), ([0.5], [0.5, 1, 2])])
+def test_normalize_is_the_formula(mean, std):
+    x = images()
+    found = normalize(x, mean, std)
+    assert found.dtype == torch.float32
+    for c in range(C):
+        expected = (x[:, c].double() / 255 - mean[c % len(mean)]) / std[c % len(std)]
+        torch.testing.assert_close(found[:, c].double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_normalize_keeps_its_input_and_the_memory_format():
+    x = images(torch.float32).contiguous(memory_format=torch.channels_last)
+    before = x.clone()
+    assert normalize(x, [0.5], [0.5]).is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(x, before)
+
+
+def test_nothing_to_do_gives_the_very_tensor_and_draws_nothing():
+    x, g = images(), generator()
+    state = g.get_state()
+    assert augment(x, flip=False, shift=0, generator=g) is x
+    assert torch.equal(g.get_state(), state)
+
+
+def test_a_flip_mirrors_about_half_of_the_images_and_no_others():
+    x = images()
+    found = augment(x, flip=True, shift=0, generator=generator())
+    mirrored = (found == x.flip(3)).flatten(1).all(1)
+    same = (found == x).flatten(1).all(1)
+    assert (mirrored ^ same).all()
+    assert 5 < mirrored.sum() < 24
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("flip", [False, True])
+def test_every_image_is_one_of_the_padded_crops(dtype, flip):
+    """All (2 * 2 + 1)^2 crops of the padded image, each perhaps mirrored, by slicing; several are used."""
+    x, shift = images(dtype), 2
+    found = augment(x, flip=flip, shift=shift, generator=generator(1))
+    assert found.dtype == dtype
+    assert found.shape == x.shape
+    used = set()
+    for image, crop in zip(x, found, strict=True):
+        sides = [image, image.flip(2)] if flip else [image]
+        matches = [
+            (mirrored, top, left)
+            for mirrored, side in enumerate(sides)
+            for top in range(2 * shift + 1)
+            for left in range(2 * shift + 1)
+            if torch.equal(torch.nn.functional.pad(side, (shift,) * 4)[:, top : top + H, left : left + W], crop)
+        ]
+        assert len(matches) == 1
+        used |= set(matches)
+    assert {top for _, top, _ in used} == {left for _, _, left in used} == set(range(5))
+    assert {mirrored for mirrored, _, _ in used} == ({0, 1} if flip else {0})
+
+
+def test_the_same_generator_state_gives_the_same_batch():
+    x = images()
+    torch.manual_seed(0)
+    first = augment(x, True, 3, generator(7))
+    torch.manual_seed(1)
+    assert torch.equal(first, augment(x, True, 3, generator(7)))
+    assert not torch.equal(first, augment(x, True, 3, generator(8)))

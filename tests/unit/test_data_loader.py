@@ -1,0 +1,103 @@
+"""The order of batches: a function of the seed and the step alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from vitlab.config import UserError
+from vitlab.data.base import ImageSplit
+from vitlab.data.loader import eval_loader, train_loader
+
+N = 101
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Images whose pixels say which they are; `broken` cannot be read."""
+
+    broken: int = -1
+
+    def __call__(self, indices):
+        if self.broken in indices:
+            raise UserError([f"cannot read {self.broken}.jpg", "another"])
+        return np.broadcast_to(indices.astype(np.uint8)[:, None, None, None], (len(indices), 3, 5, 7))
+
+
+def split(**kwargs):
+    return ImageSplit(np.arange(N) * 3 % 11, Numbered(**kwargs))
+
+
+def collect(loader):
+    batches = list(loader)
+    assert len(batches) == len(loader)
+    for images, labels in batches:
+        assert images.dtype == torch.uint8
+        assert labels.dtype == torch.int64
+        assert images.shape == (len(labels), 3, 5, 7)
+        assert torch.equal(labels, images[:, 0, 0, 0].long() * 3 % 11)
+    return [images[:, 0, 0, 0].tolist() for images, _ in batches]
+
+
+def flat(batches):
+    return [item for batch in batches for item in batch]
+
+
+def test_epochs_are_permutations_joined_end_to_end():
+    indices = np.arange(2, 25)  # 23 of them
+    stream = np.concatenate(collect(train_loader(split(), indices, batch_size=7, steps=23, seed=3)))
+    epochs = stream.reshape(7, 23)
+    for epoch in epochs:
+        assert np.array_equal(np.sort(epoch), indices)
+    assert len({tuple(epoch) for epoch in epochs}) == 7
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_resumed_run_sees_the_same_batches_with_any_number_of_workers(workers):
+    indices = np.arange(0, N, 2)
+    whole = collect(train_loader(split(), indices, batch_size=8, steps=20, seed=5))
+    resumed = collect(train_loader(split(), indices, batch_size=8, steps=20, seed=5, start=13, workers=workers))
+    assert resumed == whole[13:]
+    assert collect(train_loader(split(), indices, batch_size=8, steps=20, seed=6)) != whole
+
+
+def test_a_subset_smaller_than_a_batch_repeats():
+    (batch,) = collect(train_loader(split(), np.array([4, 9, 2]), batch_size=8, steps=1, seed=0))
+    assert len(batch) == 8
+    assert [sorted(batch[:3]), sorted(batch[3:6])] == [[2, 4, 9]] * 2
+    assert len(set(batch[6:])) == 2
+
+
+def test_nothing_is_left_when_the_start_is_the_end():
+    assert len(train_loader(split(), np.arange(9), batch_size=4, steps=5, seed=0, start=5)) == 0
+
+
+def test_loading_draws_nothing_from_the_global_generator():
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    collect(train_loader(split(), np.arange(N), batch_size=16, steps=3, seed=0, workers=1))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_evaluation_reads_each_image_once_in_order(workers):
+    batches = collect(eval_loader(split(), batch_size=10, workers=workers))
+    assert [len(b) for b in batches] == [10] * 10 + [1]
+    assert flat(batches) == list(range(N))
+
+
+def test_an_evaluation_may_be_limited_to_a_stratified_part():
+    sorted_by_class = ImageSplit(np.repeat(np.arange(5), 20), Numbered())
+    loader = eval_loader(sorted_by_class, batch_size=4, limit=10)
+    labels = torch.cat([labels for _, labels in loader])
+    assert torch.bincount(labels).tolist() == [2] * 5
+    assert flat(collect(eval_loader(split(), batch_size=4, limit=10**6))) == list(range(N))
+    assert flat(collect(eval_loader(split(), batch_size=2, indices=np.array([7, 3, 90])))) == [7, 3, 90]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_unreadable_image_is_reported_without_a_traceback(workers):
+    with pytest.raises(UserError) as caught:
+        list(eval_loader(split(broken=50), batch_size=10, workers=workers))
+    assert caught.value.problems == ["cannot read 50.jpg", "another"]

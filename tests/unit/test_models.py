@@ -1,0 +1,407 @@
+"""Every shipped model: its size, its outputs, its gradients, what it costs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import vitlab
+from vitlab.config import DescribeConfig, UserError, compose, load, names, resolved
+from vitlab.models import build, build_model, count, family
+from vitlab.models.embed import PatchEmbed, sincos2d
+
+# class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
+PARAMETERS = {
+    "vit_ti16": 5_717_416,
+    "vit_s16": 22_050_664,
+    "vit_s32": 22_878_952,
+    "vit_b16": 86_567_656,
+    "vit_b32": 88_224_232,
+    "vit_l16": 304_326_632,
+    "vit_l32": 306_535_400,
+    "vit_h14": 632_045_800,
+}
+RESNETS = {"resnet18": 11_689_512, "resnet50": 25_557_032, "bit_50x1": 25_549_352}  # the same, of timm's documentation
+B16 = {"depth": 12, "width": 768, "hidden": 3072, "tokens": 197, "patches": 196, "patch": 768, "classes": 1000}
+
+
+def configuration(name, **changes):
+    return compose(DescribeConfig, base={"model": {"name": name, **changes}}).model
+
+
+def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes):
+    size = list(image_size)
+    config = compose(DescribeConfig, base={"model": {"name": name, **changes}, "image_size": size}).model
+    return count.meta(config, num_classes=num_classes, image_size=image_size, channels=channels)
+
+
+def small(name):
+    """A shipped model of a size that a test can run: (model, image size, channels, classes), every number its own."""
+    kind = load("model", name).kind
+    if kind == "vit":
+        changes = {"depth": 2, "width": 36, "heads": 3, "mlp_width": 20, "patch_size": [5, 7]}
+        return build_model(name, image_size=(15, 14), channels=2, num_classes=11, **changes), (15, 14), 2, 11
+    return build_model(name, image_size=(24, 40), channels=2, num_classes=11), (24, 40), 2, 11
+
+
+SMALL = [name for name in names("model") if load("model", name).kind == "vit" or name.endswith(("nano", "18"))]
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize("name", [*PARAMETERS, *RESNETS])
+def test_the_number_of_parameters_is_the_published_one(name):
+    model = on_meta(name)
+    assert count.parameters(model) == (PARAMETERS | RESNETS)[name]
+    assert all(p.is_meta for p in model.parameters()), "counting takes no memory"
+
+
+def test_every_shipped_vit_of_the_paper_is_counted():
+    shipped = {name for name in names("model") if load("model", name).kind == "vit"}
+    assert set(PARAMETERS) <= shipped
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_the_parts_sum_to_the_whole(name):
+    model = on_meta(name)
+    parts = count.parts(model)
+    assert sum(parts.values()) == count.parameters(model)
+    assert all(parts.values())
+
+
+def test_the_parts_of_a_vit_are_what_they_say():
+    depth, width, hidden, patch, classes, tokens = 3, 20, 28, 5 * 7 * 2, 11, 6 + 1
+    model = build_model(
+        "vit_nano", image_size=(10, 21), channels=2, num_classes=classes, depth=depth, width=width, heads=5,
+        mlp_width=hidden, patch_size=[5, 7], pool="token",
+    )  # fmt: skip
+    assert count.parts(model) == {
+        "embedding": width + patch * width + width,  # class token, projection, its bias
+        "positions": tokens * width,
+        "norms": (2 * depth + 1) * 2 * width,
+        "mixer": depth * (width * 3 * width + 3 * width + width * width + width),
+        "mlp": depth * (2 * width * hidden + hidden + width),
+        "head": width * classes + classes,
+    }
+    assert count.tokens(model) == tokens
+
+
+def test_describe_says_the_same_on_the_command_line():
+    command = [sys.executable, "-m", "vitlab.cli", "describe", "model=vit_b16", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["params"] == sum(found["params_by_part"].values()) == PARAMETERS["vit_b16"]
+    assert (found["layers"], found["tokens"], found["family"], found["image_size"]) == (12, 197, "vit", [224, 224])
+    assert (found["forward_flops"], found["train_flops"]) == vit_flops(**B16)
+    assert done.stderr == ""
+
+
+# ---- every model
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
+    model, size, channels, classes = small(name)
+    images = torch.randn(3, channels, *size)
+    logits = model(images)
+    assert logits.shape == (3, classes)
+    assert logits.isfinite().all()
+    for parameter in model.parameters():  # what begins at zero would hide the gradients of what it multiplies
+        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    model(images).square().sum().backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.isfinite().all(), key
+        assert parameter.grad.any(), key
+
+
+@pytest.mark.parametrize("name", [name for name in names("model") if name not in SMALL])
+def test_a_large_model_builds_and_gives_one_row_of_logits_per_image(name):
+    model = on_meta(name, (64, 96), num_classes=11, channels=2)
+    assert model(torch.zeros(3, 2, 64, 96, device="meta")).shape == (3, 11)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_images_of_a_batch_do_not_touch_each_other_in_eval(name):
+    model, size, channels, _ = small(name)
+    images = torch.randn(3, channels, *size)
+    model.eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(model(images)[1:2], model(images[1:2]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_same_seed_gives_the_same_weights(name):
+    states = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        states.append(small(name)[0].state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert any(not torch.equal(states[0][key], states[2][key]) for key in states[0])
+
+
+# ---- the ViT
+
+
+def test_patches_are_read_row_by_row():
+    """A projection that adds up its patch: token (row, column) holds the sum of exactly its pixels."""
+    rows, columns, height, width, channels = 3, 5, 2, 7, 2
+    embed = PatchEmbed((rows * height, columns * width), (height, width), channels, 1)
+    nn.init.ones_(embed.proj.weight)
+    nn.init.zeros_(embed.proj.bias)
+    for row in range(rows):
+        for column in range(columns):
+            images = torch.zeros(1, channels, rows * height, columns * width)
+            images[:, :, row * height : (row + 1) * height, column * width : (column + 1) * width] = 1
+            tokens = embed(images)[0, :, 0]
+            assert tokens.argmax() == row * columns + column
+            assert tokens.sum() == tokens.max() == height * width * channels
+
+
+def test_images_of_another_size_are_refused():
+    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3)
+    with pytest.raises(ValueError, match=r"images of \(12, 8\) pixels, the model takes \(8, 12\)"):
+        model(torch.zeros(1, 3, 12, 8))
+
+
+def test_a_vit_is_patches_positions_encoder_and_head():
+    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="token", depth=1).eval()
+    images = torch.randn(2, 3, 8, 12)
+    tokens = torch.stack(
+        [
+            torch.einsum("bcyx,dcyx->bd", images[:, :, y : y + 4, x : x + 4], model.patch_embed.proj.weight)
+            for y in (0, 4)
+            for x in (0, 4, 8)
+        ],
+        dim=1,
+    )
+    tokens = torch.cat([model.cls_token.expand(2, 1, -1), tokens + model.patch_embed.proj.bias], dim=1)
+    features = model.encoder(tokens + model.pos_embed)[:, 0]
+    torch.testing.assert_close(model.features(images), features)
+    torch.testing.assert_close(model(images), features @ model.head.weight.T + model.head.bias)
+
+
+def test_mean_pooling_has_no_class_token_and_averages_the_patches():
+    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="mean").eval()
+    assert model.cls_token is None
+    assert (count.tokens(model), model.num_prefix_tokens) == (6, 0)
+    images = torch.randn(2, 3, 8, 12)
+    out = model.encoder(model.patch_embed(images) + model.pos_embed)
+    torch.testing.assert_close(model.features(images), out.mean(dim=1))
+
+
+def test_positions_none_makes_a_mean_pooled_vit_blind_to_the_order_of_patches():
+    images = torch.randn(2, 3, 8, 12)
+    swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
+    for positions, blind in (("none", True), ("learned", False), ("sincos2d", False)):
+        model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, positions=positions).eval()
+        nn.init.normal_(model.head.weight)
+        assert torch.allclose(model(images), model(swapped), atol=1e-4) is blind, positions
+
+
+def test_sincos2d_is_its_formula():
+    rows, columns, width = 3, 5, 12
+    table = sincos2d((rows, columns), width, prefix_tokens=2)
+    assert table.shape == (1, 2 + rows * columns, width)
+    assert not table[0, :2].any()
+    for row in range(rows):
+        for column in range(columns):
+            rates = [10_000 ** -(k / (width // 4 - 1)) for k in range(width // 4)]
+            angles = torch.tensor([[place * rate for rate in rates] for place in (column, row)])
+            expected = torch.cat([angles[0].sin(), angles[0].cos(), angles[1].sin(), angles[1].cos()])
+            torch.testing.assert_close(table[0, 2 + row * columns + column], expected)
+    with pytest.raises(UserError, match="multiple of 4, not 6"):
+        build_model("vit_nano", width=6, heads=3, positions="sincos2d", image_size=8, patch_size=4)
+
+
+def test_fixed_positions_are_neither_trained_nor_saved():
+    model = build_model("vit_nano", image_size=8, patch_size=4, positions="sincos2d")
+    assert "pos_embed" not in dict(model.named_parameters())
+    assert "pos_embed" not in model.state_dict()
+
+
+def test_initial_weights_follow_the_paper():
+    torch.manual_seed(0)
+    model = build_model("vit_nano", image_size=32, patch_size=4, num_classes=500, width=128, pool="token", heads=4)
+    std = {name: p.std().item() for name, p in model.named_parameters() if p.ndim > 1}
+    for name, value in std.items():
+        wanted = {"cls_token": 1e-6, "patch_embed.proj.weight": (3 * 4 * 4) ** -0.5}.get(name, 0.02)
+        assert value == pytest.approx(wanted, rel=0.2), name
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any(), name
+
+
+# ---- what it costs
+
+
+def vit_flops(*, depth, width, hidden, tokens, patches, patch, classes):
+    """2 per multiply-add of every matrix product: forward, and forward with backward."""
+    embedding = 2 * patches * patch * width
+    layer = 2 * tokens * (4 * width * width + 2 * width * hidden) + 2 * 2 * tokens * tokens * width
+    forward = embedding + depth * layer + 2 * width * classes
+    return forward, 3 * forward - embedding  # no gradient of the images
+
+
+def test_operations_of_a_small_vit_are_its_formula():
+    sizes = {"depth": 3, "width": 20, "hidden": 28, "classes": 11}
+    for pool, prefix in (("token", 1), ("mean", 0)):
+        model = on_meta(
+            "vit_nano", (10, 21), num_classes=11, channels=2, depth=3, width=20, heads=5, mlp_width=28,
+            patch_size=[5, 7], pool=pool,
+        )  # fmt: skip
+        found = count.flops(model, image_size=(10, 21), channels=2)
+        assert found == vit_flops(**sizes, tokens=6 + prefix, patches=6, patch=5 * 7 * 2), pool
+
+
+def test_operations_of_vit_b16_are_its_formula():
+    found = count.flops(on_meta("vit_b16"), image_size=(224, 224), channels=3)
+    assert found == vit_flops(**B16)
+    assert found[0] == pytest.approx(2 * 17.56e9, rel=0.001)  # 17.56 billion multiply-adds, as it is usually given
+
+
+def test_operations_of_a_resnet_are_those_of_its_convolutions():
+    model = on_meta("resnet_nano", (12, 20), num_classes=11, channels=2, layers=[1, 2], widths=[5, 7])
+    stem = 2 * 12 * 20 * 9 * 2 * 5
+    first = 2 * 2 * 12 * 20 * 9 * 5 * 5
+    second = 2 * 6 * 10 * (9 * 5 * 7 + 9 * 7 * 7 + 5 * 7) + 2 * 2 * 6 * 10 * 9 * 7 * 7
+    forward = stem + first + second + 2 * 7 * 11
+    assert count.flops(model, image_size=(12, 20), channels=2) == (forward, 3 * forward - stem)
+
+
+def test_a_grouped_convolution_costs_three_times_its_forward_pass_to_train():
+    """torch's own formula takes its backward pass for that of a full convolution, 100 times as much for some models."""
+    groups, channels, size = 5, 10, 7
+    with torch.device("meta"):
+        model = nn.Sequential(
+            nn.Conv2d(3, channels, 1), nn.Conv2d(channels, channels, 3, padding=1, groups=groups), nn.Flatten()
+        )
+    point = 2 * size * size * 3 * channels
+    grouped = 2 * size * size * 9 * channels * channels // groups
+    forward, training = count.flops(model, image_size=(size, size), channels=3)
+    assert (forward, training) == (point + grouped, 2 * point + 3 * grouped)
+
+
+def test_counting_leaves_a_model_without_patches_without_tokens():
+    assert count.tokens(on_meta("resnet_nano", (24, 24))) is None
+    assert count.tokens(on_meta("timm:swin_tiny_patch4_window7_224", (224, 224))) is None
+    assert count.tokens(on_meta("timm:vit_small_patch14_reg4_dinov2", (56, 42))) == 1 + 4 + 4 * 3
+
+
+# ---- ResNets
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+@pytest.mark.parametrize(
+    ("size", "is_small"), [((64, 64), True), ((28, 64), True), ((65, 64), False), ((48, 96), False)]
+)
+def test_small_images_get_a_small_stem(name, size, is_small):
+    model = on_meta(name, size, channels=2)
+    stem = model.conv1
+    assert stem.in_channels == 2
+    assert (stem.kernel_size, stem.stride) == (((3, 3), (1, 1)) if is_small else ((7, 7), (2, 2)))
+    assert isinstance(model.maxpool, nn.Identity) is is_small
+    last = model.forward_features(torch.zeros(1, 2, *size, device="meta"))
+    reduction = 8 if is_small else 32
+    assert last.shape[-2:] == tuple(-(-side // reduction) for side in size)
+
+
+def test_the_stem_can_be_chosen():
+    assert on_meta("resnet18", (32, 32), stem="imagenet").conv1.stride == (2, 2)
+    assert on_meta("resnet18", (128, 128), stem="small").conv1.stride == (1, 1)
+    assert on_meta("timm:resnet18", (32, 32)).conv1.stride == (2, 2), "a bare timm model is left as it is"
+    with pytest.raises(UserError, match=r"model\.stem=small: resnetv2_50x1_bit has no stem"):
+        on_meta("bit_50x1", (32, 32), stem="small")
+
+
+def test_resnet_nano_halves_the_image_at_each_later_stage():
+    model = build_model("resnet_nano", image_size=(12, 20), channels=2, layers=[1, 2, 1], widths=[5, 7, 11]).eval()
+    x = model.stem(torch.randn(3, 2, 12, 20))
+    sizes = [tuple((x := stage(x)).shape[1:]) for stage in model.stages]
+    assert sizes == [(5, 12, 20), (7, 6, 10), (11, 3, 5)]
+    assert [len(stage) for stage in model.stages] == [1, 2, 1]
+    images = torch.randn(3, 2, 12, 20)
+    torch.testing.assert_close(model.features(images), model.stages(model.stem(images)).mean(dim=(2, 3)))
+
+
+# ---- by name
+
+
+def test_build_model_is_what_the_package_exports():
+    assert vitlab.build_model is build_model
+    model = vitlab.build_model("vit_nano", num_classes=7, image_size=(12, 20), patch_size=[3, 5], depth=1)
+    assert model(torch.zeros(2, 3, 12, 20)).shape == (2, 7)
+    assert len(model.encoder.blocks) == 1
+
+
+def test_a_model_of_timm_takes_images_of_any_size_and_its_own_options():
+    model = build_model(
+        "timm:vit_tiny_patch16_224", image_size=(15, 21), channels=2, num_classes=5,
+        options={"patch_size": [5, 7], "embed_dim": 24, "depth": 1, "num_heads": 3},
+    )  # fmt: skip
+    assert model(torch.zeros(2, 2, 15, 21)).shape == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"),
+    [
+        ("vit_nanoo", {}, r"model=vit_nanoo: unknown model; did you mean 'vit_nano'\?"),
+        ("vit_nano", {"depht": 3}, r"depht: no key 'depht'; did you mean 'depth'\?"),
+        ("vit_nano", {"depth": "many"}, "depth=many"),
+        ("vit_nano", {"heads": 3}, "model.heads=3: does not divide model.width=64"),
+        ("vit_nano", {"patch_size": 5}, "5 does not divide the image height of 24 pixels"),
+        ("timm:resnet19", {}, "model=timm:resnet19: timm has no such model; did you mean 'resnet18'"),
+        ("timm:resnet18.no_such_tag", {}, "Invalid pretrained tag"),
+        ("timm:resnet18", {"options": {"no_such_option": 1}}, "timm cannot build resnet18 .*no_such_option"),
+        ("timm:", {}, "timm has no such model"),
+        ("timm:owner/name", {}, "owner/name"),
+        ("resnet_nano", {"layers": [1, 1]}, r"model.layers=\[1, 1\] and model.widths=\[8, 24, 64\]"),
+        ("resnet_nano", {"layers": [], "widths": []}, "give one of each per stage"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_the_users_mistake(name, changes, says):
+    with pytest.raises(UserError, match=says):
+        build_model(name, image_size=24, **changes)
+
+
+@pytest.mark.parametrize("kind", ["no_such_kind", "no.such.module", ".odd", "a b", "", "embed"])
+def test_a_kind_without_a_builder_is_the_users_mistake(kind):
+    config = configuration("vit_nano")
+    config.kind = kind
+    with pytest.raises(UserError, match=r"there is no module|has no function 'build'"):
+        build(config, num_classes=3, image_size=(8, 8), channels=1)
+
+
+def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
+    (tmp_path / "my_models").mkdir()
+    (tmp_path / "my_models" / "mlp.py").write_text(
+        "from torch import nn\n\n"
+        "def build(config, *, num_classes, image_size, channels):\n"
+        "    pixels = channels * image_size[0] * image_size[1]\n"
+        "    layers = nn.Linear(pixels, config.hidden), nn.Linear(config.hidden, num_classes)\n"
+        "    return nn.Sequential(nn.Flatten(), *layers)\n"
+    )
+    (tmp_path / "mlp.yaml").write_text("kind: my_models.mlp\nhidden: 13\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = build_model(str(tmp_path / "mlp.yaml"), image_size=(3, 5), channels=2, num_classes=7, hidden=11)
+    assert model(torch.zeros(4, 2, 3, 5)).shape == (4, 7)
+    assert count.parts(model) == {"1": 30 * 11 + 11, "2": 11 * 7 + 7}
+
+
+def test_a_family_is_what_the_configuration_says_else_the_module():
+    for name, expected in (
+        ("vit_nano", "vit"),
+        ("resnet_nano", "resnet"),
+        ("bit_50x1", "resnet"),
+        ("timm:vgg11", "vgg"),
+    ):
+        config = configuration(name)
+        assert family(config, on_meta(name, (32, 32), **resolved_patch(config))) == expected
+
+
+def resolved_patch(config):
+    return {"patch_size": 8} if "patch_size" in resolved(config) else {}

@@ -1,0 +1,206 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.lines import Line2D
+from test_report_study import make_study
+
+from vitlab.reports import colours, figures, interactive, static
+from vitlab.reports.figure import Axis, Figure, Panel, Series, spaced
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("studies") / "quick")
+
+
+def built(study):
+    yield figures.accuracy_against_size(study.rows())
+    yield figures.training_curves(study)
+    yield figures.attention_distance_by_size(study, "vit_nano")
+    analysis = study.run("vit_nano-n500-s0").analysis("attention_distance")
+    yield figures.attention_distance(analysis, "one run")
+
+
+def test_both_backends_draw_every_series(study):
+    for figure in built(study):
+        canvas = static.draw(figure)
+        lines = [line for axes in canvas.axes for line in axes.get_lines()]
+        traces = [t for t in interactive.plotly_figure(figure).data if t.meta["role"] == "series"]
+        assert len(lines) == len(traces) == len(figure.series) > 0
+        for line, trace, series in zip(lines, traces, figure.series, strict=True):
+            np.testing.assert_array_equal(line.get_xdata(), list(series.x))
+            np.testing.assert_array_equal(list(trace.y), list(series.y))
+        bands = [t for t in interactive.plotly_figure(figure).data if t.meta["role"] == "band"]
+        drawn_bands = [c for axes in canvas.axes for c in axes.collections]
+        assert len(bands) == len(drawn_bands) == sum(series.has_band for series in figure.series)
+
+
+def test_files_are_written_and_the_same_each_time(study, tmp_path):
+    for figure in list(built(study))[::3]:
+        paths = static.save(figure, tmp_path)
+        assert [path.suffix for path in paths] == [".svg", ".png"]
+        before = [path.read_bytes() for path in paths]
+        assert before[1].startswith(b"\x89PNG")
+        assert figure.title in before[0].decode()  # as text, not as outlines
+        assert [path.read_bytes() for path in static.save(figure, tmp_path)] == before
+
+
+def test_drawing_leaves_matplotlib_as_it_was(study):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    static.png_bytes(next(built(study)))
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_band_is_mean_and_standard_deviation_over_seeds(study):
+    figure = figures.accuracy_against_size(study.rows())
+    mean = next(series for series in figure.series if series.label == "vit_nano")
+    values = [row["accuracy"] for row in study.rows() if row["model"] == "vit_nano" and row["train_size"] == 500]
+    assert len(values) == 2
+    assert mean.y[0] == pytest.approx(np.mean(values))
+    assert mean.high[0] - mean.y[0] == pytest.approx(np.std(values, ddof=1))
+    points = next(series for series in figure.series if series.label == "vit_nano, each run")
+    assert points.links[0] == "vit_nano-n500-s0/"
+    assert len(points.y) == 8
+
+
+def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
+    study = make_study(tmp_path / "one", seeds=(3,), failed=0)
+    figure = figures.accuracy_against_size(study.rows())
+    assert [series.label for series in figure.series] == ["vit_nano", "resnet_nano"]
+    assert not any(series.has_band for series in figure.series)
+    assert figure.series[0].links[0] == "vit_nano-n500-s3/"
+
+
+def test_only_resnets_have_no_attention_figure(tmp_path):
+    study = make_study(tmp_path / "resnets", models={"resnet_nano": "resnet", "resnet18": "resnet"}, failed=0)
+    assert figures.attention_distance_by_size(study, "resnet_nano") is None
+    assert len(figures.training_curves(study).panels) == 4
+
+
+def test_panel_per_size_that_has_a_run(study):
+    assert [panel.title for panel in figures.training_curves(study).panels] == [
+        "500 examples",
+        "2,000 examples",
+        "8,000 examples",
+        "32,000 examples",
+    ]
+    figure = figures.attention_distance_by_size(study, "vit_nano")
+    untrained, trained = figure.panels[0].series
+    assert (untrained.label, untrained.colour_key, untrained.style) == ("untrained heads", "untrained", "rings")
+    assert (trained.label, trained.colour_key, len(trained.x)) == ("trained heads", "vit", 16)
+
+
+def test_runs_whose_files_are_gone_are_left_out(tmp_path):
+    study = make_study(tmp_path / "study")
+    for name in ("vit_nano-n500-s0", "resnet_nano-n500-s1"):
+        study.run(name).metrics_path.unlink()
+    (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
+    curves = figures.training_curves(study)
+    assert len(curves.panels[0].series) == 4  # two runs of two curves are left of four
+    attention = figures.attention_distance_by_size(study, "vit_nano")
+    assert attention.panels[1].series[0].links[0] == "vit_nano-n2000-s1/"
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_a_value_that_is_no_number(tmp_path, value):
+    study = make_study(tmp_path / "study")
+    rows = study.rows()
+    rows[0]["accuracy"] = value
+    figure = figures.accuracy_against_size(rows)
+    mean, points = figure.series[:2]
+    assert mean.low[0] == mean.y[0] == mean.high[0] == rows[1]["accuracy"]  # one seed is left at this size
+    assert len(points.y) == 7
+    run = study.run("vit_nano-n500-s0")
+    lines = run.metrics_path.read_text().splitlines()
+    lines[0] = json.dumps({**json.loads(lines[0]), "train/loss": value})
+    run.metrics_path.write_text("\n".join(lines))
+    curves = figures.training_curves(study)
+    assert curves.series[0].y[0] is None
+    drawn = json.loads(interactive.plotly_figure(curves).to_json(), parse_constant=pytest.fail)
+    assert drawn["data"][0]["y"][0] is None
+    static.png_bytes(curves)
+
+
+def test_no_rows():
+    figure = figures.accuracy_against_size([])
+    assert figure.series == []
+    assert not interactive.plotly_figure(figure).data
+    assert static.png_bytes(figure)
+
+
+def test_long_curves_are_thinned_to_means():
+    points = [(step, float(step)) for step in range(1, 1001)]
+    thin = figures.thinned(points)
+    assert len(thin) == 200
+    assert thin[0] == (5, 3.0)
+    assert thin[-1] == (1000, 998.0)
+    assert figures.thinned([(1, None), *points])[0][1] is None
+
+
+def test_names_are_text_not_markup_in_plots():
+    name = "<b>%{x}</b> $a$ <a href='http://example.org'>"
+    series = Series(name, [1, 2], [1.0, 2.0], "vit", hover=[name, name])
+    figure = Figure("f", name, Axis("x"), Axis("y"), (Panel((series,), name), Panel((series,))))
+    plot = interactive.plotly_figure(figure)
+    texts = [plot.layout.title.text, plot.layout.annotations[0].text, plot.data[0].name, plot.data[0].hovertext[0]]
+    assert all("<" not in text for text in texts)
+    assert plot.data[0].hovertemplate is None  # where %{x} would be filled in
+    assert "&lt;b&gt;%{x}&lt;/b&gt; $a$" in static.svg_bytes(figure).decode()
+
+
+def test_narrow_and_wide_layouts_share_their_axes(study):
+    figure = figures.training_curves(study)
+    wide, narrow = (interactive.plotly_figure(figure, columns, bare=True) for columns in (4, 2))
+    assert [t.xaxis for t in wide.data] == [t.xaxis for t in narrow.data]
+    assert narrow.layout.xaxis3.domain[0] == 0.0 != wide.layout.xaxis3.domain[0]
+    assert narrow.layout.height > wide.layout.height
+    assert wide.layout.title.text is None
+
+
+def test_ticks_with_little_room_keep_the_ends():
+    assert spaced((100, 200, 400, 800, 1600), 2, log=True) == [100, 400, 1600]
+    assert spaced((100, 1500, 1600), 3, log=True) == [100, 1600]
+    assert spaced((500,), 3, log=True) == [500]
+
+
+def test_looks_differ_without_colour():
+    models = {"a": "vit", "b": "vit", "c": "resnet", "d": "mixer", "e": "fnet", "f": "vit"}
+    looks = colours.looks(models)
+    assert len({(look.marker, look.dash) for look in looks.values()}) == len(models)
+    assert looks["a"].colour_key == looks["b"].colour_key == "vit"
+    assert looks["c"].colour_key == "resnet"
+    assert len({look.colour_key for look in looks.values()}) == 4
+    assert colours.looks({"c": "resnet"})["c"] == looks["c"]  # whatever else is in the study
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_contrast_with_the_paper(theme):
+    found = colours.THEMES[theme]
+    least = {"ink": 7, "muted": 4.5, "untrained": 3, **dict.fromkeys((*colours.FIXED, *colours.OTHERS), 4)}
+    for key, ratio in least.items():
+        assert contrast(found[key], found["paper"]) >= ratio, key
+
+
+def contrast(a, b):
+    """WCAG 2.2, of two #rrggbb."""
+
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_legend_lists_a_label_once_in_order_of_appearance():
+    one, two = (Series(label, [1], [1.0], "vit") for label in "ab")
+    hidden = Series("c", [1], [1.0], "vit", legend=False)
+    figure = Figure("f", "t", Axis("x"), Axis("y"), (Panel((one, hidden)), Panel((two, one))))
+    assert [series.label for series in figure.legend()] == ["a", "b"]
+    assert [t.showlegend for t in interactive.plotly_figure(figure).data] == [True, False, True, False]
+    assert isinstance(static.handle(one, fine=True), Line2D)
