@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ class StudyFiles:
                 found = list(csv.DictReader(file))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise UserError(f"{self.results_path}: cannot read the results: {error}") from None
+        if any(None in row for row in found):
+            raise UserError(f"{self.results_path}: a row has more cells than columns")
         lacking = [c for c in COLUMNS if found and c not in found[0]]
         if lacking:
             raise UserError(f"{self.results_path}: columns are missing: {', '.join(lacking)}")
@@ -64,11 +67,16 @@ class StudyFiles:
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
         """One row per finished run; a task's own metrics follow the fixed columns."""
         extra = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [*COLUMNS, *extra], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(self.results_path, text.getvalue())
+        columns = [*COLUMNS, *extra]
+        lines = [line_of(columns), *(line_of([row.get(column) for column in columns]) for row in rows)]
+        write_text(self.results_path, "".join(lines))
+
+
+def line_of(cells: Sequence[Any]) -> str:
+    """One line of CSV. The writer quotes a carriage return in a cell only where its own lines end in one."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def typed(key: str, value: str | None) -> Any:

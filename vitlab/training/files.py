@@ -76,9 +76,12 @@ class RunFiles:
         if not self.result_path.is_file():
             return None
         try:
-            return json.loads(self.result_path.read_text())
+            found = json.loads(self.result_path.read_text())
+            if not isinstance(found, dict):
+                raise ValueError("it holds no mapping")
         except (OSError, ValueError) as error:
             raise UserError(f"{self.result_path}: cannot read it ({error}); delete the file to train again") from None
+        return found
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""
@@ -93,7 +96,7 @@ class RunFiles:
         if not self.metrics_path.is_file():
             return []
         rows = []
-        for line in self.metrics_path.read_text().splitlines():
+        for line in self.metrics_path.read_text(errors="replace").splitlines():
             try:
                 rows.append(json.loads(line))
             except ValueError:

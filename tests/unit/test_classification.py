@@ -1,0 +1,157 @@
+"""The classification task: its loss and metrics by hand, and a batch that every small model learns by heart."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vitlab import tasks
+from vitlab.config import TrainConfig, UserError, compose, load, names
+from vitlab.data.base import ImageData, ImageSplit
+from vitlab.data.loader import eval_loader
+from vitlab.models import build_model
+from vitlab.tasks.classification import Classification
+from vitlab.training import optim
+
+CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
+
+
+def images(count):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (count, CHANNELS, *SIZE), dtype=np.uint8)
+    return ImageSplit(np.arange(count, dtype=np.int64) * 3 % CLASSES, pixels.__getitem__)
+
+
+def data(count=17):
+    return ImageData("toy", tuple("abcde"), SIZE, CHANNELS, images(count), images(count))
+
+
+def task(*overrides):
+    config = compose(TrainConfig, ["data.mean=[0.25,0.5,0.75]", "data.std=[0.5,0.25,0.125]", *overrides])
+    return tasks.build(config.task, recipe=config.recipe, data=data(), data_config=config.data)
+
+
+class Fixed(nn.Module):
+    """A model that looks nothing up: its logits are its images' first pixels, one for each class."""
+
+    def forward(self, batch):
+        return batch[:, 0].flatten(1)[:, :CLASSES]
+
+
+def cross_entropy(logits, label, smoothing=0.0):
+    """-sum over classes of (target share) * log(probability), of one image."""
+    total = math.log(sum(math.exp(x) for x in logits))
+    shares = [smoothing / CLASSES + (1 - smoothing) * (c == label) for c in range(CLASSES)]
+    return sum(share * (total - x) for share, x in zip(shares, logits, strict=True))
+
+
+def test_the_task_of_a_configuration_is_built_with_the_datas_classes():
+    found = task()
+    assert isinstance(found, Classification)
+    assert (found.outputs, found.main_metric) == (CLASSES, "accuracy")
+    assert set(found.metrics()) == {"accuracy", "loss"}
+
+
+def test_every_shipped_task_is_implemented():
+    for name in names("task"):
+        config = compose(TrainConfig)
+        built = tasks.build(load("task", name), recipe=config.recipe, data=data(), data_config=config.data)
+        assert built.main_metric in built.metrics()
+    with pytest.raises(UserError, match=r"kind=nothing: there is no module vitlab\.tasks\.nothing"):
+        tasks.build(load("task", {"name": "x", "kind": "nothing"}))
+
+
+def test_a_batch_is_normalized_with_the_datas_mean_and_deviation():
+    batch, labels = next(iter(eval_loader(data().test, batch_size=4)))
+    prepared, same = task().prepare((batch, labels))
+    for channel, (mean, std) in enumerate(((0.25, 0.5), (0.5, 0.25), (0.75, 0.125))):
+        torch.testing.assert_close(prepared[:, channel], (batch[:, channel] / 255 - mean) / std)
+    assert torch.equal(same, labels)
+
+
+def test_a_batch_is_augmented_only_with_a_generator():
+    found = task("data.augment.flip=true", "data.augment.shift=2")
+    batch = next(iter(eval_loader(data().test, batch_size=17)))
+    plain = found.prepare(batch)[0]
+    first, again, other = (found.prepare(batch, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, plain)
+    assert torch.equal(found.prepare(batch)[0], plain)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_loss_is_the_mean_cross_entropy(smoothing):
+    found = task(f"recipe.label_smoothing={smoothing}")
+    batch, labels = found.prepare(next(iter(eval_loader(data().test, batch_size=6))))
+    logits = Fixed()(batch)
+    by_hand = [
+        cross_entropy(row.tolist(), label, smoothing) for row, label in zip(logits, labels.tolist(), strict=True)
+    ]
+    assert found.loss(Fixed(), (batch, labels)).item() == pytest.approx(sum(by_hand) / 6, rel=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("batch_size", [5, 17, 100])
+def test_metrics_are_those_of_all_images_also_with_a_short_last_batch(batch_size, smoothing):
+    """17 images in batches of 5, 5, 5 and 2: a mean of batch means would be another number. Smoothing trains."""
+    found = task(f"recipe.label_smoothing={smoothing}")
+    metrics, logits, labels = found.metrics(), [], []
+    for raw in eval_loader(data().test, batch_size=batch_size):
+        batch = found.prepare(raw)
+        found.update(metrics, Fixed(), batch)
+        logits += Fixed()(batch[0]).tolist()
+        labels += batch[1].tolist()
+    assert len(labels) == 17
+    result = {name: value.item() for name, value in metrics.compute().items()}
+    right = sum(row.index(max(row)) == label for row, label in zip(logits, labels, strict=True))
+    assert 0 < right < 17
+    assert result["accuracy"] == pytest.approx(right / 17)
+    expected = sum(cross_entropy(row, label) for row, label in zip(logits, labels, strict=True)) / 17
+    assert result["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_metrics_are_fresh_each_time():
+    found = task()
+    batch = found.prepare(next(iter(eval_loader(data().test, batch_size=6))))
+    first, second = found.metrics(), found.metrics()
+    found.update(first, Fixed(), batch)
+    found.update(second, Fixed(), (batch[0], (Fixed()(batch[0]).argmax(1) + 1) % CLASSES))
+    assert second.compute()["accuracy"] == 0 < first.compute()["accuracy"]
+
+
+def test_metrics_of_low_precision_logits_are_taken_in_full_precision():
+    found, metrics = task(), task().metrics()
+    logits = torch.tensor([[300.0, 301.0, 0, 0, 0]], dtype=torch.bfloat16)
+    found.update(metrics, lambda batch: logits, (torch.zeros(1), torch.tensor([0])))
+    assert metrics.compute()["loss"].dtype == torch.float32
+    assert metrics.compute()["loss"].item() == pytest.approx(
+        cross_entropy([x - 300 for x in logits[0].tolist()], 0), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["vit_nano", "resnet_nano"])
+def test_a_small_model_learns_one_batch_by_heart_with_its_own_recipe(name):
+    config = compose(TrainConfig, [f"model={name}", "recipe.warmup=0.1"])
+    found = task(f"model={name}")
+    batch = found.prepare(next(iter(eval_loader(data().test, batch_size=13))))
+    model = build_model(name, num_classes=CLASSES, image_size=SIZE, **({"patch_size": [7, 1]} if "vit" in name else {}))
+    optimizer = optim.optimizer(model, config.recipe)
+    steps = 120
+    schedule = optim.schedule(optimizer, config.recipe, steps)
+    losses = []
+    for _ in range(steps):
+        loss = found.loss(model.train(), batch)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), config.recipe.clip_norm)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(math.log(CLASSES), rel=0.5), "it begins at chance"
+    assert losses[-1] < 0.02
+    metrics = found.metrics()
+    found.update(metrics, model, batch)
+    assert metrics.compute()["accuracy"] == 1

@@ -1,0 +1,152 @@
+"""The grid of a study: its runs, their names, their identities."""
+
+import pickle
+
+import pytest
+
+from vitlab.config import TrainConfig, UserError, compose, identity
+from vitlab.studies.grid import compose_study, expand, models_of, run_name
+
+
+def study(*overrides):
+    return compose_study("quick", overrides)
+
+
+def refused(*overrides):
+    with pytest.raises(UserError) as caught:
+        study(*overrides)
+    return caught.value.problems
+
+
+def test_every_model_size_and_seed_is_one_run_small_sizes_first():
+    specs = expand(study("seeds=[3,0]"), [7, 31])
+    assert [spec.name for spec in specs] == [
+        f"{model}-n{size}-s{seed}" for seed in (3, 0) for size in (7, 31) for model in ("vit_nano", "resnet_nano")
+    ]
+    assert len({spec.identity for spec in specs}) == len(specs)
+    for spec in specs:
+        config = spec.config
+        assert spec.name == run_name(config["model"]["name"], config["train_size"], config["seed"])
+        assert config["study"] == "quick"
+
+
+def test_a_run_is_what_train_would_compose():
+    """The same run trained alone has the same identity, so that its result counts."""
+    specs = expand(
+        study(
+            "data=digits", "budget.epochs=3", "seeds=[5]", "set=[recipe.lr=0.01,model.name=mine]", "models=[vit_nano]"
+        ),
+        [100],
+    )
+    alone = compose(
+        TrainConfig,
+        [
+            "model=vit_nano",
+            "model.name=mine",
+            "data=digits",
+            "budget.epochs=3",
+            "seed=5",
+            "train_size=100",
+            "recipe.lr=0.01",
+        ],
+    )
+    assert specs[0].identity == identity(alone)
+    assert specs[0].identity == identity(compose(TrainConfig, base=specs[0].config)), "and comes back from its file"
+
+
+def test_a_run_crosses_processes():
+    (spec,) = expand(study("models=[vit_nano]"), [7])
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+def test_a_run_does_not_depend_on_the_rest_of_the_grid():
+    """More models, sizes and seeds keep the runs that are finished already."""
+    before = {spec.name: spec.identity for spec in expand(study(), [7, 31])}
+    after = {
+        spec.name: spec.identity
+        for spec in expand(study("models=[resnet18,vit_nano,resnet_nano]", "seeds=[1,0]"), [5, 7, 31])
+    }
+    assert before.items() <= after.items()
+
+
+def test_set_goes_to_every_run_and_per_model_to_one():
+    config = study("set=[recipe.lr=0.5,trainer.log_every=3]", "per_model.vit_nano=[model.depth=2,recipe.lr=0.25]")
+    runs = models_of(config)
+    assert {name: run.recipe.lr for name, run in runs.items()} == {"vit_nano": 0.25, "resnet_nano": 0.5}
+    assert {run.trainer.log_every for run in runs.values()} == {3}
+    assert runs["vit_nano"].model.depth == 2
+
+
+def test_each_model_has_its_own_recipe_unless_the_study_names_one():
+    assert {n: r.recipe.name for n, r in models_of(study()).items()} == {
+        "vit_nano": "vit_nano",
+        "resnet_nano": "resnet_nano",
+    }
+    assert {r.recipe.name for r in models_of(study("recipe=adamw")).values()} == {"adamw"}
+
+
+def test_the_studys_budget_and_data_are_those_of_every_run():
+    for run in models_of(study("data=digits", "data.image_size=12", "budget.examples=77")).values():
+        assert (run.data.name, run.data.image_size) == ("digits", 12)
+        assert run.budget == {"steps": None, "epochs": None, "examples": 77, "flops": None}
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("vit_nano", "vit_nano-n7-s0"),
+        ("timm:vit_tiny_patch16_224.augreg_in21k", "timm-vit_tiny_patch16_224.augreg_in21k-n7-s0"),
+        ("a/b c", "a-b-c-n7-s0"),
+        ("../up", "..-up-n7-s0"),
+        ("löwe", "l-we-n7-s0"),
+    ],
+)
+def test_a_runs_name_is_safe_as_a_folder(model, name):
+    assert run_name(model, 7, 0) == name
+
+
+def test_models_of_timm_take_part():
+    names = [spec.name for spec in expand(study("models=[timm:resnet18,vit_nano]"), [7])]
+    assert names == ["timm-resnet18-n7-s0", "vit_nano-n7-s0"]
+
+
+def test_models_whose_runs_would_share_a_folder_are_refused(tmp_path):
+    (tmp_path / "vit_nano.yaml").write_text("kind: vit\npatch_size: auto\n")
+    (line,) = refused(f"models=[vit_nano,{tmp_path}/vit_nano.yaml]")
+    assert "models: two are named 'vit_nano'" in line
+    (tmp_path / "other.yaml").write_text("kind: vit\npatch_size: auto\nname: timm/resnet18\n")
+    (line,) = refused(f"models=[timm:resnet18,{tmp_path}/other.yaml]")
+    assert "'timm/resnet18' or alike" in line
+
+
+@pytest.mark.parametrize("key", ["data=digits", "data.image_size=8", "seed=1", "train_size=5", "budget.steps=3"])
+def test_what_a_study_holds_fixed_cannot_be_changed_for_runs(key):
+    (line,) = refused(f"set=['{key}']")
+    assert line.startswith(f"set: {key}: give {key.partition('=')[0].partition('.')[0]} to the study itself")
+    lines = refused(f"per_model.vit_nano=['{key}']")
+    assert lines == [line.replace("set:", "per_model.vit_nano:")]
+
+
+def test_problems_of_all_models_come_at_once_each_once():
+    lines = refused("set=[recipe.lrr=1,foo]", "per_model.vit_nano=[model.heads=5]", "per_model.vit_nanoo=[a=1]")
+    text = "\n".join(lines)
+    assert len(lines) == 4
+    for part in (
+        "recipe.lrr: no key 'lrr' in 'recipe'; did you mean 'lr'?",
+        "'foo' is not key=value",
+        "model.heads=5: does not divide model.width=64",
+        "per_model.vit_nanoo: not one of the study's models; choices: vit_nano, resnet_nano",
+    ):
+        assert text.count(part) == 1
+
+
+def test_a_model_that_does_not_fit_the_data_is_named_before_anything_runs():
+    (line,) = refused("models=[vit_b16,resnet_nano]")
+    assert "model.patch_size=16: 16 does not divide the image height of 24 pixels" in line
+
+
+def test_expanding_does_not_change_the_study():
+    config = study()
+    first = expand(config, [7, 31])
+    assert expand(config, [7, 31]) == first
+    assert config.sizes is None

@@ -1,0 +1,104 @@
+"""What `auto` means, rule by rule, and what the user pins."""
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.models import build_model
+from vitlab.training import settings
+from vitlab.training.settings import LARGE, cores, cpu_has_bf16, resolve
+
+GPU = torch.cuda.is_available()
+
+
+def resolved(model, *overrides, cached=True, jobs=1):
+    config = compose(TrainConfig, ["trainer.accelerator=cpu", *(f"trainer.{o}" for o in overrides)])
+    return resolve(config.trainer, model, cached=cached, jobs=jobs)
+
+
+def of_size(parameters):
+    with torch.device("meta"):
+        return nn.Linear(parameters, 1, bias=False)
+
+
+def test_a_gpu_is_taken_where_there_is_one():
+    config = compose(TrainConfig).trainer
+    assert resolve(config, of_size(3), cached=True).accelerator == ("gpu" if GPU else "cpu")
+    assert resolved(of_size(3)).accelerator == "cpu"
+
+
+@pytest.mark.skipif(GPU, reason="this machine has one")
+def test_a_gpu_that_is_not_there_is_the_users_mistake():
+    with pytest.raises(UserError, match=r"trainer\.accelerator=gpu: torch sees no GPU; choices: auto, cpu"):
+        resolved(of_size(3), "accelerator=gpu")
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_precision_on_a_cpu_depends_on_its_instructions_and_the_models_size(has_bf16, monkeypatch):
+    monkeypatch.setattr(settings, "cpu_has_bf16", lambda: has_bf16)
+    assert resolved(of_size(LARGE)).precision == ("bf16-mixed" if has_bf16 else "32-true")
+    assert resolved(of_size(LARGE - 1)).precision == "32-true"
+    assert resolved(of_size(LARGE), "precision=32-true").precision == "32-true"
+    assert resolved(of_size(3), "precision=bf16-mixed").precision == "bf16-mixed"
+
+
+def test_this_machines_own_answer_is_yes_or_no():
+    assert cpu_has_bf16() in (True, False)
+
+
+def test_half_precision_is_for_gpus():
+    with pytest.raises(UserError, match=r"trainer\.precision=16-mixed: only on a GPU; choices here: auto, 32-true"):
+        resolved(of_size(3), "precision=16-mixed")
+
+
+def test_memory_format_follows_the_convolutions():
+    vit = build_model("vit_nano", image_size=8, num_classes=3)
+    resnet = build_model("resnet_nano", image_size=8, num_classes=3)
+    assert resolved(vit).memory_format == "contiguous", "its only convolution is the patch embedding"
+    assert resolved(resnet).memory_format == "channels_last"
+    assert resolved(resnet, "memory_format=contiguous").memory_format == "contiguous"
+    assert resolved(vit, "memory_format=channels_last").memory_format == "channels_last"
+
+
+def test_threads_are_one_for_small_models_and_a_share_of_the_cores_for_others(monkeypatch):
+    monkeypatch.setattr(settings, "cores", lambda: 13)
+    assert resolved(of_size(LARGE - 1)).threads == 1
+    assert resolved(of_size(LARGE)).threads == 13
+    assert resolved(of_size(LARGE), jobs=3).threads == 4
+    assert resolved(of_size(LARGE), jobs=99).threads == 1
+    assert resolved(of_size(3), "threads=7", jobs=3).threads == 7
+
+
+def test_workers_are_for_images_that_are_not_cached(monkeypatch):
+    monkeypatch.setattr(settings, "cores", lambda: 13)
+    assert resolved(of_size(3), cached=True).workers == 0
+    assert resolved(of_size(3), cached=False, jobs=2).workers == 6
+    assert resolved(of_size(3), "workers=0", cached=False).workers == 0
+    assert resolved(of_size(3), "workers=5", cached=True).workers == 5
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds processes to cores")
+def test_the_cores_are_those_that_the_process_may_use():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert cores() == len(before)
+
+
+def test_what_the_user_pins_is_kept_and_all_of_it_is_recorded():
+    found = resolved(of_size(3), "compile=true", "deterministic=false", "threads=5", "workers=3")
+    assert found.as_dict() == {
+        "accelerator": "cpu",
+        "precision": "32-true",
+        "memory_format": "contiguous",
+        "threads": 5,
+        "workers": 3,
+        "compile": True,
+        "deterministic": False,
+    }

@@ -1,0 +1,251 @@
+"""The files of runs and studies: whole or not there, and read back as they were written."""
+
+import json
+import math
+import os
+import stat
+
+import pytest
+
+from vitlab.config import TrainConfig, UserError, compose, resolved
+from vitlab.files import replacing, write_json, write_text
+from vitlab.studies.store import COLUMNS, StudyFiles
+from vitlab.training.files import RunFiles
+
+NASTY = [
+    "comma, quote \" and '",
+    "two\nlines",
+    "carriage\rreturn",
+    "both\r\n",
+    "ünï 模型 💥",
+    "=1+1",
+    "' ",
+    ";\t|",
+    "\\n",
+    "1e5x",
+]
+
+
+def row(**changes):
+    values = {"study": "s", "run": "r-n7-s0", "model": "m", "family": "f", "data": "d", "train_size": 7, "seed": 0}
+    values |= {"budget": "steps=3", "steps": 3, "examples_seen": 384, "params": 12345678901, "train_flops": 10**18 + 1}
+    values |= {"accuracy": 0.1 + 0.2, "error": 1 - (0.1 + 0.2), "loss": 1e-17, "train_loss": 2.5, "images_per_s": 1.0}
+    return values | {"wall_s": 0.25, "precision": "32-true", "status": "finished"} | changes
+
+
+# ---- writing whole files
+
+
+def test_a_file_is_replaced_only_when_its_writer_ends_well(tmp_path):
+    path = tmp_path / "deep" / "file.txt"
+    write_text(path, "old")
+    with pytest.raises(ZeroDivisionError):
+        fail_to_write(path)
+    assert path.read_text() == "old"
+    assert os.listdir(path.parent) == ["file.txt"], "no part of the new one stays"
+    with replacing(path) as file:
+        file.write(b"new")
+    assert path.read_text() == "new"
+    assert os.listdir(path.parent) == ["file.txt"]
+
+
+def fail_to_write(path):
+    with replacing(path) as file:
+        file.write(b"half of the new")
+        file.flush()
+        assert path.read_text() == "old", "while it is being written the old one is there"
+        raise ZeroDivisionError
+
+
+def test_an_interrupted_writer_leaves_nothing_where_nothing_was(tmp_path):
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file"):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_value_that_is_no_json_leaves_the_old_file(tmp_path):
+    write_json(tmp_path / "a.json", {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"a": object()})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 1}
+
+
+def test_files_have_the_rights_that_the_user_gives_new_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "file", "x")
+        assert os.umask(0o027) == 0o027, "the mask is as it was"
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_text_is_utf8_and_lines_end_as_written(tmp_path):
+    for text in NASTY:
+        write_text(tmp_path / "file", text)
+        assert (tmp_path / "file").read_bytes() == text.encode()
+
+
+# ---- results.csv
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_results_come_back_as_they_were_whatever_names_hold(text, tmp_path):
+    files = StudyFiles(tmp_path)
+    rows = [row(study=text, model=text, note=text), row(run="other", data=text)]
+    files.write_rows(rows)
+    assert files.rows() == [rows[0], {**rows[1], "note": None}]
+
+
+def test_numbers_keep_every_digit_and_what_is_missing_is_none(tmp_path):
+    files = StudyFiles(tmp_path)
+    files.write_rows([row(accuracy=None, error=None, loss=float("inf"), perplexity=12.5, bleu=-3)])
+    (found,) = files.rows()
+    assert (found["params"], found["train_flops"]) == (12345678901, 10**18 + 1)
+    assert found["accuracy"] is None
+    assert found["error"] is None
+    assert (found["loss"], found["perplexity"], found["bleu"]) == (math.inf, 12.5, -3)
+    assert isinstance(found["bleu"], int)
+    assert isinstance(found["images_per_s"], float), "a float that happens to be whole is no count"
+
+
+def test_names_that_look_like_numbers_stay_names(tmp_path):
+    files = StudyFiles(tmp_path)
+    files.write_rows([row(model="18", study="007", data="1e3")])
+    (found,) = files.rows()
+    assert (found["model"], found["study"], found["data"]) == ("18", "007", "1e3")
+
+
+def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
+    files = StudyFiles(tmp_path)
+    files.write_rows([row(f1=0.5), row(bleu=3.5)])
+    header = (tmp_path / "results.csv").read_text().partition("\n")[0].split(",")
+    assert header == [*COLUMNS, "f1", "bleu"]
+    assert [(r["f1"], r["bleu"]) for r in files.rows()] == [(0.5, None), (None, 3.5)]
+
+
+def test_a_study_without_a_finished_run_has_a_header_and_no_rows(tmp_path):
+    files = StudyFiles(tmp_path)
+    files.write_rows([])
+    assert files.rows() == []
+    assert (tmp_path / "results.csv").read_text().strip() == ",".join(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("study,run\ns,r\n", "columns are missing: model, family, data"),
+        ("a,b\n1,2\n", "columns are missing: study, run"),
+        (",".join(COLUMNS) + "\n" + ",".join(["1"] * (len(COLUMNS) + 2)) + "\n", "more cells than columns"),
+        (b"\xff\xfe,\n1\n", "cannot read the results"),
+        (",".join(COLUMNS) + "\n\"" + "x" * 200_000 + "\n", "cannot read the results"),
+    ],
+    ids=["few columns", "other columns", "too many cells", "not text", "an endless cell"],
+)  # fmt: skip
+def test_a_results_file_that_is_none_is_the_users_mistake(content, says, tmp_path):
+    (tmp_path / "results.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=says):
+        StudyFiles(tmp_path).rows()
+
+
+def test_results_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"results\.csv: cannot read the results"):
+        StudyFiles(tmp_path).rows()
+
+
+def test_a_row_that_was_cut_short_reads_as_empty_cells(tmp_path):
+    (tmp_path / "results.csv").write_text(",".join(COLUMNS) + "\ns,r,m\n")
+    (found,) = StudyFiles(tmp_path).rows()
+    assert (found["study"], found["model"], found["accuracy"], found["status"]) == ("s", "m", None, None)
+
+
+# ---- a run's files
+
+
+def test_a_configuration_comes_back_as_it_was(tmp_path):
+    config = resolved(
+        compose(TrainConfig, ["data.name='ünï: \"'", "recipe.lr=1e-5", "wandb.mode=off", "train_size=0.25"])
+    )
+    for files in (RunFiles(tmp_path / "run"), StudyFiles(tmp_path / "study")):
+        files.write_config(config)
+        assert files.config() == config
+
+
+def test_a_folder_without_a_run_or_study_is_the_users_mistake(tmp_path):
+    with pytest.raises(UserError, match=r"not a run, it holds no config\.yaml"):
+        RunFiles(tmp_path / "nowhere").config()
+    with pytest.raises(UserError, match=r"not a study, it holds no study\.yaml"):
+        StudyFiles(tmp_path).config()
+
+
+@pytest.mark.parametrize("content", [b"- a", b"a: [", b"\xff\xfe\x00", b"", b"3"])
+def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.yaml: "):
+        RunFiles(tmp_path).config()
+
+
+def test_a_run_is_finished_when_it_has_a_result(tmp_path):
+    files = RunFiles(tmp_path)
+    assert files.result() is None
+    write_json(files.result_path, {"id": "x"})
+    assert files.result() == {"id": "x"}
+
+
+@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"[]", b"3"])
+def test_a_result_that_cannot_be_read_says_what_to_do(content, tmp_path):
+    (tmp_path / "result.json").write_bytes(content)
+    with pytest.raises(UserError, match="delete the file to train again"):
+        RunFiles(tmp_path).result()
+
+
+def test_metrics_leave_out_a_last_line_that_was_cut(tmp_path):
+    files = RunFiles(tmp_path)
+    assert files.metrics() == []
+    rows = [{"step": step, "train/loss": step / 7} for step in (1, 2, 3)]
+    text = "".join(json.dumps(r) + "\n" for r in rows)
+    for cut in range(len(json.dumps(rows[2]))):  # wherever the crash came
+        files.metrics_path.write_text(text[: len(text) - 1 - cut])
+        assert files.metrics() == (rows if cut == 0 else rows[:2])
+    files.metrics_path.write_bytes(text.encode() + b'{"step": 4, "note": "\xc3')
+    assert files.metrics() == rows
+    files.metrics_path.write_bytes(text.encode() + b"\0" * 9)
+    assert files.metrics() == rows
+
+
+def test_rows_past_a_checkpoint_are_dropped_and_the_others_kept(tmp_path):
+    files = RunFiles(tmp_path)
+    rows = [{"step": step, "value": step * 10} for step in (0, 5, 10, 10, 15)]
+    files.metrics_path.write_text("".join(json.dumps(r) + "\n" for r in rows) + '{"step": 1')
+    files.keep_metrics(10)
+    assert files.metrics() == rows[:4]
+    with files.metrics_path.open("a") as file:
+        file.write(json.dumps(rows[4]) + "\n")
+    assert files.metrics() == rows, "what is appended begins on a line of its own"
+    files.keep_metrics(-1)
+    assert files.metrics() == []
+
+
+def test_keeping_metrics_of_a_new_run_makes_an_empty_file(tmp_path):
+    files = RunFiles(tmp_path / "new")
+    files.keep_metrics(0)
+    assert files.metrics() == []
+
+
+def test_analyses_come_back_by_name(tmp_path):
+    files = RunFiles(tmp_path)
+    assert files.analysis("distance") is None
+    rows = [{"step": 0, "layer": 1, "head": 2, "value": 0.5}]
+    files.write_analysis("distance", "pixels", (r for r in rows))
+    assert files.analysis("distance") == {"name": "distance", "unit": "pixels", "rows": rows}
+
+
+def test_the_files_are_where_the_contract_says(tmp_path):
+    run, study = RunFiles(tmp_path / "run"), StudyFiles(tmp_path)
+    places = {p.relative_to(tmp_path / "run").as_posix() for p in (run.config_path, run.metrics_path, run.result_path)}
+    assert places == {"config.yaml", "metrics.jsonl", "result.json"}
+    assert run.checkpoint_path == tmp_path / "run" / "checkpoints" / "last.ckpt"
+    assert run.analysis_folder == tmp_path / "run" / "analysis"
+    assert study.run("run").folder == run.folder
+    names = {p.name for p in (study.config_path, study.results_path, study.report_path, study.figures, study.subsets)}
+    assert names == {"study.yaml", "results.csv", "report.html", "figures", "subsets"}
