@@ -114,12 +114,14 @@ def evaluate(words: Sequence[str]) -> int:
     p.add_argument("overrides", nargs="*", metavar="key=value")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = p.parse_intermixed_args(words)
+    from vitlab.config import TrainConfig, compose
     from vitlab.training.files import RunFiles
 
     RunFiles(args.run).finished_result()
+    config = compose(TrainConfig, args.overrides, base=RunFiles(args.run).config())
     from vitlab.commands import evaluate as command
 
-    return command.evaluate(args.run, args.overrides, as_json=args.json)
+    return command.evaluate(args.run, config, as_json=args.json)
 
 
 def analyze(words: Sequence[str]) -> int:
@@ -128,14 +130,25 @@ def analyze(words: Sequence[str]) -> int:
     p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
     p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis)")
     args = p.parse_intermixed_args(words)
+    from vitlab.config import TrainConfig, compose, names
     from vitlab.training.files import RunFiles
 
-    if not args.run.startswith("timm:"):
-        RunFiles(args.run).finished_result()
+    chosen = [word for word in args.words if "=" not in word]
+    known = names("analysis")
+    problems = [f"{name}: unknown analysis; {choices_text(name, known)}" for name in chosen if name not in known]
+    base: dict[str, Any] = {"model": {"name": args.run, "pretrained": True}}
+    try:
+        if not args.run.startswith("timm:"):
+            RunFiles(args.run).finished_result()
+            base = RunFiles(args.run).config()
+        config = compose(TrainConfig, [word for word in args.words if "=" in word], base=base)
+    except UserError as error:
+        problems += error.problems
+    if problems:
+        raise UserError(problems)
     from vitlab.commands import analyze as command
 
-    chosen = [word for word in args.words if "=" not in word]
-    return command.analyze(args.run, chosen, [word for word in args.words if "=" in word], out=args.out)
+    return command.analyze(args.run, chosen, config, out=args.out)
 
 
 def report(words: Sequence[str]) -> int:

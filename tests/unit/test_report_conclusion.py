@@ -28,6 +28,8 @@ def test_one_family_ahead_everywhere():
     )
     assert both((0.40, 0.40, 0.40), (0.42, 0.45, 0.50)).endswith("the gap grows from 2.0 to 10.0 points.")
     assert both((0.40, 0.50, 0.60), (0.601, 0.70, 0.80)).endswith("the gap stays near 20.0 points.")
+    assert both((0.30, 0.60, 0.70), (0.60, 0.65, 0.76)).endswith("the gap shrinks from 30.0 to 6.0 points.")
+    assert both((0.30, 0.60, 0.70), (0.60, 0.65, 0.77)).endswith("with 7.0 points at 8,000.")
     assert both((0.40, 0.50, 0.40), (0.50, 0.90, 0.60)).endswith(
         "the gap varies between 10.0 and 40.0, with 20.0 points at 8,000."
     )

@@ -2,40 +2,36 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import analysis, models, tasks
+from vitlab.commands.evaluate import refuse_misfit
 from vitlab.commands.opening import open_data
-from vitlab.config import TrainConfig, UserError, choices_text, compose, load, names
+from vitlab.config import UserError, load, names
 from vitlab.reports import figures, static
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_run
 
 
-def analyze(source: str, chosen: Sequence[str], overrides: Sequence[str], *, out: str | None) -> int:
+def analyze(source: str, chosen: Sequence[str], config: DictConfig, *, out: str | None) -> int:
     """Write the numbers and pictures of analyses, print where; the exit code. Raises UserError.
 
-    `chosen` are names of analyses, by default all that apply to the model. A model of timm has pretrained weights
-    unless model.pretrained=false, and needs data=NAME for the images it looks at.
+    `chosen` are names of analyses, by default all that apply to the model. `config` is the run's, or of the model of
+    timm, with the images to look at.
     """
-    unknown = [name for name in chosen if name not in names("analysis")]
-    if unknown:
-        raise UserError(f"{n}: unknown analysis; {choices_text(n, names('analysis'))}" for n in unknown)
     if source.startswith("timm:"):
-        base: dict[str, Any] = {"model": {"name": source, "pretrained": True}}
-        config = compose(TrainConfig, overrides, base=base)
         data = open_data(config.data)
         shape = {"num_classes": len(data.classes), "image_size": data.image_size, "channels": data.channels}
         model: nn.Module = models.build(config.model, **shape).eval()
         step, default = 0, Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"
     else:
-        config = compose(TrainConfig, overrides, base=RunFiles(source).config())
         loaded = load_run(source)
         data, model, step = open_data(config.data), loaded.model, loaded.result["steps"]
+        refuse_misfit(loaded.shape, data, ("image_size", "channels"))
         default = RunFiles(source).analysis_folder
     files = RunFiles((Path(out) if out else default).parent)
     files.analysis_folder = Path(out) if out else default

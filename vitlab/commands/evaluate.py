@@ -2,25 +2,24 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
 from vitlab import tasks
 from vitlab.commands.opening import open_data
-from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.loader import eval_loader
-from vitlab.training.files import RunFiles
 from vitlab.training.load import load_run
 
 
-def evaluate(run: str, overrides: Sequence[str], *, as_json: bool) -> int:
-    """Print the task's metrics on the held-out data of the run's data set, or of another; the exit code.
+def evaluate(run: str, config: DictConfig, *, as_json: bool) -> int:
+    """Print a run's metrics on the held-out data of a configuration, its own or a changed one; the exit code.
 
     Raises UserError for a folder without a finished run and for data that the model does not fit.
     """
-    config = compose(TrainConfig, overrides, base=RunFiles(run).config())
     loaded = load_run(run)
     data = open_data(config.data)
     refuse_misfit(loaded.shape, data)
@@ -39,12 +38,14 @@ def evaluate(run: str, overrides: Sequence[str], *, as_json: bool) -> int:
     return 0
 
 
-def refuse_misfit(shape: DictConfig | dict, data: ImageData) -> None:
-    """Raise UserError unless a model that was built for `shape` takes this data."""
+def refuse_misfit(
+    shape: dict[str, Any], data: ImageData, keys: Sequence[str] = ("num_classes", "image_size", "channels")
+) -> None:
+    """Raise UserError unless a model that was built for `shape` takes this data, in all that the keys name."""
     there = {"num_classes": len(data.classes), "image_size": list(data.image_size), "channels": data.channels}
     problems = [
         f"data={data.name}: has {key}={there[key]}, the run's model was trained for {shape[key]}"
-        for key in there
+        for key in keys
         if there[key] != shape[key]
     ]
     if problems:

@@ -187,7 +187,8 @@ def gaps(outcomes: list[Outcome], metric: Metric) -> str:
     steps = [b - a for a, b in pairwise(values)]
     if high - low <= 0.1 * high:
         return f"{of} stays near {metric.gap(sum(one.gap for one in outcomes) / len(outcomes))}"
-    if all(step <= 0 for step in steps) or all(step >= 0 for step in steps):
+    slack = 0.05 * (high - low)  # a step of so little against the trend does not break it
+    if all(step <= slack for step in steps) or all(step >= -slack for step in steps):
         return (
             f"{of} {'shrinks' if values[-1] < values[0] else 'grows'} from {shown[0]} to {metric.gap(outcomes[-1].gap)}"
         )

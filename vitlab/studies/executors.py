@@ -3,6 +3,7 @@
 Importing torch takes seconds, and two processes of one thread each train small models faster than one of two.
 """
 
+import contextlib
 import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
@@ -58,6 +59,8 @@ class LocalExecutor:
             self.stop.set()
             deadline = PATIENCE
             for worker in workers:
+                worker.dismiss()
+            for worker in workers:
                 if worker.spec:
                     worker.process.join(deadline)
                     deadline = 1.0 if worker.process.is_alive() else deadline
@@ -73,8 +76,8 @@ class Worker:
     def __init__(self, executor: LocalExecutor):
         self.connection, theirs = executor.context.Pipe()
         self.process = executor.context.Process(target=work, args=(theirs, executor.job, executor.stop))
-        # Ctrl-C reaches the whole process group, and the parent decides; a blocked signal is inherited, so that not even
-        # a process that is still importing is interrupted
+        # Ctrl-C reaches the whole process group, and the parent decides; a blocked signal is inherited, so that not
+        # even a process that is still importing is interrupted
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()
@@ -107,6 +110,11 @@ class Worker:
             self.spec = None
         return ended
 
+    def dismiss(self) -> None:
+        """End a process that waits for a spec; one that trains sees the stop by itself."""
+        with contextlib.suppress(OSError):
+            self.connection.send(None)
+
     def close(self) -> None:
         """End the process: at once, for its run has ended or its checkpoint is written."""
         self.connection.close()
@@ -125,6 +133,8 @@ def work(connection: Connection, job: Job, stop: Any) -> None:
         try:
             spec = connection.recv()
         except (EOFError, OSError):
+            return
+        if spec is None or stop.is_set():
             return
         try:
             message = ("done", job(spec, lambda value: connection.send(("progress", value)), stop.is_set))
