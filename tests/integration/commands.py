@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -35,7 +36,8 @@ def start(*words: str | Path) -> subprocess.Popen:
     """Start the program in a process group of its own, as a terminal does."""
     command = [sys.executable, "-m", "vitlab.cli", *map(str, words)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    own = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}  # not the tests' own W&B process
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=own)
 
 
 def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: float = 120) -> None:
@@ -48,9 +50,9 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: f
 
 
 def wandb_records(folder: Path) -> list[dict[str, Any]]:
-    """Every record of every offline run below a folder, by W&B's own reader."""
+    """Every record of the last offline run below a run's folder, by W&B's own reader."""
     records = []
-    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+    for path in folder.glob("wandb/latest-run/*.wandb"):
         asked = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
         found = subprocess.run(asked, capture_output=True, text=True, check=True)
         records += [json.loads(line) for line in found.stdout.splitlines()]
@@ -58,5 +60,5 @@ def wandb_records(folder: Path) -> list[dict[str, Any]]:
 
 
 def wandb_history(folder: Path) -> list[dict[str, Any]]:
-    """The logged rows of the offline runs below a folder."""
+    """The logged rows of the last offline run below a run's folder."""
     return [record["history"]["item"] for record in wandb_records(folder) if record["type"] == "history"]

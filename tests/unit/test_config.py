@@ -291,7 +291,10 @@ def test_a_required_key_is_asked_for():
 
 
 def test_heads_that_do_not_divide_come_with_those_that_do():
-    assert problem("model.heads=5") == "model.heads=5: does not divide model.width=64; nearest that do: 2, 4, 8"
+    assert (
+        problem("model.heads=5", "model.width=64")
+        == "model.heads=5: does not divide model.width=64; nearest that do: 2, 4, 8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -548,6 +551,7 @@ def changed(key, value):
         return str(not value).lower()
     if isinstance(value, list):
         return [value[0] / 2 + 0.01]
+    assert isinstance(value, (int, float)), f"say above what else {key} may be"
     return value + 1 if isinstance(value, int) else value / 2 + 0.01
 
 

@@ -1,5 +1,6 @@
 """Attention distance against values that are known and against a double loop."""
 
+import json
 import math
 
 import pytest
@@ -8,9 +9,10 @@ from torch import nn
 
 import vitlab
 from vitlab.analysis import distance as module
+from vitlab.analysis import module_of
 from vitlab.analysis.attention import attention_maps
 from vitlab.analysis.distance import applies, attention_distance, patch_distances, run
-from vitlab.config import UserError, load
+from vitlab.config import UserError, load, names
 from vitlab.models import build_model
 
 B, HEADS, GRID, PATCH = 2, 3, (5, 7), (11, 13)
@@ -200,6 +202,22 @@ def test_it_applies_to_models_with_attention_over_patches():
     assert not applies(resnet)
     with pytest.raises(UserError, match="has no patch grid"):
         run(resnet, torch.zeros(1, 3, 8, 8), load("analysis", "attention_distance"))
+
+
+@pytest.mark.parametrize("name", names("analysis"))
+def test_every_shipped_analysis_says_where_it_applies_and_gives_plain_rows(name):
+    config = load("analysis", name)
+    found = module_of(config)
+    assert isinstance(found.UNIT, str)
+    assert config.images >= 1
+    assert config.title
+    assert not found.applies(nn.Linear(2, 2))
+    made = model()
+    assert found.applies(made)
+    rows = found.run(made, torch.randn(3, 3, *SIZE), config)
+    assert rows, "an analysis never comes back empty"
+    assert json.loads(json.dumps(rows)) == rows
+    assert all({"layer", "head", "value"} <= row.keys() for row in rows)
 
 
 def test_it_is_what_the_package_exports():

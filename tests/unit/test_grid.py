@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from vitlab.config import TrainConfig, UserError, compose, identity
+from vitlab.config import TrainConfig, UserError, compose, identity, load
 from vitlab.studies.grid import compose_study, expand, models_of, run_name
 
 
@@ -78,10 +78,9 @@ def test_set_goes_to_every_run_and_per_model_to_one():
 
 
 def test_each_model_has_its_own_recipe_unless_the_study_names_one():
-    assert {n: r.recipe.name for n, r in models_of(study()).items()} == {
-        "vit_nano": "vit_nano",
-        "resnet_nano": "resnet_nano",
-    }
+    own = {name: load("model", name).recipe for name in ("vit_nano", "resnet_nano")}
+    assert {name: run.recipe.name for name, run in models_of(study()).items()} == own
+    assert len(set(own.values())) == 2
     assert {r.recipe.name for r in models_of(study("recipe=adamw")).values()} == {"adamw"}
 
 
@@ -128,7 +127,9 @@ def test_what_a_study_holds_fixed_cannot_be_changed_for_runs(key):
 
 
 def test_problems_of_all_models_come_at_once_each_once():
-    lines = refused("set=[recipe.lrr=1,foo]", "per_model.vit_nano=[model.heads=5]", "per_model.vit_nanoo=[a=1]")
+    lines = refused(
+        "set=[recipe.lrr=1,foo]", "per_model.vit_nano=[model.heads=5,model.width=64]", "per_model.vit_nanoo=[a=1]"
+    )
     text = "\n".join(lines)
     assert len(lines) == 4
     for part in (
@@ -141,7 +142,7 @@ def test_problems_of_all_models_come_at_once_each_once():
 
 
 def test_a_model_that_does_not_fit_the_data_is_named_before_anything_runs():
-    (line,) = refused("models=[vit_b16,resnet_nano]")
+    (line,) = refused("models=[vit_b16,resnet_nano]", "data.image_size=24")
     assert "model.patch_size=16: 16 does not divide the image height of 24 pixels" in line
 
 

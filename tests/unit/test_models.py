@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import vitlab
+from vitlab.commands.describe import describe
 from vitlab.config import DescribeConfig, UserError, compose, load, names, resolved
 from vitlab.models import build, build_model, count, family
 from vitlab.models.embed import PatchEmbed, sincos2d
@@ -100,6 +101,16 @@ def test_describe_says_the_same_on_the_command_line():
     assert done.stderr == ""
 
 
+def test_describe_shows_people_parts_and_operations(capsys):
+    config = compose(DescribeConfig, ["model=vit_b16"])
+    assert describe(config, as_json=False) == 0
+    shown = capsys.readouterr().out
+    for part in ("vit_b16", "224 x 224 pixels", "3 channels", "1000 classes", "12 layers", "197 tokens", "86,567,656"):
+        assert part in shown
+    forward, training = (f"{flops / 1e9:.4g}" for flops in vit_flops(**B16))
+    assert f"{forward} G forward, {training} G for a training step" in shown
+
+
 # ---- every model
 
 
@@ -142,6 +153,23 @@ def test_the_same_seed_gives_the_same_weights(name):
         states.append(small(name)[0].state_dict())
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     assert any(not torch.equal(states[0][key], states[2][key]) for key in states[0])
+
+
+@pytest.mark.parametrize("mixer", names("mixer"))
+def test_every_shipped_mixer_works_in_a_vit(mixer):
+    model = build_model(
+        "vit_nano", image_size=(15, 14), channels=2, num_classes=11, depth=2, width=36, heads=3, patch_size=[5, 7],
+        mixer=mixer,
+    )  # fmt: skip
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    images = torch.randn(3, 2, 15, 14)
+    model(images).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
+    changed = images.clone()
+    changed[:, :, :5, :7] += torch.randn(3, 2, 5, 7)
+    tokens = [model.encoder(model.patch_embed(at))[:, -1] for at in (images, changed)]
+    assert not torch.allclose(*tokens), "the first patch reaches the last one's token"
 
 
 # ---- the ViT
@@ -352,14 +380,18 @@ def test_a_model_of_timm_takes_images_of_any_size_and_its_own_options():
         ("vit_nanoo", {}, r"model=vit_nanoo: unknown model; did you mean 'vit_nano'\?"),
         ("vit_nano", {"depht": 3}, r"depht: no key 'depht'; did you mean 'depth'\?"),
         ("vit_nano", {"depth": "many"}, "depth=many"),
-        ("vit_nano", {"heads": 3}, "model.heads=3: does not divide model.width=64"),
+        ("vit_nano", {"heads": 3, "width": 64}, "model.heads=3: does not divide model.width=64"),
         ("vit_nano", {"patch_size": 5}, "5 does not divide the image height of 24 pixels"),
         ("timm:resnet19", {}, "model=timm:resnet19: timm has no such model; did you mean 'resnet18'"),
         ("timm:resnet18.no_such_tag", {}, "Invalid pretrained tag"),
         ("timm:resnet18", {"options": {"no_such_option": 1}}, "timm cannot build resnet18 .*no_such_option"),
         ("timm:", {}, "timm has no such model"),
         ("timm:owner/name", {}, "owner/name"),
-        ("resnet_nano", {"layers": [1, 1]}, r"model.layers=\[1, 1\] and model.widths=\[8, 24, 64\]"),
+        (
+            "resnet_nano",
+            {"layers": [1, 1]},
+            r"model.layers=\[1, 1\] and model.widths=\[.*\]: give one of each per stage",
+        ),
         ("resnet_nano", {"layers": [], "widths": []}, "give one of each per stage"),
     ],
 )

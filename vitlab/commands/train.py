@@ -74,8 +74,6 @@ def show(result: dict[str, Any], files: RunFiles) -> None:
     console.print(escape(f"files    {files.folder}"), soft_wrap=True, highlight=False)
     tracked = result.get("wandb") or {}
     if tracked.get("mode") == "offline":
-        console.print(
-            escape(f"W&B      wandb sync {files.folder}/wandb/offline-run-*"), soft_wrap=True, highlight=False
-        )
+        console.print(escape(f"W&B      wandb sync {files.folder}/wandb/latest-run"), soft_wrap=True, highlight=False)
     elif tracked.get("url"):
         console.print(escape(f"W&B      {tracked['url']}"), soft_wrap=True, highlight=False)

@@ -39,6 +39,8 @@ def train_run(
         return run.files.result()
     run.files.write_config(resolved(config))
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
+    if run.resumed_step:
+        tracker.replay(run.files.metrics())
     try:
         analyse(run, tracker, step=0)
         metrics = run.fit(loggers=tracker.loggers, progress=progress, stop=stop)
@@ -60,11 +62,10 @@ def analyse(run: Run, tracker: Tracker, step: int) -> None:
         if not module.applies(run.model):
             continue
         before = run.files.analysis(name)
-        kept = [row for row in before["rows"] if row["step"] < step] if before else []
-        if step == 0 and before:
-            continue  # a resumed run: its model is drawn anew only to be overwritten by the checkpoint
-        rows = analysis_rows(run, config)
-        run.files.write_analysis(name, module.UNIT, [*kept, *({"step": step, **row} for row in rows)])
+        if not (step == 0 and before):  # the untrained model of a resumed run was looked at when it began
+            kept = [row for row in before["rows"] if row["step"] < step] if before else []
+            rows = analysis_rows(run, config)
+            run.files.write_analysis(name, module.UNIT, [*kept, *({"step": step, **row} for row in rows)])
         figure = figures.attention_distance(run.files.analysis(name), f"{run.files.folder.name}: {config.title}")
         tracker.log_figure(figure, step)
 

@@ -69,11 +69,14 @@ class Tracker:
         try:
             self.run = wandb.init(mode=self.mode, settings=settings, **options)
         except wandb.Error as error:
-            if self.mode == "offline" or config.wandb.mode == "online":
+            if config.wandb.mode == "online":
                 raise
-            warnings.warn(f"W&B is not reached ({error}); this run is logged offline", stacklevel=2)
+            if self.mode == "online":
+                warnings.warn(f"W&B is not reached ({error}); this run is logged offline", stacklevel=2)
+            # a service that outlived a killed process may hold the id
+            options = {**options, "id": f"{options['id'][:55]}-{wandb.util.generate_id()}", "resume": None}
             self.mode = "offline"
-            self.run = wandb.init(mode="offline", settings=settings, **{**options, "resume": None})
+            self.run = wandb.init(mode="offline", settings=settings, **options)
 
     def guard(self, action: Callable[[], Any]) -> None:
         try:
@@ -84,19 +87,36 @@ class Tracker:
 
     @property
     def loggers(self) -> list[WandbLogger]:
-        return [WandbLogger(experiment=self.run)] if self.run else []
+        return [Mirror(self)] if self.run else []
+
+    def replay(self, rows: list[dict[str, Any]]) -> None:
+        """Log what an interrupted attempt had logged before its checkpoint, so that the last attempt is the whole run.
+
+        Offline only: W&B does not resume there, each attempt has a folder of its own.
+        """
+        if not self.run or self.mode == "online":
+            return
+
+        def log() -> None:
+            for row in rows:
+                self.run.log({**{k: v for k, v in row.items() if k != "step"}, "trainer/global_step": row["step"]})
+
+        self.guard(log)
 
     def log_figure(self, figure: Figure, step: int) -> None:
         """The figure as a picture and as an interactive plot, at a step."""
-        if self.run:
+        if not self.run:
+            return
+
+        def log() -> None:
+            picture = Image.open(BytesIO(static.png_bytes(figure)))
             content = {
-                f"{figure.name}/picture": wandb.Image(
-                    Image.open(BytesIO(static.png_bytes(figure))), caption=figure.title
-                ),
+                f"{figure.name}/picture": wandb.Image(picture, caption=figure.title),
                 f"{figure.name}/plot": wandb.Plotly(interactive.plotly_figure(figure)),
-                "trainer/global_step": step,
             }
-            self.guard(lambda: self.run.log(content))
+            self.run.log({**content, "trainer/global_step": step})
+
+        self.guard(log)
 
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
         """Write the summary and end the run; gives where it is, for result.json."""
@@ -113,3 +133,15 @@ class Tracker:
 
         self.guard(end)
         return where
+
+
+class Mirror(WandbLogger):
+    """Lightning's logger for the tracker's run, silent once W&B has failed."""
+
+    def __init__(self, tracker: Tracker):
+        super().__init__(experiment=tracker.run)
+        self.tracker = tracker
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        if self.tracker.run:
+            self.tracker.guard(lambda: super(Mirror, self).log_metrics(metrics, step))

@@ -71,6 +71,14 @@ class Run:
         """The training examples, int64 (train_size,)."""
         return subset(self.data.train.labels, self.train_size, self.config.seed)
 
+    @cached_property
+    def resumed_step(self) -> int:
+        """The step of last.ckpt, 0 where there is none; drops the rows of metrics.jsonl that come after it."""
+        path = self.files.checkpoint_path
+        step = int(checkpoint.read(path)["global_step"]) if path.exists() else 0
+        self.files.keep_metrics(step)
+        return step
+
     @property
     def finished(self) -> bool:
         """Whether the folder holds this configuration's result."""
@@ -98,9 +106,7 @@ class Run:
         module = TrainingModule(
             self.model, self.task, self.config.recipe, steps=self.steps, seed=self.config.seed, shape=self.shape
         )
-        path = self.files.checkpoint_path
-        resumed_step = int(checkpoint.read(path)["global_step"]) if path.exists() else 0
-        self.files.keep_metrics(resumed_step)
+        path, resumed_step = self.files.checkpoint_path, self.resumed_step
         lines = JsonLines(self.files)
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
