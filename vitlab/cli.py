@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 up")
     return int(text)
 
@@ -53,6 +54,12 @@ def parser(command: str, about: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+
+
+def out_folder(given: str | None, name: str) -> Path:
+    if given == "":
+        raise UserError("--out: the folder is empty; give a path, or no --out at all for runs/NAME")
+    return Path(given or f"runs/{name}")
 
 
 def scale(words: Sequence[str]) -> int:
@@ -70,7 +77,7 @@ def scale(words: Sequence[str]) -> int:
     from vitlab.studies.store import StudyFiles
 
     config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
-    folder = Path(args.out or f"runs/{config.name}")
+    folder = out_folder(args.out, config.name)
     StudyFiles(folder).refuse(config)
     from vitlab.commands import scale as command
 
@@ -88,7 +95,7 @@ def train(words: Sequence[str]) -> int:
 
     config = compose(TrainConfig, args.overrides)
     name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
-    folder = Path(args.out or f"runs/{name}")
+    folder = out_folder(args.out, name)
     RunFiles(folder).refuse(config)
     from vitlab.commands import train as command
 
@@ -114,11 +121,10 @@ def evaluate(words: Sequence[str]) -> int:
     p.add_argument("overrides", nargs="*", metavar="key=value")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = p.parse_intermixed_args(words)
-    from vitlab.config import TrainConfig, compose
     from vitlab.training.files import RunFiles
 
     RunFiles(args.run).finished_result()
-    config = compose(TrainConfig, args.overrides, base=RunFiles(args.run).config())
+    config = with_other_data(RunFiles(args.run).config(), args.overrides)
     from vitlab.commands import evaluate as command
 
     return command.evaluate(args.run, config, as_json=args.json)
@@ -128,27 +134,53 @@ def analyze(words: Sequence[str]) -> int:
     p = parser("analyze", "Analyse what a run's model learned, or any model of timm.")
     p.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
     p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
-    p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis)")
+    p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis/trained)")
     args = p.parse_intermixed_args(words)
-    from vitlab.config import TrainConfig, compose, names
-    from vitlab.training.files import RunFiles
+    from vitlab.config import TrainConfig, compose, names, parse_override
+    from vitlab.training.files import RunFiles, refuse_unwritable
 
-    chosen = [word for word in args.words if "=" not in word]
+    chosen, overrides = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
     known = names("analysis")
     problems = [f"{name}: unknown analysis; {choices_text(name, known)}" for name in chosen if name not in known]
-    base: dict[str, Any] = {"model": {"name": args.run, "pretrained": True}}
     try:
-        if not args.run.startswith("timm:"):
+        changed = {parse_override(text)[0] for text in overrides}
+        if args.run.startswith("timm:"):
+            if "data" not in changed:
+                problems.append(
+                    f"{args.run}: give data=NAME, the images to look at; choices: {', '.join(names('data'))}"
+                )
+            config = compose(TrainConfig, overrides, base={"model": {"name": args.run, "pretrained": True}})
+        else:
+            if overrides and not args.out:
+                problems.append(f"{overrides[0]}: give --out DIR too; the run's own folder is for its own data")
             RunFiles(args.run).finished_result()
-            base = RunFiles(args.run).config()
-        config = compose(TrainConfig, [word for word in args.words if "=" in word], base=base)
+            config = with_other_data(RunFiles(args.run).config(), overrides)
+        if args.out:
+            refuse_unwritable(Path(args.out))
     except UserError as error:
         problems += error.problems
     if problems:
         raise UserError(problems)
     from vitlab.commands import analyze as command
 
-    return command.analyze(args.run, chosen, config, out=args.out)
+    return command.analyze(args.run, chosen, config, changed, Path(args.out) if args.out else None)
+
+
+def with_other_data(run: dict[str, Any], overrides: Sequence[str]) -> Any:
+    """A run's configuration with other data, normalised as the run's was. Raises UserError for any other change."""
+    from vitlab.config import TrainConfig, compose, parse_override
+
+    keys = [parse_override(text)[0] for text in overrides]
+    refused = [key for key in keys if key.partition(".")[0] != "data"]
+    if refused:
+        raise UserError(
+            f"{key}: a finished run's {key.partition('.')[0]} is settled; only data changes" for key in refused
+        )
+    config = compose(TrainConfig, overrides, base=run)
+    for key in ("mean", "std"):
+        if f"data.{key}" not in keys:
+            config.data[key] = run["data"][key]
+    return config
 
 
 def report(words: Sequence[str]) -> int:
@@ -202,6 +234,30 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code: 0 done, 2 wrong input, 1 anything else, 130 on Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, interrupt)
+    try:
+        code = run(words)
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        for line in error.problems:
+            print(f"vitlab: {printable(line)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("vitlab: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `vitlab list models | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def printable(line: str) -> str:
+    """One line, without the control characters that a value may bring."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+
+
+def run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -211,21 +267,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(version("vitlab"))
         return 0
     if words[0] not in COMMANDS:
-        print(f"vitlab: unknown command '{words[0]}'; {choices_text(words[0], COMMANDS)}", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        return COMMANDS[words[0]][0](words[1:])
-    except UserError as error:
-        for line in error.problems:
-            print(f"vitlab: {line}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("vitlab: stopped; the same command goes on from here", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # `vitlab list models | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise UserError(f"unknown command '{words[0]}'; {choices_text(words[0], COMMANDS)}")
+    return COMMANDS[words[0]][0](words[1:])
 
 
 def interrupt(number: int, frame: Any) -> NoReturn:

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -185,6 +186,28 @@ def test_image_files_need_only_their_folder(tmp_path, photos):
     assert len(results(folder)) == 8
 
 
+def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
+    for path in photos.glob("*/*"):
+        if int(path.stem) > 4:
+            path.unlink()
+    words = ["data=imagefolder", f"data.root={photos}", "--dry-run", "--out", tmp_path / "study"]
+    done = commands.vitlab("scale", *words)
+    assert done.returncode == 0, done.stderr
+    assert "resnet_nano-n2-s0" in done.stdout
+
+
+def test_images_that_were_added_to_a_study_are_noticed(tmp_path, photos):
+    folder = tmp_path / "study"
+    words = ["data=imagefolder", f"data.root={photos}", "budget.steps=1", "models=[vit_nano]", "sizes=[all]"]
+    words = ["scale", *words, "wandb.mode=off", "--jobs", "1", "--out", folder]
+    assert commands.vitlab(*words).returncode == 0
+    shutil.copy(photos / "sea" / "1.jpg", photos / "sea" / "99.jpg")
+    shutil.copy(photos / "sea" / "1.jpg", photos / "sea" / "98.jpg")
+    done = commands.vitlab(*words)
+    assert done.returncode == 2
+    assert "training images" in done.stderr
+
+
 def test_a_dry_run_prints_every_run_and_writes_nothing(tmp_path):
     folder = tmp_path / "study"
     done = commands.vitlab("scale", "quick", *GRID, "--dry-run", "--out", folder)
@@ -198,6 +221,8 @@ def test_a_dry_run_prints_every_run_and_writes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (["data=digits", "budget.flops=1000"], ["budget.flops=1000"]),
+        (["data=digits", "trainer.precision=16-mixed", "trainer.accelerator=cpu"], ["trainer.precision=16-mixed"]),
         (["data=digits", "sizes=[5,1000000]"], ["sizes=5", "sizes=1000000"]),
         (["data=digits", "models=[timm:resnet999]"], ["timm:resnet999"]),
         (["data=imagefolder", "data.root=/nowhere/at/all"], ["/nowhere/at/all"]),

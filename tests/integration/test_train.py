@@ -104,6 +104,12 @@ def test_another_configuration_is_refused_in_the_same_folder(run, capsys):
     assert (run / "result.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("word", ["model.depth=9", "recipe.lr=1", "data=glyphs", "data=nothing"])
+def test_eval_refuses_what_would_not_be_the_run(run, capsys, word):
+    assert main(["eval", str(run), word]) == 2
+    assert word.partition("=")[0].partition(".")[0] in capsys.readouterr().err
+
+
 def test_eval_gives_the_accuracy_of_the_result(run, capsys):
     assert main(["eval", str(run), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -127,13 +133,18 @@ def test_analyze_a_model_of_timm(tmp_path):
     assert all(0 < r["value"] <= 16 * 2**0.5 for r in found)
 
 
-def test_stopped_in_the_middle_training_ends_with_the_same_weights(tmp_path):
+@pytest.mark.parametrize("asked_at", [3, 6])  # 6: where the stop meets the evaluation of step 7
+def test_stopped_in_the_middle_training_ends_with_the_same_weights(tmp_path, asked_at):
     config = compose(TrainConfig, [*TINY, *RANDOM, "budget.steps=14", "train_size=50", "wandb.mode=off"])
     train_run(config, tmp_path / "whole")
     calls = iter(range(100))
     with pytest.raises(Interrupted):
-        train_run(config, tmp_path / "parts", stop=lambda: next(calls) == 7)
+        train_run(config, tmp_path / "parts", stop=lambda: next(calls) >= asked_at)
     assert not (tmp_path / "parts" / "result.json").exists()
+    train_run(config, tmp_path / "parts")
+    assert_same_training(tmp_path / "whole", tmp_path / "parts")
+    # as after a crash between the last step and the result: nothing is trained or written twice
+    (tmp_path / "parts" / "result.json").unlink()
     train_run(config, tmp_path / "parts")
     assert_same_training(tmp_path / "whole", tmp_path / "parts")
 
@@ -157,11 +168,12 @@ def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_r
     assert_same_training(tmp_path / "whole", folder)
 
 
-def test_ctrl_c_stops_at_a_checkpoint(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_at_a_checkpoint(tmp_path, number):
     folder = tmp_path / "run"
     process = commands.start("train", *TINY, "budget.steps=100000", "wandb.mode=off", "--out", folder)
     commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and rows(folder), process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors

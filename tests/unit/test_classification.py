@@ -50,7 +50,7 @@ def cross_entropy(logits, label, smoothing=0.0):
 def test_the_task_of_a_configuration_is_built_with_the_datas_classes():
     found = task()
     assert isinstance(found, Classification)
-    assert (found.outputs, found.main_metric) == (CLASSES, "accuracy")
+    assert found.outputs == CLASSES
     assert set(found.metrics()) == {"accuracy", "loss"}
 
 
@@ -58,7 +58,8 @@ def test_every_shipped_task_is_implemented():
     for name in names("task"):
         config = compose(TrainConfig)
         built = tasks.build(load("task", name), recipe=config.recipe, data=data(), data_config=config.data)
-        assert built.main_metric in built.metrics()
+        assert len(built.metrics()) > 0
+        assert built.outputs > 0
     with pytest.raises(UserError, match=r"kind=nothing: there is no module vitlab\.tasks\.nothing"):
         tasks.build(load("task", {"name": "x", "kind": "nothing"}))
 

@@ -183,8 +183,8 @@ def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab
     run.write_config(resolved(compose(TrainConfig)))
     assert "run: the run is not finished" in refused(vitlab("eval", "run"))
     write_json(run.result_path, {})
-    for command in ("eval", "analyze"):
-        assert "data=digts: unknown data; did you mean 'digits'?" in refused(vitlab(command, "run", "data=digts"))
+    for command in (("eval", "run"), ("analyze", "run", "--out", "other")):
+        assert "data=digts: unknown data; did you mean 'digits'?" in refused(vitlab(*command, "data=digts"))
 
 
 def test_a_folder_that_holds_something_else_is_refused_before_anything_is_imported(vitlab, tmp_path):

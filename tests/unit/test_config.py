@@ -20,6 +20,7 @@ from vitlab.config import (
     parse_override,
     resolved,
 )
+from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.studies.grid import compose_study, expand
 
 SHIPPED = sorted(Path(groups.config_dir()).glob("*/*.yaml"))
@@ -515,10 +516,18 @@ def test_a_resolved_configuration_has_every_key_and_comes_back_with_the_same_ide
     assert identity(again) == identity(config)
 
 
-def test_what_the_dashboard_is_called_is_no_part_of_a_runs_identity():
+def test_what_a_run_does_not_compute_with_is_no_part_of_its_identity():
     same = identity(train())
-    for override in ("wandb.mode=off", "wandb.project=x", "wandb.entity=y", "study=z"):
+    for override in (
+        "wandb.mode=off",
+        "wandb.project=x",
+        "wandb.entity=y",
+        "study=z",
+        "data.sizes=[7]",
+        "data.cache=never",
+    ):
         assert identity(train(override)) == same, override
+    assert identity(train("data=imagefolder", "data.root=a")) != identity(train("data=imagefolder", "data.root=b"))
 
 
 DEFAULTS = train()
@@ -557,7 +566,8 @@ def changed(key, value):
 
 @pytest.mark.parametrize("key", [key for key, _ in leaves(resolved(DEFAULTS))])
 def test_anything_else_is(key):
-    if key.startswith("wandb.") or key == "study":
+    if key.startswith(tuple(f"{k}." for k in WITHOUT_EFFECT)) or key in WITHOUT_EFFECT:
+        assert key.partition(".")[0] in ("wandb", "study", "data", "trainer")
         return
     if key.startswith("budget."):
         assert identity(train(f"{key}=7")) != identity(DEFAULTS)

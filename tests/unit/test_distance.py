@@ -181,7 +181,8 @@ def model(**changes):
 @pytest.mark.parametrize("pool", ["mean", "token"])
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, renormalize, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 3)  # 7 images come in chunks of 3, 3 and 1
+    tokens = 6 + (pool == "token")
+    monkeypatch.setattr(module, "WEIGHTS", 3 * 3 * tokens**2 + 1)  # 7 images of 3 heads come in chunks of 3, 3 and 1
     config = load("analysis", "attention_distance")
     config.renormalize = renormalize
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)

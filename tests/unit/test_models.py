@@ -10,7 +10,7 @@ from torch import nn
 
 import vitlab
 from vitlab.commands.describe import describe
-from vitlab.config import DescribeConfig, UserError, compose, load, names, resolved
+from vitlab.config import DescribeConfig, UserError, compose, load, names
 from vitlab.models import build, build_model, count, family
 from vitlab.models.embed import PatchEmbed, sincos2d
 
@@ -424,16 +424,19 @@ def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
     assert count.parts(model) == {"1": 30 * 11 + 11, "2": 11 * 7 + 7}
 
 
-def test_a_family_is_what_the_configuration_says_else_the_module():
-    for name, expected in (
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
         ("vit_nano", "vit"),
         ("resnet_nano", "resnet"),
         ("bit_50x1", "resnet"),
+        ("timm:vit_tiny_patch16_224", "vit"),
+        ("timm:deit_tiny_distilled_patch16_224", "vit"),
+        ("timm:resnetv2_50x1_bit", "resnet"),
+        ("timm:mixer_s16_224", "mixer"),
         ("timm:vgg11", "vgg"),
-    ):
-        config = configuration(name)
-        assert family(config, on_meta(name, (32, 32), **resolved_patch(config))) == expected
-
-
-def resolved_patch(config):
-    return {"patch_size": 8} if "patch_size" in resolved(config) else {}
+    ],
+)
+def test_a_family_is_what_the_configuration_says_else_that_of_the_module(name, expected):
+    patch = {"patch_size": 8} if name == "vit_nano" else {}
+    assert family(configuration(name), on_meta(name, (32, 32), **patch)) == expected

@@ -38,7 +38,10 @@ def patches(model: nn.Module) -> Patches:
     embed = getattr(model, "patch_embed", None)
     if embed is None or not hasattr(model, "num_prefix_tokens") or getattr(embed, "grid_size", None) is None:
         raise UserError(f"{type(model).__name__} has no patch grid: attention over pixels needs a vision transformer")
-    return Patches(tuple(embed.grid_size), tuple(embed.patch_size), model.num_prefix_tokens)
+    image_size = embed.img_size if hasattr(embed, "img_size") else embed.image_size
+    # not embed.patch_size: behind a convolutional stem a patch is larger than that
+    sides = tuple(pixels // cells for pixels, cells in zip(image_size, embed.grid_size, strict=True))
+    return Patches(tuple(embed.grid_size), sides, model.num_prefix_tokens)
 
 
 def attention_maps(
@@ -57,9 +60,9 @@ def attention_maps(
         if not 0 <= layer < len(found):
             raise UserError(f"layer {layer}: the model has layers 0 to {len(found) - 1}")
     calls = record_calls(model, inputs, [found[layer] for layer in chosen])
-    for layer in chosen:
-        x, options = calls[found[layer]]
-        yield layer, attention_weights(found[layer], x, **options)
+    return (
+        (layer, attention_weights(found[layer], calls[found[layer]][0], **calls[found[layer]][1])) for layer in chosen
+    )
 
 
 def record_calls(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module]) -> dict[nn.Module, tuple]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitlab.analysis.attention import attention_layers, attention_maps, patches
 
 UNIT = "pixels"
-CHUNK = 16  # images whose weights are in memory at a time
+WEIGHTS = 2**26  # attention weights in memory at a time, as far as whole images allow
 
 
 def attention_distance(
@@ -42,7 +42,7 @@ def attention_distance(
     if renormalize:
         weights = weights / weights.sum(dim=-1, keepdim=True)
     distances = patch_distances((rows, columns), (height, width)).to(weights)
-    return (weights * distances).sum(dim=-1).mean(dim=(0, 2))
+    return torch.einsum("bhqk,qk->h", weights, distances) / (weights.shape[0] * weights.shape[2])
 
 
 def patch_distances(grid_size: tuple[int, int], patch_size: tuple[int, int]) -> Tensor:
@@ -64,7 +64,10 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, 
     """
     places = patches(model)
     totals: dict[int, Tensor] = {}
-    for chunk in images.split(CHUNK):
+    tokens = places.prefix + places.grid_size[0] * places.grid_size[1]
+    layer = attention_layers(model)[0]
+    heads = layer.heads if hasattr(layer, "heads") else layer.num_heads
+    for chunk in images.split(max(1, WEIGHTS // (heads * tokens**2))):
         for layer, weights in attention_maps(model, chunk):
             distance = attention_distance(
                 weights, places.grid_size, places.patch_size, places.prefix, config.renormalize

@@ -1,54 +1,72 @@
 """`vitlab analyze`: analyses of a finished run's model, or of any model of timm."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
+import timm
 from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import analysis, models, tasks
-from vitlab.commands.evaluate import refuse_misfit
 from vitlab.commands.opening import open_data
+from vitlab.commands.training import examine
 from vitlab.config import UserError, load, names
+from vitlab.data.base import ImageData
+from vitlab.files import write_json
 from vitlab.reports import figures, static
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_run
 
 
-def analyze(source: str, chosen: Sequence[str], config: DictConfig, *, out: str | None) -> int:
+@dataclass(frozen=True)
+class Subject:
+    """A model to look at, the images to show it, and where its analyses go."""
+
+    model: nn.Module
+    data: ImageData
+    step: int
+    folder: Path
+
+
+def analyze(source: str, chosen: Sequence[str], config: DictConfig, changed: Set[str], folder: Path | None) -> int:
     """Write the numbers and pictures of analyses, print where; the exit code. Raises UserError.
 
-    `chosen` are names of analyses, by default all that apply to the model. `config` is the run's, or of the model of
-    timm, with the images to look at.
+    `chosen` are names of analyses, by default all that apply to the model; `changed` the keys that the user gave.
     """
-    if source.startswith("timm:"):
-        data = open_data(config.data)
-        shape = {"num_classes": len(data.classes), "image_size": data.image_size, "channels": data.channels}
-        model: nn.Module = models.build(config.model, **shape).eval()
-        step, default = 0, Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"
-    else:
-        loaded = load_run(source)
-        data, model, step = open_data(config.data), loaded.model, loaded.result["steps"]
-        refuse_misfit(loaded.shape, data, ("image_size", "channels"))
-        default = RunFiles(source).analysis_folder
-    files = RunFiles((Path(out) if out else default).parent)
-    files.analysis_folder = Path(out) if out else default
-    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-    for name in applicable(model, chosen):
+    subject = of_timm(source, config, changed) if source.startswith("timm:") else of_run(source, config)
+    folder = folder or subject.folder
+    task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
+    for name in applicable(subject.model, chosen):
         options = load("analysis", name)
-        count = min(options.images, len(data.test))
-        images = task.prepare((torch.from_numpy(data.test.read(np.arange(count))), None))[0]
-        module = analysis.module_of(options)
-        rows = [{"step": step, **row} for row in module.run(model, images, options)]
-        before = files.analysis(name) if not out else None
-        kept = [row for row in before["rows"] if row["step"] != step] if before else []
-        files.write_analysis(name, module.UNIT, [*kept, *rows])
-        figure = figures.attention_distance(files.analysis(name), f"{source}: {options.title}")
-        for path in [files.analysis_folder / f"{name}.json", *static.save(figure, files.analysis_folder)]:
+        rows = [{"step": subject.step, **row} for row in examine(subject.model, task, subject.data, options)]
+        found = {"name": name, "unit": analysis.module_of(options).UNIT, "rows": rows}
+        write_json(folder / f"{name}.json", found)
+        figure = figures.attention_distance(found, f"{source}: {options.title}")
+        for path in [folder / f"{name}.json", *static.save(figure, folder)]:
             print(path)
     return 0
+
+
+def of_run(source: str, config: DictConfig) -> Subject:
+    """A finished run and the data of a configuration. The numbers of training itself stay where they are."""
+    loaded = load_run(source)
+    folder = RunFiles(source).analysis_folder / "trained"
+    return Subject(loaded.model, open_data(config.data), loaded.result["steps"], folder)
+
+
+def of_timm(source: str, config: DictConfig, changed: Set[str]) -> Subject:
+    """A model of timm at its own image size and normalisation, unless the user changed them."""
+    cfg = timm.models.get_pretrained_cfg(source.removeprefix("timm:"))
+    if cfg is not None and "data.image_size" not in changed:
+        config.data.image_size = list(cfg.input_size[1:])
+    data = open_data(config.data)
+    if cfg is not None and data.channels == 3 and not changed & {"data.mean", "data.std"}:
+        config.data.mean, config.data.std = list(cfg.mean), list(cfg.std)
+    shape = {"num_classes": len(data.classes), "image_size": data.image_size, "channels": data.channels}
+    model = models.build(config.model, **shape).eval()
+    folder = Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"
+    return Subject(model, data, 0, folder)
 
 
 def applicable(model: nn.Module, chosen: Sequence[str]) -> list[str]:

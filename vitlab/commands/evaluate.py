@@ -1,8 +1,6 @@
 """`vitlab eval`: a finished run on held-out data."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from omegaconf import DictConfig
@@ -12,7 +10,7 @@ from vitlab.commands.opening import open_data
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.loader import eval_loader
-from vitlab.training.load import load_run
+from vitlab.training.load import LoadedRun, load_run
 
 
 def evaluate(run: str, config: DictConfig, *, as_json: bool) -> int:
@@ -22,7 +20,7 @@ def evaluate(run: str, config: DictConfig, *, as_json: bool) -> int:
     """
     loaded = load_run(run)
     data = open_data(config.data)
-    refuse_misfit(loaded.shape, data)
+    refuse_misfit(loaded, data)
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     metrics = task.metrics()
     with torch.inference_mode():
@@ -38,15 +36,17 @@ def evaluate(run: str, config: DictConfig, *, as_json: bool) -> int:
     return 0
 
 
-def refuse_misfit(
-    shape: dict[str, Any], data: ImageData, keys: Sequence[str] = ("num_classes", "image_size", "channels")
-) -> None:
-    """Raise UserError unless a model that was built for `shape` takes this data, in all that the keys name."""
+def refuse_misfit(run: LoadedRun, data: ImageData) -> None:
+    """Raise UserError unless a run's model takes this data and means the same by its classes."""
     there = {"num_classes": len(data.classes), "image_size": list(data.image_size), "channels": data.channels}
     problems = [
-        f"data={data.name}: has {key}={there[key]}, the run's model was trained for {shape[key]}"
-        for key in keys
-        if there[key] != shape[key]
+        f"data={data.name}: has {key}={value}, the run's model was trained for {run.shape[key]}"
+        for key, value in there.items()
+        if value != run.shape[key]
     ]
+    if not problems and run.classes != data.classes:
+        pairs = zip(run.classes, data.classes, strict=True)
+        mine, other = next(pair for pair in pairs if pair[0] != pair[1])
+        problems = [f"data={data.name}: its classes are not the run's: '{other}' stands in the place of '{mine}'"]
     if problems:
         raise UserError(problems)

@@ -1,6 +1,7 @@
 """What a study will do, before it does it: runs, steps, parameters, operations, time."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -100,7 +101,7 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     """Resolve the sizes, build every model without memory, expand the grid. Raises UserError with all problems."""
     first = models_of(config)
     data = open_data(config.data, console)
-    asked = list(config.sizes) if config.sizes is not None else list(config.data.sizes)
+    asked = list(config.sizes) if config.sizes is not None else default_sizes(config.data.sizes, data)
     problems = size_problems(asked, len(data.train), data.classes, data.name)
     by_model = {}
     for run_config in first.values():
@@ -112,14 +113,25 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
         raise UserError(dict.fromkeys(problems))
     sizes = [resolve_size(size, len(data.train)) for size in asked]
     specs = expand(config, sizes)
-    jobs = jobs or default_jobs(by_model, len(specs))
-    return Plan(config, data, sizes, specs, by_model, jobs)
+    plan = Plan(
+        config, data, sizes, specs, by_model, min(jobs, len(specs)) if jobs else default_jobs(by_model, len(specs))
+    )
+    for spec in specs:
+        plan.steps(spec)  # raises UserError for a budget below one step
+    return plan
+
+
+def default_sizes(sizes: Sequence[Any], data: ImageData) -> list[int]:
+    """A data set's own list of sizes as far as this one reaches: none below its classes, none above its images."""
+    total, least = len(data.train), len(data.classes)
+    return sorted({min(max(resolve_size(size, total), least), total) for size in sizes})
 
 
 def plan_model(config: DictConfig, data: ImageData, timed: bool) -> ModelPlan:
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     shape = {"num_classes": task.outputs, "image_size": data.image_size, "channels": data.channels}
     model = count.meta(config.model, **shape)
+    settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine cannot do
     _, train_flops = count.flops(model, image_size=data.image_size, channels=data.channels)
     step_s = time_step(config, data, task) if timed else None
     return ModelPlan(config, count.parameters(model), train_flops, step_s)

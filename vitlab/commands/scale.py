@@ -1,11 +1,10 @@
 """`vitlab scale`: a study from its grid to its report."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
@@ -24,7 +23,7 @@ from vitlab.reports.samples import save_samples
 from vitlab.studies.executors import Event, LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import refuse_others
+from vitlab.training.files import locked, refuse_others
 
 SAMPLES = 12  # images per size on the report's sheet
 
@@ -43,6 +42,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
     with locked(folder):
         todo = [spec for spec in plan.specs if not finished(files, spec)]
         refuse_other_runs(files, todo)
+        refuse_other_data(files, plan)
         prepare_folder(files, plan)
         console.print(escape(plan.headline(len(todo))), soft_wrap=True, highlight=False)
         failed = run_all(files, plan, todo) if todo else {}
@@ -51,23 +51,6 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         report = html.write_report(folder)
     conclude(files, rows, failed, report)
     return 1 if failed else 0
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """The folder for this process alone. Raises UserError while another study runs in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(
-            f"--out {folder}: another vitlab scale is running there; wait for it, or give another"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def finished(files: StudyFiles, spec: Spec) -> bool:
@@ -87,6 +70,17 @@ def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
                 problems += error.problems
     if problems:
         raise UserError(problems)
+
+
+def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
+    """Raise UserError when the data set is no longer the one that the study's subsets were taken from."""
+    for path in files.subsets.glob("*.json"):
+        there, here = json.loads(path.read_text())["train_images"], len(plan.data.train)
+        if there != here:
+            raise UserError(
+                f"--out {files.folder}: its subsets are of {there} training images, {plan.data.name} has {here} now; "
+                "give another --out"
+            )
 
 
 def prepare_folder(files: StudyFiles, plan: Plan) -> None:
@@ -130,6 +124,8 @@ def collect(files: StudyFiles) -> list[dict[str, Any]]:
     config = files.config()
     found = []
     for path in files.folder.glob("*/result.json"):
+        if not (path.parent / "config.yaml").exists():
+            continue  # not ours
         result = files.run(path.parent.name).result()
         if result and result["study"] == config["name"]:
             kept = {

@@ -1,5 +1,6 @@
 """`vitlab train`: one run."""
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -42,25 +43,26 @@ def train(config: DictConfig, folder: Path) -> int:
 
 
 class Stopping:
-    """While it is entered, the first Ctrl-C asks training to end at its next step, the second ends the program."""
+    """While it is entered, the first Ctrl-C or SIGTERM asks training to end at its next step, the second just ends."""
 
     def __init__(self) -> None:
         self.requested = False
-        self.before: Any = None
+        self.before: dict[int, Any] = {}
 
     def asked(self) -> bool:
         return self.requested
 
     def __enter__(self) -> "Stopping":
-        self.before = signal.signal(signal.SIGINT, self.handle)
+        self.before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *_: Any) -> None:
-        signal.signal(signal.SIGINT, self.before)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def handle(self, number: int, frame: Any) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
+        if self.requested:  # not KeyboardInterrupt, of which Lightning makes an exit code of its own
+            os._exit(130)
         self.requested = True
 
 

@@ -6,19 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig
+from torch import nn
 
 from vitlab import analysis
 from vitlab.commands.opening import open_data
 from vitlab.config import TrainConfig, compose, load, resolved
+from vitlab.data.base import ImageData
+from vitlab.data.subset import examples
 from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.reports import figures
 from vitlab.reports.wandb import Tracker
 from vitlab.studies.grid import Spec
+from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Interrupted, Progress
+from vitlab.training.files import locked
 from vitlab.training.run import Run
 
 
@@ -37,6 +41,15 @@ def train_run(
     run = Run(config, open_data(config.data), folder, jobs=jobs)
     if run.finished:
         return run.files.result()
+    with locked(run.files.folder):
+        return train_locked(run, progress, stop)
+
+
+def train_locked(
+    run: Run, progress: Callable[[Progress], None] | None, stop: Callable[[], bool] | None
+) -> dict[str, Any]:
+    """The training itself, with the run's folder for this process alone."""
+    config = run.config
     run.files.write_config(resolved(config))
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
     if run.resumed_step:
@@ -71,11 +84,16 @@ def analyse(run: Run, tracker: Tracker, step: int) -> None:
 
 
 def analysis_rows(run: Run, config: DictConfig) -> list[dict[str, Any]]:
-    """The rows of one analysis over the first held-out images."""
-    images = torch.from_numpy(run.data.test.read(np.arange(min(config.images, len(run.data.test)))))
-    batch = run.task.prepare((images, None))[0]
+    """The rows of one analysis of the run's model over held-out images."""
     model = run.model.to("cuda" if run.settings.accelerator == "gpu" else "cpu")
-    return analysis.module_of(config).run(model, batch.to(next(model.parameters()).device), config)
+    return examine(model, run.task, run.data, config)
+
+
+def examine(model: nn.Module, task: Task, data: ImageData, config: DictConfig) -> list[dict[str, Any]]:
+    """The rows of one analysis of a model over `config.images` held-out images, of every class alike."""
+    indices = examples(data.test.labels, config.images)
+    images = task.prepare((torch.from_numpy(data.test.read(indices)), None))[0]
+    return analysis.module_of(config).run(model, images.to(next(model.parameters()).device), config)
 
 
 class StudyJob:

@@ -1,7 +1,7 @@
 """Configuration: dataclass schemas, YAML groups, overrides and checks. Imports no torch."""
 
 from vitlab.config.checks import extent
-from vitlab.config.compose import compose, differences, identity, parse_override, read_yaml, resolved
+from vitlab.config.compose import compose, differences, identity, parse_override, read_yaml, resolved, without
 from vitlab.config.errors import UserError, choices_text
 from vitlab.config.groups import load, names
 from vitlab.config.schema import DescribeConfig, StudyConfig, TrainConfig
@@ -21,4 +21,5 @@ __all__ = [
     "parse_override",
     "read_yaml",
     "resolved",
+    "without",
 ]

@@ -18,7 +18,10 @@ from vitlab.config.schema import BudgetConfig
 
 SLOTS = {"model": "model", "data": "data", "task": "task", "recipe": "recipe", "model.mixer": "mixer"}
 SETTLED = {"kind", "model.recipe"}  # read while a group is chosen: setting them afterwards would change nothing
-WITHOUT_EFFECT = ("wandb", "study")  # keys that do not change what a run computes
+WITHOUT_EFFECT = (  # keys that do not change what a run computes
+    *("wandb", "study", "data.cache", "data.sizes", "data.download"),
+    *("trainer.checkpoint_every", "trainer.log_every", "trainer.workers"),
+)
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -29,7 +32,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError(f"'{text}' is not key=value")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise UserError(f"{text}: the value is not valid YAML: {groups.reason(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
@@ -123,7 +126,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that was written by `write_yaml`, as plain containers. Raises UserError."""
     try:
         found = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path}: cannot read the configuration: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
         raise UserError(f"{path}: not a configuration")
@@ -133,6 +136,15 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Plain containers, every key present."""
     return OmegaConf.to_container(config, resolve=True)
+
+
+def without(config: Mapping[str, Any], keys: Sequence[str], path: str = "") -> dict[str, Any]:
+    """A resolved configuration less some dotted keys."""
+    return {
+        key: without(value, keys, f"{path}{key}.") if isinstance(value, dict) else value
+        for key, value in config.items()
+        if f"{path}{key}" not in keys
+    }
 
 
 def differences(new: Mapping[str, Any], old: Mapping[str, Any], path: str = "") -> list[str]:
@@ -149,5 +161,5 @@ def differences(new: Mapping[str, Any], old: Mapping[str, Any], path: str = "") 
 
 def identity(config: DictConfig) -> str:
     """A hash of all that changes what a run computes: 16 hexadecimal digits."""
-    kept = {k: v for k, v in resolved(config).items() if k not in WITHOUT_EFFECT}
+    kept = without(resolved(config), WITHOUT_EFFECT)
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]

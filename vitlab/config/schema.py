@@ -95,7 +95,7 @@ class DataConfig(Choice):
 class RecipeConfig(Choice):
     kind: Literal["recipe"] = "recipe"
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    lr: float = ranged(1e-3, above=0)
+    lr: float = ranged(1e-3, above=0, most=1e30)
     weight_decay: float = ranged(0.05, least=0)
     betas: list[float] = items(0.9, 0.999, least=0, below=1)
     momentum: float = ranged(0.9, least=0, most=1)
@@ -103,7 +103,7 @@ class RecipeConfig(Choice):
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: Union[int, float] = ranged(0.05, least=0)  # below 1: a share of the steps
     clip_norm: Optional[float] = ranged(1.0, above=0)
-    batch_size: int = ranged(128, least=1)
+    batch_size: int = ranged(128, least=1, most=2**20)
     label_smoothing: float = ranged(0.0, least=0, most=0.99)
 
 
@@ -111,9 +111,9 @@ class RecipeConfig(Choice):
 class BudgetConfig:
     """How long a run trains: exactly one of the four."""
 
-    steps: Optional[int] = ranged(None, least=1)
-    epochs: Optional[float] = ranged(None, above=0)
-    examples: Optional[int] = ranged(None, least=1)
+    steps: Optional[int] = ranged(None, least=1, most=2**40)
+    epochs: Optional[float] = ranged(None, above=0, most=1e6)
+    examples: Optional[int] = ranged(None, least=1, most=2**40)
     flops: Optional[float] = ranged(None, above=0)
 
 
@@ -122,12 +122,12 @@ class TrainerConfig:
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     memory_format: Literal["auto", "contiguous", "channels_last"] = "auto"
-    threads: Union[int, Literal["auto"]] = ranged("auto", least=1)
+    threads: Union[int, Literal["auto"]] = ranged("auto", least=1, most=1024)
     compile: bool = False
     workers: Union[int, Literal["auto"]] = ranged("auto", least=0)  # processes that decode images that are not cached
     deterministic: bool = True
     log_every: int = ranged(25, least=1)  # steps
-    evaluations: int = ranged(8, least=1)  # on the held-out images, evenly spaced, the last at the end
+    evaluations: int = ranged(8, least=1, most=10**6)  # on the held-out images, evenly spaced, the last at the end
     checkpoint_every: float = ranged(60.0, least=0)  # seconds
 
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageSplit
-from vitlab.data.subset import nested_order
+from vitlab.data.subset import examples
 
 
 class Images(Dataset):
@@ -112,8 +112,7 @@ def eval_loader(
     """Every image once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them."""
     rows = np.arange(len(split)) if indices is None else np.asarray(indices, dtype=np.int64)
     if limit is not None and limit < len(rows):
-        # not the first ones: images often lie sorted by class
-        rows = rows[np.sort(nested_order(split.labels[rows], seed=0)[:limit])]
+        rows = rows[examples(split.labels[rows], limit)]
     parts = [rows[k : k + batch_size].tolist() for k in range(0, len(rows), batch_size)]
     return batches(split, parts, workers)
 

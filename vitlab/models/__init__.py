@@ -7,6 +7,14 @@ from omegaconf import DictConfig
 from vitlab.config import DescribeConfig, UserError, compose, extent
 from vitlab.registry import implementation
 
+FAMILIES = {  # of timm's modules
+    "vision_transformer": "vit",
+    "vision_transformer_hybrid": "vit",
+    "deit": "vit",
+    "resnetv2": "resnet",
+    "mlp_mixer": "mixer",
+}
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -47,5 +55,6 @@ def build_model(
 
 
 def family(config: DictConfig, model: "nn.Module") -> str:
-    """What a model is grouped by in figures: its `family`, else the module that defines it."""
-    return config.family or type(model).__module__.rpartition(".")[2]
+    """What a model is grouped by in figures: its `family`, else that of the module that defines it."""
+    module = type(model).__module__.rpartition(".")[2]
+    return config.family or FAMILIES.get(module, module)

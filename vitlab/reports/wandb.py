@@ -4,6 +4,7 @@ metrics.jsonl is the record; this mirrors it. A failure here is a warning, never
 """
 
 import os
+import secrets
 import warnings
 from collections.abc import Callable
 from io import BytesIO
@@ -14,7 +15,8 @@ from lightning.pytorch.loggers import WandbLogger
 from omegaconf import DictConfig
 from PIL import Image
 
-from vitlab.config import identity, resolved
+from vitlab.config import resolved
+from vitlab.files import write_text
 from vitlab.reports import interactive, static
 from vitlab.reports.figure import Figure
 from vitlab.training.files import RunFiles
@@ -49,8 +51,7 @@ class Tracker:
         options = {
             "project": config.wandb.project,
             "entity": config.wandb.entity,
-            # one W&B run however often training was interrupted
-            "id": f"{identity(config)}-{self.files.folder.resolve().name}"[:64],
+            "id": self.run_id(),
             "resume": "allow" if self.mode == "online" else None,
             "name": self.files.folder.resolve().name,
             "group": config.study or None,
@@ -65,7 +66,6 @@ class Tracker:
             x_transaction_log_flush_interval=FLUSH,
             init_timeout=30,
         )
-        self.files.folder.mkdir(parents=True, exist_ok=True)
         try:
             self.run = wandb.init(mode=self.mode, settings=settings, **options)
         except wandb.Error as error:
@@ -74,9 +74,16 @@ class Tracker:
             if self.mode == "online":
                 warnings.warn(f"W&B is not reached ({error}); this run is logged offline", stacklevel=2)
             # a service that outlived a killed process may hold the id
-            options = {**options, "id": f"{options['id'][:55]}-{wandb.util.generate_id()}", "resume": None}
+            options = {**options, "id": secrets.token_hex(4), "resume": None}
             self.mode = "offline"
             self.run = wandb.init(mode="offline", settings=settings, **options)
+
+    def run_id(self) -> str:
+        """One W&B run however often training was interrupted, and another in every folder."""
+        path = self.files.folder / "wandb" / "id"
+        if not path.exists():
+            write_text(path, secrets.token_hex(4))
+        return path.read_text().strip()
 
     def guard(self, action: Callable[[], Any]) -> None:
         try:

@@ -127,8 +127,19 @@ class Worker:
             self.process.join()
 
 
+class ParentGone(Exception):
+    """Nobody reads what a worker says any more."""
+
+
 def work(connection: Connection, job: Job, stop: Any) -> None:
     """A worker's life: take a spec, do the job, say how it went; end when the pipe is closed."""
+
+    def report(value: Any) -> None:
+        try:
+            connection.send(("progress", value))
+        except OSError:
+            raise ParentGone from None
+
     while True:
         try:
             spec = connection.recv()
@@ -137,8 +148,8 @@ def work(connection: Connection, job: Job, stop: Any) -> None:
         if spec is None or stop.is_set():
             return
         try:
-            message = ("done", job(spec, lambda value: connection.send(("progress", value)), stop.is_set))
-        except (BrokenPipeError, ConnectionResetError):
+            message = ("done", job(spec, report, stop.is_set))
+        except ParentGone:
             return  # the parent is gone: whoever starts the study again resumes from the last checkpoint
         except Exception as error:
             message = ("failed", first_line(error))

@@ -19,6 +19,8 @@ def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
     Raises UserError with all problems.
     """
     config = compose(StudyConfig, overrides, base=read("study", study, "study"))
+    if not re.fullmatch(r"\w[\w.+ -]{0,99}", config.name):
+        raise UserError(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
     models_of(config)
     return config
 

@@ -10,6 +10,7 @@ import yaml
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, read_yaml, resolved
+from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.files import write_text
 from vitlab.training.files import RunFiles, refuse_folder, refuse_others
 
@@ -17,7 +18,7 @@ COLUMNS = (
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
-GRID = ("models", "sizes", "seeds", "wandb")  # what may change between two calls of one study
+GRID = ("models", "sizes", "seeds", *WITHOUT_EFFECT)  # what may change between two calls of one study
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status")
 
 

@@ -8,7 +8,6 @@ from torchmetrics import MetricCollection
 
 class Task(Protocol):
     outputs: int  # width of the model's output
-    main_metric: str  # the metric that a study compares
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
         """A loader's batch as the model takes it; augmented when a generator is given."""

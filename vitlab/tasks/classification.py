@@ -16,8 +16,6 @@ Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,)
 
 
 class Classification:
-    main_metric = "accuracy"
-
     def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
         self.outputs = len(data.classes)
         self.label_smoothing = recipe.label_smoothing

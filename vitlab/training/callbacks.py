@@ -39,17 +39,23 @@ class Clock(L.Callback):
         self.train_s = 0.0
         self.steps_timed = 0
         self.started = time.perf_counter()
-        self.step_started = self.started
+        self.mark = self.started  # where the time of the running step began, the wait for its batch included
 
     @property
     def wall_s(self) -> float:
         return self.before + time.perf_counter() - self.started
 
-    def on_train_batch_start(self, *_: Any) -> None:
-        self.step_started = time.perf_counter()
+    def leave_out(self, *_: Any) -> None:
+        """Count what happened since the last step as no training."""
+        self.mark = time.perf_counter()
+
+    on_train_start = leave_out
+    on_validation_end = leave_out
 
     def on_train_batch_end(self, *_: Any) -> None:
-        self.train_s += time.perf_counter() - self.step_started
+        now = time.perf_counter()
+        self.train_s += now - self.mark
+        self.mark = now
         self.steps_timed += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,6 +120,11 @@ class Measurements(L.Callback):
         self.train_loss = state["train_loss"]
 
 
+def evaluation_follows(trainer: L.Trainer, module: L.LightningModule) -> bool:
+    """Whether the evaluation of this step is still to come: a run that resumed from here would miss it."""
+    return trainer.global_step % trainer.val_check_batch == 0 and module.evaluated_step != trainer.global_step
+
+
 def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
     for logger in trainer.loggers:
         logger.log_metrics(row, step)
@@ -146,6 +157,6 @@ class Reporting(L.Callback):
             left = None if pace is None else pace * (module.steps - step)
             accuracy = module.heldout.get("accuracy")
             self.progress(Progress(step, module.steps, left, float(module.loss), accuracy))
-        if self.stop and self.stop():
+        if self.stop and not evaluation_follows(trainer, module) and self.stop():
             self.save(trainer)
             raise Interrupted

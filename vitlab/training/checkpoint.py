@@ -9,7 +9,9 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from vitlab.config import UserError
 from vitlab.files import replacing
-from vitlab.training.callbacks import Clock
+from vitlab.training.callbacks import Clock, evaluation_follows
+
+KEYS = ("state_dict", "global_step", "shape", "classes")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -26,19 +28,20 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 def read(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
     """A checkpoint's contents, nothing unpickled. Raises UserError when it is not one."""
     try:
-        return torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        found = torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        lacking = [key for key in KEYS if key not in found]
+        if lacking:
+            raise ValueError(f"it lacks {', '.join(lacking)}")
+        return found
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint") from None
     except Exception as error:  # torch raises many kinds for a damaged file
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__).partition(". ")[0]
         raise UserError(f"{path}: not a readable checkpoint ({reason}); delete it to train again") from error
 
 
 class Checkpointing(L.Callback):
-    """Writes last.ckpt every so many seconds, and at the end.
-
-    Not at a step whose evaluation is still to come: a run that resumed there would miss it.
-    """
+    """Writes last.ckpt every so many seconds, and at the end."""
 
     def __init__(self, path: Path, seconds: float, clock: Clock):
         self.path = path
@@ -50,10 +53,7 @@ class Checkpointing(L.Callback):
         self.saved_at = self.clock.wall_s
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
-        step = trainer.global_step
-        due = self.clock.wall_s - self.saved_at >= self.seconds
-        evaluation_follows = step % trainer.val_check_batch == 0 and module.evaluated_step != step
-        if due and not evaluation_follows:
+        if self.clock.wall_s - self.saved_at >= self.seconds and not evaluation_follows(trainer, module):
             self.save(trainer)
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -62,3 +62,4 @@ class Checkpointing(L.Callback):
     def save(self, trainer: L.Trainer) -> None:
         trainer.save_checkpoint(self.path)
         self.saved_at = self.clock.wall_s
+        self.clock.leave_out()

@@ -3,26 +3,38 @@
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 
-from vitlab.config import UserError, differences, read_yaml, resolved
+from vitlab.config import UserError, differences, read_yaml, resolved, without
 from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.files import write_json, write_text
+
+RESULT_KEYS = ("id", "study", "run", "model", "train_size", "seed", "steps")
 
 
 def refuse_folder(folder: Path, marker: str) -> None:
     """Raise UserError unless `--out` is new, empty, or one of ours (it holds `marker`), and can be written to."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out {folder}: is a file; give a folder")
-    if folder.is_dir() and not (folder / marker).exists() and any(p.name[0] != "." for p in folder.iterdir()):
-        raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--out {folder}: is a file; give a folder")
+        if folder.is_dir() and not (folder / marker).exists() and any(p.name[0] != "." for p in folder.iterdir()):
+            raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
+    except OSError as error:
+        raise UserError(f"--out {folder}: cannot look there ({error.strerror}); give another folder") from None
+    refuse_unwritable(folder)
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise UserError unless files can be written below a folder; leaves nothing behind."""
+    made = []
     try:  # the only sure way to know: permissions do not tell of a full or a read-only file system
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -36,13 +48,30 @@ def refuse_folder(folder: Path, marker: str) -> None:
 
 def refuse_others(folder: Path, new: dict[str, Any], old: dict[str, Any], ignored: tuple[str, ...]) -> None:
     """Raise UserError when a folder's resolved configuration differs from the new one."""
-    changed = differences(*({k: v for k, v in c.items() if k not in ignored} for c in (new, old)))
+    changed = differences(without(new, ignored), without(old, ignored))
     if changed:
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise UserError(
             f"--out {folder}: holds results of another configuration ({', '.join(changed[:4])}{more}); "
             "give another --out, or delete that folder"
         )
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The folder for this process alone. Raises UserError while another one works in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(
+            f"--out {folder}: another vitlab is training there; wait for it, or give another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class RunFiles:
@@ -98,14 +127,22 @@ class RunFiles:
         rows = []
         for line in self.metrics_path.read_text(errors="replace").splitlines():
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
                 break
+            if not isinstance(row, dict) or "step" not in row:
+                break
+            rows.append(row)
         return rows
 
-    def keep_metrics(self, last_step: int) -> None:
-        """Drop the rows past a step, those that training from its checkpoint writes again."""
-        kept = [row for row in self.metrics() if row["step"] <= last_step]
+    def keep_metrics(self, last_step: int, evaluated_again: bool = False) -> None:
+        """Drop what training on from a step writes again: the rows past it, and its own evaluation if that is, too."""
+        kept = [
+            row
+            for row in self.metrics()
+            if row["step"] < last_step
+            or (row["step"] == last_step and not (evaluated_again and any(k.startswith("heldout/") for k in row)))
+        ]
         write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def analysis(self, name: str) -> dict[str, Any] | None:

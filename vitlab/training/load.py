@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import models
-from vitlab.config import TrainConfig, compose
+from vitlab.config import TrainConfig, UserError, compose
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles
 
@@ -17,12 +17,13 @@ from vitlab.training.files import RunFiles
 class LoadedRun:
     """A run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
 
-    `shape` is what the model was built for: num_classes, image_size [height, width], channels.
+    `shape` is what the model was built for: num_classes, image_size [height, width], channels; `classes` their names.
     """
 
     config: DictConfig
     model: nn.Module
     shape: dict[str, Any]
+    classes: tuple[str, ...]
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
 
@@ -35,5 +36,10 @@ def load_run(path: str | Path) -> LoadedRun:
     state = checkpoint.read(files.checkpoint_path)
     shape = state["shape"]
     model = models.build(config.model, **{**shape, "image_size": tuple(shape["image_size"])})
-    model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
-    return LoadedRun(config, model.eval(), shape, result, files.metrics())
+    try:
+        model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
+    except RuntimeError as error:
+        raise UserError(
+            f"{files.checkpoint_path}: is not of this run's model ({str(error).splitlines()[0]})"
+        ) from error
+    return LoadedRun(config, model.eval(), shape, tuple(state["classes"]), result, files.metrics())

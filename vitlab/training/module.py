@@ -1,6 +1,7 @@
 """The one LightningModule: a model, its task, its recipe."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as L
@@ -19,11 +20,19 @@ class TrainingModule(L.LightningModule):
 
     All randomness of a step (augmentation, dropout, stochastic depth) is seeded by (seed, step), so that training
     that resumes at a step repeats it bit for bit. `shape` is what the model was built for: num_classes, image_size,
-    channels.
+    channels; `classes` are their names.
     """
 
     def __init__(
-        self, model: nn.Module, task: Task, recipe: DictConfig, *, steps: int, seed: int, shape: dict[str, Any]
+        self,
+        model: nn.Module,
+        task: Task,
+        recipe: DictConfig,
+        *,
+        steps: int,
+        seed: int,
+        shape: dict[str, Any],
+        classes: Sequence[str],
     ):
         super().__init__()
         self.model = model
@@ -32,6 +41,7 @@ class TrainingModule(L.LightningModule):
         self.steps = steps
         self.seed = seed
         self.shape = shape
+        self.classes = classes
         self.loss: Tensor | None = None  # of the last step, on its device
         self.grad_norm: Tensor | None = None
         self.rate = math.nan  # the learning rate of the last step
@@ -42,12 +52,14 @@ class TrainingModule(L.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what the model was built for, so that it can be built again without its data."""
         checkpoint["shape"] = {**self.shape, "image_size": list(self.shape["image_size"])}
+        checkpoint["classes"] = list(self.classes)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         torch.manual_seed(self.seed * SEED_STRIDE + self.global_step)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        generator = torch.Generator(self.device).manual_seed(self.seed * SEED_STRIDE + self.global_step)
+        # another stream than that of dropout
+        generator = torch.Generator(self.device).manual_seed(~(self.seed * SEED_STRIDE + self.global_step))
         loss = self.task.loss(self.model, self.task.prepare(batch, generator))
         self.loss = loss.detach()
         return loss

@@ -13,6 +13,7 @@ import lightning.pytorch as L
 import numpy as np
 import torch
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from omegaconf import DictConfig
 
 from vitlab import models, tasks
@@ -44,6 +45,7 @@ class Run:
         self.model = models.build(config.model, **self.shape)
         self.family = models.family(config.model, self.model)
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
+        torch.set_num_threads(self.settings.threads)
         self.steps = optim.steps_of(
             config.budget,
             train_size=self.train_size,
@@ -76,7 +78,7 @@ class Run:
         """The step of last.ckpt, 0 where there is none; drops the rows of metrics.jsonl that come after it."""
         path = self.files.checkpoint_path
         step = int(checkpoint.read(path)["global_step"]) if path.exists() else 0
-        self.files.keep_metrics(step)
+        self.files.keep_metrics(step, evaluated_again=step == self.steps)
         return step
 
     @property
@@ -97,14 +99,19 @@ class Run:
         Raises Interrupted when `stop` says so, Diverged on a loss that is not finite.
         """
         quiet()
-        torch.set_num_threads(self.settings.threads)
         if self.settings.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
         if self.settings.compile:
             self.model.compile()
         batch_size, trainer_config = self.config.recipe.batch_size, self.config.trainer
         module = TrainingModule(
-            self.model, self.task, self.config.recipe, steps=self.steps, seed=self.config.seed, shape=self.shape
+            self.model,
+            self.task,
+            self.config.recipe,
+            steps=self.steps,
+            seed=self.config.seed,
+            shape=self.shape,
+            classes=self.data.classes,
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
         lines = JsonLines(self.files)
@@ -122,7 +129,7 @@ class Run:
             num_sanity_val_steps=0,
             logger=[lines, *loggers],
             callbacks=[clock, measurements, Reporting(progress, stop, saving.save), saving],
-            plugins=[checkpoint.AtomicCheckpointIO()],
+            plugins=[checkpoint.AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
             deterministic=self.settings.deterministic,
             default_root_dir=self.files.folder,
             enable_checkpointing=False,
