@@ -124,8 +124,11 @@ class LiveDisplay:
         rows = sorted(self.board.rows.values(), key=lambda row: self.ORDER.index(row.state))
         room = max(3, self.console.height - 4)
         table = Table(box=None, pad_edge=False, title=self.board.counts(), title_justify="left", title_style="bold")
-        for column, justify in (("run", "left"), ("", "left"), ("left", "right"), ("accuracy", "right")):
-            table.add_column(column, justify=justify, no_wrap=True)
+        # room first for what names a run and says how it goes; a bar or an error takes what is left
+        table.add_column("run", no_wrap=True, min_width=min(max(map(len, self.board.rows)), 36))
+        table.add_column("", no_wrap=True)
+        table.add_column("left", justify="right", no_wrap=True, min_width=12)
+        table.add_column("accuracy", justify="right", no_wrap=True, min_width=8)
         shown = rows if len(rows) <= room else rows[: room - 1]
         order = list(self.board.rows)
         for row in sorted(shown, key=lambda row: order.index(row.name)) if shown is rows else shown:

@@ -131,7 +131,7 @@ class RunFiles:
             except ValueError:
                 break
             if not isinstance(row, dict) or "step" not in row:
-                break
+                raise UserError(f"{self.metrics_path}: line {len(rows) + 1} has no step; delete the run's folder")
             rows.append(row)
         return rows
 
