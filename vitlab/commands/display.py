@@ -125,10 +125,11 @@ class LiveDisplay:
         room = max(3, self.console.height - 4)
         table = Table(box=None, pad_edge=False, title=self.board.counts(), title_justify="left", title_style="bold")
         # room first for what names a run and says how it goes; a bar or an error takes what is left
-        table.add_column("run", no_wrap=True, min_width=min(max(map(len, self.board.rows)), 36))
-        table.add_column("", no_wrap=True)
-        table.add_column("left", justify="right", no_wrap=True, min_width=12)
-        table.add_column("accuracy", justify="right", no_wrap=True, min_width=8)
+        name, left, accuracy = min(max(map(len, self.board.rows)), 36), 12, 8
+        table.add_column("run", no_wrap=True, width=name)
+        table.add_column("", no_wrap=True, width=max(10, self.console.width - name - left - accuracy - 6))
+        table.add_column("left", justify="right", no_wrap=True, width=left)
+        table.add_column("accuracy", justify="right", no_wrap=True, width=accuracy)
         shown = rows if len(rows) <= room else rows[: room - 1]
         order = list(self.board.rows)
         for row in sorted(shown, key=lambda row: order.index(row.name)) if shown is rows else shown:
@@ -142,7 +143,7 @@ class LiveDisplay:
         if row.state == "training" and row.progress:
             left = row.progress.seconds_left
             seen = row.progress.accuracy
-            bar = ProgressBar(total=row.progress.steps, completed=row.progress.step, width=30)
+            bar = ProgressBar(total=row.progress.steps, completed=row.progress.step)
             return row.name, bar, duration(left) if left is not None else "", f"{seen:.1%}" if seen is not None else ""
         if row.state == "failed":
             return row.name, Text(f"failed: {row.error}", style="red", overflow="ellipsis"), "", ""
