@@ -4,16 +4,17 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-import timm
 from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import analysis, models, tasks
+from vitlab.commands.evaluate import refuse_misfit
 from vitlab.commands.opening import open_data
 from vitlab.commands.training import examine
 from vitlab.config import UserError, load, names
 from vitlab.data.base import ImageData
 from vitlab.files import write_json
+from vitlab.models.timm import pretrained_cfg
 from vitlab.reports import figures, static
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_run
@@ -50,14 +51,14 @@ def analyze(source: str, chosen: Sequence[str], config: DictConfig, changed: Set
 
 def of_run(source: str, config: DictConfig) -> Subject:
     """A finished run and the data of a configuration. The numbers of training itself stay where they are."""
-    loaded = load_run(source)
-    folder = RunFiles(source).analysis_folder / "trained"
-    return Subject(loaded.model, open_data(config.data), loaded.result["steps"], folder)
+    loaded, data = load_run(source), open_data(config.data)
+    refuse_misfit(loaded, data, images_alone=True)
+    return Subject(loaded.model, data, loaded.result["steps"], RunFiles(source).analysis_folder / "trained")
 
 
 def of_timm(source: str, config: DictConfig, changed: Set[str]) -> Subject:
     """A model of timm at its own image size and normalisation, unless the user changed them."""
-    cfg = timm.models.get_pretrained_cfg(source.removeprefix("timm:"))
+    cfg = pretrained_cfg(source.removeprefix("timm:"))
     if cfg is not None and "data.image_size" not in changed:
         config.data.image_size = list(cfg.input_size[1:])
     data = open_data(config.data)

@@ -36,15 +36,16 @@ def evaluate(run: str, config: DictConfig, *, as_json: bool) -> int:
     return 0
 
 
-def refuse_misfit(run: LoadedRun, data: ImageData) -> None:
-    """Raise UserError unless a run's model takes this data and means the same by its classes."""
-    there = {"num_classes": len(data.classes), "image_size": list(data.image_size), "channels": data.channels}
+def refuse_misfit(run: LoadedRun, data: ImageData, images_alone: bool = False) -> None:
+    """Raise UserError unless a run's model takes these images and, but for `images_alone`, means the same classes."""
+    there = {"image_size": list(data.image_size), "channels": data.channels}
+    there |= {} if images_alone else {"num_classes": len(data.classes)}
     problems = [
         f"data={data.name}: has {key}={value}, the run's model was trained for {run.shape[key]}"
         for key, value in there.items()
         if value != run.shape[key]
     ]
-    if not problems and run.classes != data.classes:
+    if not problems and not images_alone and run.classes != data.classes:
         pairs = zip(run.classes, data.classes, strict=True)
         mine, other = next(pair for pair in pairs if pair[0] != pair[1])
         problems = [f"data={data.name}: its classes are not the run's: '{other}' stands in the place of '{mine}'"]

@@ -1,5 +1,7 @@
 """Any model of timm by its name there, for images of any size."""
 
+from typing import Any
+
 import timm
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
@@ -11,13 +13,11 @@ SMALL_IMAGE = 64  # pixels; up to here stem=auto takes the small stem
 
 def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> nn.Module:
     name = config.timm_name
-    if not timm.is_model(timm.models.parse_model_name(name)[1].split(".")[0]):
-        raise UserError(f"model=timm:{name}: timm has no such model; {choices_text(name, timm.list_models())}")
     options = OmegaConf.to_container(config.options)
+    cfg = pretrained_cfg(name)
+    if cfg is not None and cfg.fixed_input_size:
+        options.setdefault("img_size", image_size)
     try:
-        pretrained_cfg = timm.models.get_pretrained_cfg(name)
-        if pretrained_cfg is not None and pretrained_cfg.fixed_input_size:
-            options.setdefault("img_size", image_size)
         model = timm.create_model(
             name, pretrained=config.pretrained, num_classes=num_classes, in_chans=channels, **options
         )
@@ -29,6 +29,18 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
     if config.stem == "small" or (config.stem == "auto" and max(image_size) <= SMALL_IMAGE):
         small_stem(model, name, channels)
     return model
+
+
+def pretrained_cfg(name: str) -> Any:
+    """timm's record of a model, with its own image size, mean and std; None where it has none. Raises UserError."""
+    try:
+        known = timm.is_model(timm.models.parse_model_name(name)[1].split(".")[0])
+        cfg = timm.models.get_pretrained_cfg(name) if known else None
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"model=timm:{name}: {error}") from None
+    if not known:
+        raise UserError(f"model=timm:{name}: timm has no such model; {choices_text(name, timm.list_models())}")
+    return cfg
 
 
 def small_stem(model: nn.Module, name: str, channels: int) -> None:
