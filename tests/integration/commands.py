@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,7 +38,16 @@ def start(*words: str | Path) -> subprocess.Popen:
     command = [sys.executable, "-m", "vitlab.cli", *map(str, words)]
     pipe = subprocess.PIPE
     own = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}  # not the tests' own W&B process
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=own)
+    return subprocess.Popen(
+        command,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        env=own,
+        # a shell's background jobs ignore Ctrl-C, and so would what they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: float = 120) -> None:

@@ -10,9 +10,12 @@ from torch import nn
 
 import vitlab
 from vitlab.commands.describe import describe
-from vitlab.config import DescribeConfig, UserError, compose, load, names
+from vitlab.commands.evaluate import refuse_misfit
+from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
+from vitlab.data.base import ImageData
 from vitlab.models import build, build_model, count, family
 from vitlab.models.embed import PatchEmbed, sincos2d
+from vitlab.training.load import LoadedRun
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
 PARAMETERS = {
@@ -440,3 +443,38 @@ def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
 def test_a_family_is_what_the_configuration_says_else_that_of_the_module(name, expected):
     patch = {"patch_size": 8} if name == "vit_nano" else {}
     assert family(configuration(name), on_meta(name, (32, 32), **patch)) == expected
+
+
+# ---- what a trained model may be shown
+
+
+def trained_on(classes=("a", "b", "c"), image_size=(8, 12), channels=1):
+    shape = {"num_classes": len(classes), "image_size": list(image_size), "channels": channels}
+    return LoadedRun(compose(TrainConfig), nn.Identity(), shape, tuple(classes), {}, [])
+
+
+def images_of(classes=("a", "b", "c"), image_size=(8, 12), channels=1):
+    return ImageData("other", tuple(classes), image_size, channels, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"image_size": (12, 8)}, r"data=other: has image_size=\[12, 8\], the run's model was trained for \[8, 12\]"),
+        ({"channels": 3}, r"data=other: has channels=3, the run's model was trained for 1"),
+    ],
+)
+@pytest.mark.parametrize("images_alone", [False, True])
+def test_images_of_another_shape_than_the_runs_are_the_users_mistake(changes, says, images_alone):
+    with pytest.raises(UserError, match=says):
+        refuse_misfit(trained_on(), images_of(**changes), images_alone)
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"), [(("a", "b"), "has num_classes=2"), (("a", "x", "c"), "'x' stands in the place of 'b'")]
+)
+def test_other_classes_than_the_runs_are_refused_where_they_matter(classes, says):
+    with pytest.raises(UserError, match=says):
+        refuse_misfit(trained_on(), images_of(classes))
+    refuse_misfit(trained_on(), images_of(classes), images_alone=True)
+    refuse_misfit(trained_on(), images_of())
