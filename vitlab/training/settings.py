@@ -2,9 +2,9 @@
 
 - accelerator: a GPU when there is one.
 - precision: bf16-mixed on a GPU that has it, and on a CPU with bf16 matrix instructions from 2 million parameters up
-  (a ViT of 192 wide is 1.4 times as fast in bf16 there, one of 64 wide slower); else 32-true.
+  (a ViT of 64 wide is slower in bf16 there); else 32-true.
 - memory_format: channels_last for models with convolutions other than a patch embedding (a small ResNet trains 1.3
-  times as fast in it on a CPU); else contiguous.
+  times as fast in it on a CPU); else contiguous. `scripts/bench_settings.py` measures both.
 - threads: 1 below 2 million parameters (such models gain nothing from a second), else the cores shared among the
   runs that train at a time.
 - workers: 0 for cached images, else one per core of the run.
