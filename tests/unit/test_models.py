@@ -87,7 +87,7 @@ def test_the_parts_of_a_vit_are_what_they_say():
         "embedding": width + patch * width + width,  # class token, projection, its bias
         "positions": tokens * width,
         "norms": (2 * depth + 1) * 2 * width,
-        "mixer": depth * (width * 3 * width + 3 * width + width * width + width),
+        "attention": depth * (width * 3 * width + 3 * width + width * width + width),
         "mlp": depth * (2 * width * hidden + hidden + width),
         "head": width * classes + classes,
     }

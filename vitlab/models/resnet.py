@@ -1,5 +1,7 @@
 """A basic-block ResNet of any size for small images (He et al., 2016, section 4.2), of timm's blocks."""
 
+from typing import Any
+
 from omegaconf import DictConfig
 from timm.models.resnet import BasicBlock, downsample_conv
 from torch import Tensor, nn
@@ -29,6 +31,10 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             elif isinstance(module, BasicBlock):
                 module.zero_init_last()
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
+        return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
 
     def features(self, images: Tensor) -> Tensor:
         """(B, C, Y, X) -> (B, D), what the head reads."""

@@ -4,6 +4,7 @@ Shapes: B batch, C channels, Y x X pixels, N patches, D width.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
@@ -68,6 +69,11 @@ class ViT(nn.Module):
         """Parameters that are neither norm nor bias and yet are not decayed."""
         return {"pos_embed", "cls_token"}
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
+        stem = r"^(?:patch_embed|cls_token|reg_token|dist_token|pos_embed)"
+        return {"stem": stem, "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^encoder\.norm", (99999,))]}
+
     def features(self, images: Tensor) -> Tensor:
         """(B, C, Y, X) -> (B, D), what the head reads."""
         x = self.patch_embed(images)
@@ -81,15 +87,15 @@ class ViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))
 
-    @staticmethod
-    def part_of(name: str) -> str:
-        """The part of the model that a parameter belongs to, for counting."""
-        if "norm" in name:
-            return "norms"
-        for mark, part in (("mixer", "mixer"), ("mlp", "mlp"), ("head", "head"), ("pos_embed", "positions")):
-            if mark in name.split("."):
+    def part_of(self, name: str) -> str:
+        """The part of the model that a parameter belongs to, for counting; a mixer's is the name of its class."""
+        path = name.split(".")
+        if "mixer" in path:
+            return type(self.encoder.blocks[0].mixer).__name__.lower()
+        for mark, part in (("mlp", "mlp"), ("head", "head"), ("pos_embed", "positions")):
+            if mark in path:
                 return part
-        return "embedding"
+        return "norms" if "norm" in name else "embedding"
 
 
 def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
