@@ -11,7 +11,7 @@ from vitlab.analysis import attention as module
 from vitlab.analysis.attention import attention_layers, attention_maps, patches
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.models.encoder import TransformerEncoder, dense
+from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
 
 B, CHANNELS, SIZE, PATCH, CLASSES, DEPTH, HEADS, D = 2, 3, (10, 21), (5, 7), 11, 3, 5, 35
@@ -127,7 +127,7 @@ def test_masks_context_and_causal_of_the_forward_pass_count(causal):
     """For the layers of an encoder that is no image model."""
     n, m = 7, 5
     encoder = TransformerEncoder(
-        D, 1, mixer=lambda: Attention(D, HEADS), mlp=lambda: dense(D, 13), cross=lambda: Attention(D, HEADS)
+        D, 1, mixer=lambda: Attention(D, HEADS), mlp=lambda: feed_forward(D, 13), cross=lambda: Attention(D, HEADS)
     )
     randomized(encoder)
     mask = torch.rand(B, HEADS, n, n) < 0.5

@@ -211,7 +211,7 @@ def test_a_unit_that_is_refused_is_not_missing_as_well():
 
 def test_all_problems_come_at_once_each_with_key_value_choices_and_the_nearest():
     model, data, rate = problems("model=vit_nanoo", "trainer.lrr=1", "data=glyps")
-    assert "model=vit_nanoo: unknown model; did you mean 'vit_nano'? choices: bit_50x1, resnet18" in model
+    assert "model=vit_nanoo: unknown model; did you mean 'vit_nano'? choices: bit_101x1" in model
     assert "data=glyps: unknown data; did you mean 'glyphs'? choices: cifar10" in data
     assert "trainer.lrr: no key 'lrr' in 'trainer'; did you mean 'recipe.lr'? choices: accelerator" in rate
 
@@ -242,8 +242,8 @@ def test_problems_of_a_study_and_of_its_models_come_at_once():
         ("model.depth=0", "model.depth=0: must be at least 1"),
         ("model.width=1000000007", "must be at most"),
         ("model.dropout=1", "model.dropout=1.0: must be at most 0.99"),
-        ("model.pool=cls", "expected one of ['token', 'mean']"),
-        ("model.positions=no", "expected one of ['learned', 'sincos2d', 'none']"),
+        ("model.pool=cls", "expected one of ['token', 'mean', 'none']"),
+        ("model.positions=no", "expected one of ['learned', 'sincos1d', 'sincos2d', 'rotary', 'none']"),
         ("recipe.lr=0", "recipe.lr=0.0: must be above 0"),
         ("recipe.lr=nan", "recipe.lr=nan: must be a finite number"),
         ("recipe.lr=-inf", "recipe.lr=-inf: must be a finite number"),
@@ -294,7 +294,7 @@ def test_a_required_key_is_asked_for():
 def test_heads_that_do_not_divide_come_with_those_that_do():
     assert (
         problem("model.heads=5", "model.width=64")
-        == "model.heads=5: does not divide model.width=64; nearest that do: 2, 4, 8"
+        == "model.heads=5: does not divide model.width=64; nearest that do: 2, 4, 8; or give model.head_width"
     )
 
 
@@ -507,7 +507,7 @@ def test_a_resolved_configuration_has_every_key_and_comes_back_with_the_same_ide
     config = train("model.mixer={name: attention, qkv_bias: false}", "budget.epochs=0.5", "train_size=0.25", "seed=0")
     plain = resolved(config)
     assert OmegaConf.to_container(config) == plain, "nothing is left to resolve"
-    assert plain["model"]["mixer"] == {"name": "attention", "kind": "attention", "qkv_bias": False}
+    assert plain["model"]["mixer"] == {"name": "attention", "kind": "attention", "qkv_bias": False, "qk_norm": False}
     assert plain["budget"] == {"steps": None, "epochs": 0.5, "examples": None, "flops": None}
     again = roundtrip(config)
     assert resolved(again) == plain
@@ -544,6 +544,8 @@ def leaves(node, path=""):
 def changed(key, value):
     words = {"model.name": "x", "data.name": "x", "recipe.name": "x", "task.name": "x", "model.mixer.name": "x"}
     words |= {"model.family": "x", "model.patch_size": 3, "model.positions": "none", "model.pool": "token"}
+    words |= {"model.head_width": 8, "model.mlp": "relu", "model.stem": "[1]", "model.class_token": "true"}
+    words |= {"model.norm": "rmsnorm", "model.layer_scale": 0.1}
     words |= {"model.mlp_width": 8, "data.cache": "never", "recipe.optimizer": "sgd", "recipe.schedule": "linear"}
     words |= {
         "model.heads": 2,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vitlab.models import encoder as encoder_module
-from vitlab.models.encoder import Block, TransformerEncoder, dense
+from vitlab.models.encoder import Block, TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
 
 # all different primes but the model's width, which is heads times head width
@@ -34,7 +34,7 @@ def encoder(depth=DEPTH, cross=False, **options):
             D,
             depth,
             mixer=lambda: Attention(D, H),
-            mlp=lambda: dense(D, HIDDEN),
+            mlp=lambda: feed_forward(D, HIDDEN),
             cross=(lambda: Attention(D, H)) if cross else None,
             **options,
         )
@@ -213,9 +213,9 @@ def test_dropped_paths_grow_with_depth_and_are_kept_in_eval():
 def test_dropout_is_after_both_dense_layers_of_the_mlp_and_the_projection():
     torch.manual_seed(3)
     always = 1 - 1e-7
-    assert dense(D, HIDDEN, always).train()(torch.randn(B, N, D)).abs().max() == 0
+    assert feed_forward(D, HIDDEN, always).train()(torch.randn(B, N, D)).abs().max() == 0
     assert attention(dropout=always).train()(torch.randn(B, N, D)).abs().max() == 0
-    part = dense(D, HIDDEN, 0.5)
+    part = feed_forward(D, HIDDEN, 0.5)
     assert (part.drop1.p, part.drop2.p) == (0.5, 0.5)
 
 
@@ -238,7 +238,7 @@ class Fourier(nn.Module):
 
 @pytest.mark.parametrize("mixer", [Mean, Fourier])
 def test_any_module_may_be_the_mixer(mixer):
-    model = TransformerEncoder(D, 1, mixer=mixer, mlp=lambda: dense(D, HIDDEN), norm_last=False)
+    model = TransformerEncoder(D, 1, mixer=mixer, mlp=lambda: feed_forward(D, HIDDEN), norm_last=False)
     randomized(model)
     x, (block,) = torch.randn(B, N, D), model.blocks
     mixed = x + mixer()(norm(x, block.norm1))
@@ -274,5 +274,5 @@ def test_the_encoder_knows_nothing_of_images_text_or_tasks():
 
 
 def test_blocks_are_usable_alone():
-    block = randomized(Block(D, Attention(D, H), dense(D, HIDDEN)))
+    block = randomized(Block(D, Attention(D, H), feed_forward(D, HIDDEN)))
     assert block(torch.randn(B, N, D)).shape == (B, N, D)

@@ -14,7 +14,8 @@ from vitlab.commands.evaluate import refuse_misfit
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
 from vitlab.models import build, build_model, count, family
-from vitlab.models.embed import PatchEmbed, sincos2d
+from vitlab.models.embed import PatchEmbed
+from vitlab.models.positions import sincos2d
 from vitlab.training.load import LoadedRun
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
@@ -44,9 +45,13 @@ def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes
 
 def small(name):
     """A shipped model of a size that a test can run: (model, image size, channels, classes), every number its own."""
-    kind = load("model", name).kind
-    if kind == "vit":
-        changes = {"depth": 2, "width": 36, "heads": 3, "mlp_width": 20, "patch_size": [5, 7]}
+    config = load("model", name)
+    if config.kind == "vit":
+        changes = {"depth": 2, "width": 36, "heads": 3, "mlp_width": 20}
+        if config.stem:
+            changes |= {"stem": [1, 2], "patch_size": [8, 16]}
+            return build_model(name, image_size=(16, 48), channels=2, num_classes=11, **changes), (16, 48), 2, 11
+        changes["patch_size"] = [5, 7]
         return build_model(name, image_size=(15, 14), channels=2, num_classes=11, **changes), (15, 14), 2, 11
     return build_model(name, image_size=(24, 40), channels=2, num_classes=11), (24, 40), 2, 11
 
@@ -236,15 +241,14 @@ def test_positions_none_makes_a_mean_pooled_vit_blind_to_the_order_of_patches():
 
 def test_sincos2d_is_its_formula():
     rows, columns, width = 3, 5, 12
-    table = sincos2d((rows, columns), width, prefix_tokens=2)
-    assert table.shape == (1, 2 + rows * columns, width)
-    assert not table[0, :2].any()
+    table = sincos2d((rows, columns), width)
+    assert table.shape == (rows * columns, width)
     for row in range(rows):
         for column in range(columns):
             rates = [10_000 ** -(k / (width // 4 - 1)) for k in range(width // 4)]
             angles = torch.tensor([[place * rate for rate in rates] for place in (column, row)])
             expected = torch.cat([angles[0].sin(), angles[0].cos(), angles[1].sin(), angles[1].cos()])
-            torch.testing.assert_close(table[0, 2 + row * columns + column], expected)
+            torch.testing.assert_close(table[row * columns + column], expected)
     with pytest.raises(UserError, match="multiple of 4, not 6"):
         build_model("vit_nano", width=6, heads=3, positions="sincos2d", image_size=8, patch_size=4)
 

@@ -96,6 +96,7 @@ def attention_weights(
     mask: Tensor | None = None,
     causal: bool = False,
     context: Tensor | None = None,
+    rotary: Tensor | None = None,
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
 ) -> Tensor:
@@ -103,7 +104,7 @@ def attention_weights(
 
     (B, H, N, M) with a context (B, M, D). The other arguments are those of the modules' own forward.
     """
-    q, k = queries_keys(module, x, context)
+    q, k = queries_keys(module, x, context, rotary)
     scores = (q * module.scale) @ k.transpose(-2, -1)
     if causal or is_causal:
         scores = scores.masked_fill(~torch.ones_like(scores[0, 0], dtype=torch.bool).tril(), float("-inf"))
@@ -114,10 +115,12 @@ def attention_weights(
     return scores.softmax(dim=-1)
 
 
-def queries_keys(module: nn.Module, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def queries_keys(
+    module: nn.Module, x: Tensor, context: Tensor | None = None, rotary: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """q (B, H, N, K) and k (B, H, M, K) as the module itself makes them."""
     if isinstance(module, Attention):
-        q, k, _ = module.queries_keys_values(x, context)
+        q, k, _ = module.queries_keys_values(x, context, rotary)
         return q, k
     q, k, _ = module.qkv(x).unflatten(-1, (3, module.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
     return module.q_norm(q), module.k_norm(k)

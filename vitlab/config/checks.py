@@ -147,12 +147,13 @@ def images(config: DictConfig) -> Iterator[str]:
     image_size = image_size_of(config)
     if not isinstance(model, DictConfig) or model.get("kind") != "vit":
         return
-    if not list(ranges(model)) and model.width % model.heads:
+    attends = isinstance(model.mixer, DictConfig) and model.mixer.kind == "attention"
+    if attends and model.head_width is None and not list(ranges(model)) and model.width % model.heads:
         fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
         near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
         yield (
             f"model.heads={model.heads}: does not divide model.width={model.width}; "
-            f"nearest that do: {', '.join(map(str, near))}"
+            f"nearest that do: {', '.join(map(str, near))}; or give model.head_width"
         )
     if image_size is None or not shaped or any(line for line in ranges(config)):
         return

@@ -45,12 +45,26 @@ class ViTConfig(ModelConfig):
     family: str = "vit"
     depth: int = ranged(12, least=1, most=10_000)
     width: int = ranged(768, least=1, most=LARGEST_LAYER)
-    heads: int = ranged(12, least=1)
+    heads: int = ranged(12, least=1, most=LARGEST_LAYER)
+    head_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
+    mlp: Literal["gelu", "gelu_tanh", "relu", "swiglu"] = "gelu"
     patch_size: Union[int, list[int], Literal["auto"]] = ranged(16, least=1)  # auto: see `checks.auto_patch`
+    stem: list[int] = items(
+        least=1, most=1000
+    )  # blocks per stage of a ResNet before the patches; none: the image's own
     mixer: Any = "attention"
-    positions: Literal["learned", "sincos2d", "none"] = "learned"
-    pool: Literal["token", "mean"] = "token"
+    positions: Literal["learned", "sincos1d", "sincos2d", "rotary", "none"] = "learned"
+    pool: Literal["token", "mean", "none"] = "token"
+    class_token: Optional[bool] = None  # when not given: where pool=token
+    registers: int = ranged(0, least=0, most=LARGEST_LAYER)
+    distillation: bool = False  # DeiT's second token and head
+    prefix_positions: bool = True  # learned positions for class token and registers too
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_eps: float = ranged(1e-6, above=0, most=1)
+    norm_first: bool = True  # pre-norm; else post-norm
+    layer_scale: Optional[float] = ranged(None, above=0, most=1e6)  # where its factors start; none: no LayerScale
+    pre_logits: bool = False  # the paper's pre-training head: a hidden tanh layer before the linear one
     dropout: float = ranged(0.0, least=0, most=0.99)
     drop_path: float = ranged(0.0, least=0, most=0.99)
 

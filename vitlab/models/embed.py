@@ -1,23 +1,44 @@
-"""From images to tokens, and where they are.
+"""From images to tokens.
 
 Shapes: B batch, C channels, Y x X pixels, N patches, D width.
 """
 
-import torch
+from functools import partial
+
+from timm.layers import StdConv2dSame
+from timm.models.resnetv2 import ResNetV2
 from torch import Tensor, nn
 
 
 class PatchEmbed(nn.Module):
-    """Non-overlapping patches, each through the same linear layer: (B, C, Y, X) -> (B, N, D), row by row."""
+    """Non-overlapping patches, each through the same linear layer: (B, C, Y, X) -> (B, N, D), row by row.
 
-    def __init__(self, image_size: tuple[int, int], patch_size: tuple[int, int], channels: int, width: int):
+    With a `backbone` the patches are of its feature map, `stride` times smaller than the image, and `features` deep
+    (the hybrid of Dosovitskiy et al., 2021, section 3.1). `patch_size` is in pixels of the image all the same.
+    Raises ValueError where the sizes do not divide each other.
+    """
+
+    def __init__(
+        self,
+        image_size: tuple[int, int],
+        patch_size: tuple[int, int],
+        channels: int,
+        width: int,
+        *,
+        backbone: nn.Module | None = None,
+        stride: int = 1,
+    ):
         super().__init__()
         if any(pixels % patch for pixels, patch in zip(image_size, patch_size, strict=True)):
             raise ValueError(f"patch_size={patch_size} does not divide image_size={image_size}")
+        if any(patch % stride for patch in patch_size):
+            raise ValueError(f"patch_size={patch_size} is not a multiple of {stride}, the stride of the stem")
         self.image_size = image_size
         self.patch_size = patch_size
         self.grid_size = (image_size[0] // patch_size[0], image_size[1] // patch_size[1])
-        self.proj = nn.Conv2d(channels, width, kernel_size=patch_size, stride=patch_size)
+        self.backbone = nn.Identity() if backbone is None else backbone
+        kernel = (patch_size[0] // stride, patch_size[1] // stride)
+        self.proj = nn.Conv2d(channels, width, kernel_size=kernel, stride=kernel)
 
     def reset_parameters(self) -> None:
         """LeCun normal over the patch's pixels, zero bias: the paper's code."""
@@ -27,18 +48,21 @@ class PatchEmbed(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         if tuple(images.shape[-2:]) != self.image_size:
             raise ValueError(f"images of {tuple(images.shape[-2:])} pixels, the model takes {self.image_size}")
-        return self.proj(images).flatten(2).transpose(1, 2)
+        return self.proj(self.backbone(images)).flatten(2).transpose(1, 2)
 
 
-def sincos2d(grid_size: tuple[int, int], width: int, prefix_tokens: int = 0, base: float = 10_000.0) -> Tensor:
-    """Fixed positions (1, prefix + N, D): sines and cosines of the column in one half of D, of the row in the other.
-
-    Beyer et al., 2022 (arXiv 2205.01580). Prefix tokens get zeros. `width` must be a multiple of 4.
-    """
-    if width % 4:
-        raise ValueError(f"positions=sincos2d needs a width that is a multiple of 4, not {width}")
-    rows, columns = torch.meshgrid(*(torch.arange(n, dtype=torch.float32) for n in grid_size), indexing="ij")
-    rates = base ** -(torch.arange(width // 4, dtype=torch.float32) / max(width // 4 - 1, 1))
-    angles = [place.reshape(-1, 1) * rates for place in (columns, rows)]
-    table = torch.cat([wave(a) for a in angles for wave in (torch.sin, torch.cos)], dim=1)
-    return torch.cat([torch.zeros(prefix_tokens, width), table]).unsqueeze(0)
+def hybrid_embed(
+    image_size: tuple[int, int], patch_size: tuple[int, int], channels: int, width: int, layers: tuple[int, ...]
+) -> PatchEmbed:
+    """Patches of a BiT ResNet's feature map, with `layers` blocks per stage: (3, 4, 9) of R50+B/16, stride 16."""
+    backbone = ResNetV2(
+        layers=layers,
+        num_classes=0,
+        global_pool="",
+        in_chans=channels,
+        preact=False,
+        stem_type="same",
+        conv_layer=partial(StdConv2dSame, eps=1e-8),
+    )
+    stride = 4 * 2 ** (len(layers) - 1)
+    return PatchEmbed(image_size, patch_size, backbone.num_features, width, backbone=backbone, stride=stride)

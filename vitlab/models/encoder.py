@@ -7,18 +7,22 @@ Shapes: B batch, N tokens, M context tokens, D model width.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from timm.layers import DropPath, Mlp
+from timm.layers import DropPath, LayerScale, Mlp, SwiGLU
 from torch import Tensor, nn
 
 LayerNorm = partial(nn.LayerNorm, eps=1e-6)
+ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, approximate="tanh"), "relu": nn.ReLU}
+NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm}
 
 
 class Block(nn.Module):
     """A mixer, then cross-attention where the layer has it, then an MLP, each on a residual path.
 
     `norm_first` normalises the input of each part (pre-norm); otherwise the sum after it (post-norm, as in Vaswani et
-    al., 2017).
+    al., 2017). `layer_scale` is where the learned factor of each part's output starts (LayerScale, Touvron et al.,
+    2021); without it there is none.
     """
 
     def __init__(
@@ -31,34 +35,40 @@ class Block(nn.Module):
         norm: Callable[[int], nn.Module] = LayerNorm,
         norm_first: bool = True,
         drop_path: float = 0.0,
+        layer_scale: float | None = None,
     ):
         super().__init__()
+
+        def scale() -> nn.Module:
+            return nn.Identity() if layer_scale is None else LayerScale(width, layer_scale)
+
         self.norm_first = norm_first
         self.norm1 = norm(width)
         self.mixer = mixer
+        self.ls1 = scale()
         self.norm_cross = norm(width) if cross is not None else None
         self.cross = cross
+        self.ls_cross = scale() if cross is not None else None
         self.norm2 = norm(width)
         self.mlp = mlp
+        self.ls2 = scale()
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
-    def residual(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def residual(self, x: Tensor, norm: nn.Module, scale: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
         if self.norm_first:
-            return x + self.drop_path(part(norm(x)))
-        return norm(x + self.drop_path(part(x)))
+            return x + self.drop_path(scale(part(norm(x))))
+        return norm(x + self.drop_path(scale(part(x))))
 
     def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        context: Tensor | None = None,
-        context_mask: Tensor | None = None,
+        self, x: Tensor, context: Tensor | None = None, context_mask: Tensor | None = None, **mixing: Any
     ) -> Tensor:
-        x = self.residual(x, self.norm1, lambda y: self.mixer(y, mask=mask, causal=causal))
+        """`mixing` is what the mixer takes beside its input: `mask`, `causal`, `rotary`."""
+        x = self.residual(x, self.norm1, self.ls1, lambda y: self.mixer(y, **mixing))
         if self.cross is not None:
-            x = self.residual(x, self.norm_cross, lambda y: self.cross(y, mask=context_mask, context=context))
-        return self.residual(x, self.norm2, self.mlp)
+            x = self.residual(
+                x, self.norm_cross, self.ls_cross, lambda y: self.cross(y, mask=context_mask, context=context)
+            )
+        return self.residual(x, self.norm2, self.ls2, self.mlp)
 
 
 class TransformerEncoder(nn.Module):
@@ -66,7 +76,7 @@ class TransformerEncoder(nn.Module):
 
     `mixer`, `mlp` and `cross` are called once per layer and give that layer's part. `drop_path` is the rate of the
     last block; it grows linearly from 0 (Huang et al., 2016). `norm_last` is for pre-norm blocks, whose sum no other
-    norm closes.
+    norm closes. The other arguments are those of `Block`.
     """
 
     def __init__(
@@ -81,6 +91,7 @@ class TransformerEncoder(nn.Module):
         norm_first: bool = True,
         norm_last: bool = True,
         drop_path: float = 0.0,
+        layer_scale: float | None = None,
     ):
         super().__init__()
         rates = [drop_path * layer / max(depth - 1, 1) for layer in range(depth)]
@@ -93,6 +104,7 @@ class TransformerEncoder(nn.Module):
                 norm=norm,
                 norm_first=norm_first,
                 drop_path=rate,
+                layer_scale=layer_scale,
             )
             for rate in rates
         )
@@ -105,17 +117,26 @@ class TransformerEncoder(nn.Module):
         causal: bool = False,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
+        rotary: Tensor | None = None,
     ) -> Tensor:
         """x (B, N, D), context (B, M, D) -> (B, N, D).
 
         mask is bool, broadcastable to (B, heads, N, N), True where a query may look; context_mask likewise to
-        (B, heads, N, M); `causal` hides the tokens that follow.
+        (B, heads, N, M); `causal` hides the tokens that follow; `rotary` (2, N, head width) are rotary positions. A
+        mixer that cannot heed one of them raises TypeError.
         """
+        mixing = {"mask": mask, "causal": causal or None, "rotary": rotary}
+        mixing = {name: value for name, value in mixing.items() if value is not None}
         for block in self.blocks:
-            x = block(x, mask=mask, causal=causal, context=context, context_mask=context_mask)
+            x = block(x, context=context, context_mask=context_mask, **mixing)
         return self.norm(x)
 
 
-def dense(width: int, hidden: int, dropout: float = 0.0) -> Mlp:
-    """The MLP of a block: width -> hidden -> width with the exact GELU; dropout after both layers."""
-    return Mlp(width, hidden, drop=dropout)
+def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu") -> nn.Module:
+    """The MLP of a block: width -> hidden -> width, dropout after both layers.
+
+    `kind` is its activation: gelu (exact), gelu_tanh, relu; or swiglu (Shazeer, 2020), whose gate is a third layer.
+    """
+    if kind == "swiglu":
+        return SwiGLU(width, hidden, drop=dropout)
+    return Mlp(width, hidden, act_layer=ACTIVATIONS[kind], drop=dropout)

@@ -3,6 +3,7 @@
 Shapes: B batch, C channels, Y x X pixels, N patches, D width.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,16 +12,21 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.config import extent
-from vitlab.models.embed import PatchEmbed, sincos2d
-from vitlab.models.encoder import TransformerEncoder, dense
+from vitlab.models.embed import PatchEmbed, hybrid_embed
+from vitlab.models.encoder import NORMS, TransformerEncoder, feed_forward
+from vitlab.models.mixers import MixerSpec
+from vitlab.models.positions import rotary2d, sincos1d, sincos2d
 from vitlab.registry import implementation
 
 
 class ViT(nn.Module):
     """Images (B, C, Y, X) -> logits (B, classes).
 
-    `encoder` maps tokens to tokens. `pool` is "token", the class token's output, or "mean", over the patches; only
-    "token" adds a class token.
+    `encoder` maps tokens to tokens. `pool` is "token", the class token's output, "mean", over the patches, or "none":
+    each patch its own logits (B, N, classes). Before the patches stand the class token, the distillation token (DeiT,
+    Touvron et al., 2021) and the registers (Darcet et al., 2024), where the model has them; `prefix_positions` gives
+    learned positions to these too. `rotary` (2, tokens, head width) are rotary positions. `pre_logits` is the hidden
+    tanh layer of the paper's pre-training head. With a distillation token the logits are the mean of two heads'.
     """
 
     def __init__(
@@ -32,28 +38,46 @@ class ViT(nn.Module):
         num_classes: int,
         positions: str = "learned",
         pool: str = "token",
+        class_token: bool = True,
+        distillation: bool = False,
+        registers: int = 0,
+        prefix_positions: bool = True,
+        rotary: Tensor | None = None,
+        pre_logits: bool = False,
         dropout: float = 0.0,
     ):
         super().__init__()
+        if pool == "token" and not class_token:
+            raise ValueError("model.pool=token needs the class token: give model.class_token=true or model.pool=mean")
+        if distillation and pool != "token":
+            raise ValueError(f"model.distillation=true needs model.pool=token, not {pool}")
         self.patch_embed = patch_embed
-        grid_size = patch_embed.grid_size
         self.pool = pool
-        self.num_prefix_tokens = 1 if pool == "token" else 0
-        tokens = grid_size[0] * grid_size[1] + self.num_prefix_tokens
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, width)) if self.num_prefix_tokens else None
+        self.num_prefix_tokens = class_token + distillation + registers
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width)) if class_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, width)) if distillation else None
+        self.reg_token = nn.Parameter(torch.zeros(1, registers, width)) if registers else None
+        grid_size = patch_embed.grid_size
+        patches = grid_size[0] * grid_size[1]
+        # how many prefix tokens `pos_embed` has a place for
+        self.prefix_positions = self.num_prefix_tokens if prefix_positions and positions == "learned" else 0
         if positions == "learned":
-            self.pos_embed = nn.Parameter(torch.zeros(1, tokens, width))
-        elif positions == "sincos2d":
-            self.register_buffer("pos_embed", sincos2d(grid_size, width, self.num_prefix_tokens), persistent=False)
+            self.pos_embed = nn.Parameter(torch.zeros(1, self.prefix_positions + patches, width))
+        elif positions in ("sincos1d", "sincos2d"):
+            table = sincos1d(patches, width) if positions == "sincos1d" else sincos2d(grid_size, width)
+            self.register_buffer("pos_embed", table.unsqueeze(0), persistent=False)
         else:
             self.pos_embed = None
+        self.register_buffer("rotary", rotary, persistent=False)
         self.pos_drop = nn.Dropout(dropout)
         self.encoder = encoder
+        self.pre_logits = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if pre_logits else nn.Identity()
         self.head = nn.Linear(width, num_classes)
+        self.head_dist = nn.Linear(width, num_classes) if distillation else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Truncated normal of std 0.02 for linear layers and positions, 1e-6 for the class token, zero biases."""
+        """Truncated normal of std 0.02 for linear layers and positions, 1e-6 for the tokens, zero biases."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -62,57 +86,127 @@ class ViT(nn.Module):
         self.patch_embed.reset_parameters()
         if isinstance(self.pos_embed, nn.Parameter):
             nn.init.trunc_normal_(self.pos_embed, std=0.02)
-        if self.cls_token is not None:
-            nn.init.normal_(self.cls_token, std=1e-6)
+        for token in self.prefix():
+            nn.init.normal_(token, std=1e-6)
+        if self.dist_token is not None:
+            nn.init.trunc_normal_(self.dist_token, std=0.02)
+
+    def prefix(self) -> Iterator[Tensor]:
+        """The tokens before the patches, (1, n, D) each, in their order."""
+        return (token for token in (self.cls_token, self.dist_token, self.reg_token) if token is not None)
 
     def no_weight_decay(self) -> set[str]:
         """Parameters that are neither norm nor bias and yet are not decayed."""
-        return {"pos_embed", "cls_token"}
+        return {"pos_embed", "cls_token", "dist_token", "reg_token"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
         stem = r"^(?:patch_embed|cls_token|reg_token|dist_token|pos_embed)"
         return {"stem": stem, "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^encoder\.norm", (99999,))]}
 
-    def features(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, D), what the head reads."""
+    def embed(self, images: Tensor) -> Tensor:
+        """(B, C, Y, X) -> (B, prefix + N, D), what the encoder reads."""
         x = self.patch_embed(images)
-        if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
-        if self.pos_embed is not None:
-            x = x + self.pos_embed
-        x = self.encoder(self.pos_drop(x))
-        return x[:, 0] if self.pool == "token" else x.mean(dim=1)
+        prefix = [token.expand(len(x), -1, -1) for token in self.prefix()]
+        if self.pos_embed is None:
+            x = torch.cat([*prefix, x], dim=1)
+        elif self.prefix_positions:
+            x = torch.cat([*prefix, x], dim=1) + self.pos_embed
+        else:
+            x = torch.cat([*prefix, x + self.pos_embed], dim=1)
+        return self.pos_drop(x)
+
+    def tokens(self, images: Tensor) -> Tensor:
+        """(B, C, Y, X) -> (B, prefix + N, D), what the encoder gives."""
+        return self.encoder(self.embed(images), rotary=self.rotary)
+
+    def features(self, images: Tensor) -> Tensor:
+        """(B, C, Y, X) -> (B, D), or (B, N, D) without pooling: what the head reads.
+
+        With a distillation token the mean of what the two heads read.
+        """
+        x = self.tokens(images)
+        if self.dist_token is not None:
+            return self.pre_logits((x[:, 0] + x[:, 1]) / 2)
+        return self.pre_logits(self.pooled(x))
+
+    def pooled(self, x: Tensor) -> Tensor:
+        if self.pool == "token":
+            return x[:, 0]
+        x = x[:, self.num_prefix_tokens :]
+        return x.mean(dim=1) if self.pool == "mean" else x
+
+    def two_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, classes) of the class token's head and of the distillation token's."""
+        x = self.tokens(images)
+        return self.head(self.pre_logits(x[:, 0])), self.head_dist(self.pre_logits(x[:, 1]))
 
     def forward(self, images: Tensor) -> Tensor:
+        if self.head_dist is not None:
+            logits = self.two_logits(images)
+            return (logits[0] + logits[1]) / 2
         return self.head(self.features(images))
 
     def part_of(self, name: str) -> str:
         """The part of the model that a parameter belongs to, for counting; a mixer's is the name of its class."""
         path = name.split(".")
-        if "mixer" in path:
+        if "mixer" in path and not path[-2].endswith("norm"):
             return type(self.encoder.blocks[0].mixer).__name__.lower()
-        for mark, part in (("mlp", "mlp"), ("head", "head"), ("pos_embed", "positions")):
+        for mark, part in (
+            ("mlp", "mlp"), ("head", "head"), ("head_dist", "head"), ("pre_logits", "head"), ("pos_embed", "positions"),
+        ):  # fmt: skip
             if mark in path:
                 return part
-        return "norms" if "norm" in name else "embedding"
+        return "norms" if "encoder" in path else "embedding"
 
 
 def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
+    width, patch_size = config.width, extent(config.patch_size)
+    if config.stem:
+        patch_embed = hybrid_embed(image_size, patch_size, channels, width, tuple(config.stem))
+    else:
+        patch_embed = PatchEmbed(image_size, patch_size, channels, width)
+    class_token = config.pool == "token" if config.class_token is None else config.class_token
+    head_width = config.head_width or width // config.heads
+    norm = partial(NORMS[config.norm], eps=config.norm_eps)
+    spec = MixerSpec(
+        width=width,
+        heads=config.heads,
+        head_width=head_width,
+        grid_size=patch_embed.grid_size,
+        prefix_tokens=class_token + config.distillation + config.registers,
+        dropout=config.dropout,
+        norm=norm,
+    )
     mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
+    rotary = None
+    if config.positions == "rotary":
+        if config.mixer.kind != "attention":
+            raise ValueError(f"model.positions=rotary turns queries and keys, which {config.mixer.name} has not")
+        rotary = rotary2d(patch_embed.grid_size, head_width, spec.prefix_tokens)
     encoder = TransformerEncoder(
-        config.width,
+        width,
         config.depth,
-        mixer=partial(mixers.build, config.mixer, width=config.width, heads=config.heads, dropout=config.dropout),
-        mlp=partial(dense, config.width, config.mlp_width or 4 * config.width, config.dropout),
+        mixer=partial(mixers.build, config.mixer, spec),
+        mlp=partial(feed_forward, width, config.mlp_width or 4 * width, config.dropout, config.mlp),
+        norm=norm,
+        norm_first=config.norm_first,
+        norm_last=config.norm_first,
         drop_path=config.drop_path,
+        layer_scale=config.layer_scale,
     )
     return ViT(
-        PatchEmbed(image_size, extent(config.patch_size), channels, config.width),
+        patch_embed,
         encoder,
-        width=config.width,
+        width=width,
         num_classes=num_classes,
         positions=config.positions,
         pool=config.pool,
+        class_token=class_token,
+        distillation=config.distillation,
+        registers=config.registers,
+        prefix_positions=config.prefix_positions,
+        rotary=rotary,
+        pre_logits=config.pre_logits,
         dropout=config.dropout,
     )

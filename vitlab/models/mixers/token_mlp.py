@@ -1,0 +1,26 @@
+"""Token mixing by an MLP (Tolstikhin et al., 2021, MLP-Mixer, arXiv 2105.01601, section 2).
+
+Shapes: B batch, N tokens, D model width.
+"""
+
+from omegaconf import DictConfig
+from timm.layers import Mlp
+from torch import Tensor, nn
+
+from vitlab.models.mixers import MixerSpec
+
+
+class TokenMLP(nn.Module):
+    """The same MLP N -> hidden -> N for every channel; so the number of tokens is fixed."""
+
+    def __init__(self, tokens: int, hidden: int, dropout: float = 0.0):
+        super().__init__()
+        self.mlp = Mlp(tokens, hidden, drop=dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, N, D) -> (B, N, D)."""
+        return self.mlp(x.transpose(1, 2)).transpose(1, 2)
+
+
+def build(config: DictConfig, spec: MixerSpec) -> TokenMLP:
+    return TokenMLP(spec.tokens, config.hidden or spec.width // 2, spec.dropout)

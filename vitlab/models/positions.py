@@ -1,0 +1,72 @@
+"""Where tokens are: fixed position embeddings, added to the tokens, and rotary ones, that turn queries and keys.
+
+Shapes: N patches or tokens, D width, K head width.
+"""
+
+import torch
+from torch import Tensor
+
+
+def sincos1d(tokens: int, width: int, base: float = 10_000.0) -> Tensor:
+    """(N, D): the sine of pos / base^(2i/D) at 2i, its cosine at 2i + 1 (Vaswani et al., 2017, section 3.5).
+
+    Raises ValueError for an odd width.
+    """
+    if width % 2:
+        raise ValueError(f"sine and cosine positions need an even width, not {width}")
+    angles = torch.arange(tokens).float().unsqueeze(1) * base ** -(torch.arange(0, width, 2).float() / width)
+    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+
+
+def sincos2d(grid_size: tuple[int, int], width: int, base: float = 10_000.0) -> Tensor:
+    """(N, D): sines and cosines of the column in one half of D, of the row in the other.
+
+    Beyer et al., 2022 (arXiv 2205.01580). Raises ValueError unless the width is a multiple of 4.
+    """
+    if width % 4:
+        raise ValueError(f"positions=sincos2d needs a width that is a multiple of 4, not {width}")
+    rates = base ** -(torch.arange(width // 4).float() / max(width // 4 - 1, 1))
+    angles = [place.unsqueeze(1) * rates for place in reversed(rows_columns(grid_size))]
+    return torch.cat([wave(a) for a in angles for wave in (torch.sin, torch.cos)], dim=1)
+
+
+def rotary1d(tokens: int, head_width: int, base: float = 10_000.0) -> Tensor:
+    """(2, N, K), sines and cosines: pair i of a query or key turns by pos / base^(2i/K).
+
+    Su et al., 2021 (RoFormer, arXiv 2104.09864, equation 15). Raises ValueError for an odd head width.
+    """
+    if head_width % 2:
+        raise ValueError(f"rotary positions need an even head width, not {head_width}")
+    rates = base ** -(torch.arange(0, head_width, 2).float() / head_width)
+    return turns(torch.arange(tokens).float().unsqueeze(1) * rates)
+
+
+def rotary2d(grid_size: tuple[int, int], head_width: int, prefix_tokens: int = 0, base: float = 100.0) -> Tensor:
+    """(2, prefix + N, K): the first half of K turns with the row, the second with the column.
+
+    Axial RoPE (Heo et al., 2024, arXiv 2403.13298, equation 8). Prefix tokens do not turn. Raises ValueError unless
+    the head width is a multiple of 4.
+    """
+    if head_width % 4:
+        raise ValueError(f"positions=rotary needs a head width that is a multiple of 4, not {head_width}")
+    rates = base ** -(torch.arange(0, head_width // 2, 2).float() / (head_width // 2))
+    angles = torch.cat([place.unsqueeze(1) * rates for place in rows_columns(grid_size)], dim=1)
+    return turns(torch.cat([torch.zeros(prefix_tokens, head_width // 2), angles]))
+
+
+def rotate(x: Tensor, rotary: Tensor) -> Tensor:
+    """x (B, H, N, K) with each pair (2i, 2i + 1) of K turned; rotary (2, N, K) of `rotary1d` or `rotary2d`."""
+    sine, cosine = rotary.to(x.dtype)
+    turned = torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
+    return x * cosine + turned * sine
+
+
+def turns(angles: Tensor) -> Tensor:
+    """(N, K/2) -> (2, N, K): sines and cosines, each twice."""
+    return torch.stack([angles.sin(), angles.cos()]).repeat_interleave(2, dim=2)
+
+
+def rows_columns(grid_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The row and the column of each patch, (N,) each, row by row."""
+    rows, columns = torch.meshgrid(*(torch.arange(n).float() for n in grid_size), indexing="ij")
+    return rows.flatten(), columns.flatten()
