@@ -5,6 +5,8 @@ from typing import Any
 
 _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "build_model": "vitlab.models",
+    "load_weights": "vitlab.training.sources",
+    "export_weights": "vitlab.models.export",
     "load_run": "vitlab.training.load",
     "attention_maps": "vitlab.analysis.attention",
     "attention_distance": "vitlab.analysis.distance",

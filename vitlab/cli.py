@@ -26,6 +26,10 @@ DESCRIBE = """Count a model: layers, tokens, parameters by part, FLOPs.
   vitlab describe model=vit_b16
   vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
 
+EXPORT = """Write a finished run's model for other programs.
+  vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
+  vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size"""
+
 
 class Parser(argparse.ArgumentParser):
     """Problems in one line, with the nearest option."""
@@ -91,12 +95,14 @@ def train(words: Sequence[str]) -> int:
     args = p.parse_intermixed_args(words)
     from vitlab.config import TrainConfig, compose
     from vitlab.studies.grid import run_name
-    from vitlab.training.files import RunFiles
+    from vitlab.training.files import RunFiles, source_problems
 
     config = compose(TrainConfig, args.overrides)
     name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     folder = out_folder(args.out, name)
     RunFiles(folder).refuse(config)
+    if problems := list(source_problems(config.init.weights)):
+        raise UserError(problems)
     from vitlab.commands import train as command
 
     return command.train(config, folder)
@@ -183,6 +189,24 @@ def with_other_data(run: dict[str, Any], overrides: Sequence[str]) -> Any:
     return config
 
 
+def export(words: Sequence[str]) -> int:
+    p = parser("export", EXPORT)
+    p.add_argument("run", metavar="RUN", help="the run's folder")
+    p.add_argument("file", metavar="FILE", help="to write: .safetensors (weights) or .onnx (the whole model)")
+    p.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
+    args = p.parse_args(words)
+    path = Path(args.file)
+    if path.suffix not in (".safetensors", ".onnx"):
+        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx")
+    from vitlab.training.files import RunFiles, refuse_unwritable
+
+    RunFiles(args.run).finished_result()
+    refuse_unwritable(path.parent, "FILE")
+    from vitlab.commands import export as command
+
+    return command.export(args.run, path, names=args.names)
+
+
 def report(words: Sequence[str]) -> int:
     p = parser("report", "Write a study's report.html and figures/ again from its files.")
     p.add_argument("study", metavar="STUDY_DIR")
@@ -210,6 +234,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "train one model"),
     "eval": (evaluate, "evaluate a finished run"),
     "analyze": (analyze, "analyse what a model learned"),
+    "export": (export, "write a run's model as safetensors or ONNX"),
     "report": (report, "write a study's report again"),
     "describe": (describe, "count a model: parameters, tokens, FLOPs"),
     "list": (listing, "list models, data, tasks, recipes, analyses, studies, mixers"),

@@ -545,7 +545,7 @@ def changed(key, value):
     words = {"model.name": "x", "data.name": "x", "recipe.name": "x", "task.name": "x", "model.mixer.name": "x"}
     words |= {"model.family": "x", "model.patch_size": 3, "model.positions": "none", "model.pool": "token"}
     words |= {"model.head_width": 8, "model.mlp": "relu", "model.stem": "[1]", "model.class_token": "true"}
-    words |= {"model.norm": "rmsnorm", "model.layer_scale": 0.1}
+    words |= {"init.weights": "timm:x", "init.head": "new", "model.norm": "rmsnorm", "model.layer_scale": 0.1}
     words |= {"model.mlp_width": 8, "data.cache": "never", "recipe.optimizer": "sgd", "recipe.schedule": "linear"}
     words |= {
         "model.heads": 2,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vitlab.config import UserError
-from vitlab.studies.executors import Event, LocalExecutor, first_line
+from vitlab.studies.executors import Event, LocalExecutor, summary
 from vitlab.studies.grid import Spec
 
 DEADLINE = 60  # seconds after which something hangs; nothing here takes a tenth of it
@@ -233,14 +233,14 @@ def test_a_process_that_dies_between_two_runs_fails_the_run_that_it_was_given():
 
 
 def test_an_error_in_one_line_says_its_kind_where_the_text_would_not():
-    assert first_line(ValueError("\n\n  text \nmore")) == "ValueError:   text "
+    assert summary(ValueError("\n\n  text \nmore")) == "ValueError:   text "
 
     class Diverged(Exception):
         """As vitlab.training.callbacks has it, without importing torch in every worker."""
 
-    assert first_line(UserError(["a", "b"])) == "a"
-    assert first_line(Diverged("the loss is nan")) == "the loss is nan"
-    assert first_line(RuntimeError()) == "RuntimeError"
+    assert summary(UserError(["a", "b"])) == "a"
+    assert summary(Diverged("the loss is nan")) == "the loss is nan"
+    assert summary(RuntimeError()) == "RuntimeError"
 
 
 # ---- stopping

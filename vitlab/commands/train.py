@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from vitlab.commands.display import Board, Row, display
 from vitlab.commands.training import train_run
-from vitlab.studies.executors import Event, first_line
+from vitlab.studies.executors import Event, summary
 from vitlab.training.callbacks import Diverged, Interrupted, Progress
 from vitlab.training.files import RunFiles
 
@@ -34,7 +34,7 @@ def train(config: DictConfig, folder: Path) -> int:
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:
-            shown.notify(Event("failed", folder.name, first_line(error)))
+            shown.notify(Event("failed", folder.name, summary(error)))
             Console(stderr=True).print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
             return 1
         shown.notify(Event("done", folder.name, result))

@@ -51,6 +51,8 @@ def train_locked(
     """The training itself, with the run's folder for this process alone."""
     config = run.config
     run.files.write_config(resolved(config))
+    if run.init is not None:
+        print(run.init, file=sys.stderr)
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
     if run.resumed_step:
         tracker.replay(run.files.metrics())

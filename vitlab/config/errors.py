@@ -24,3 +24,8 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
     near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
     shown = ", ".join(choices[:limit]) + (f", ... ({len(choices)} in all)" if len(choices) > limit else "")
     return (f"did you mean '{near[0]}'? " if near else "") + f"choices: {shown}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

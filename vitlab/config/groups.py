@@ -153,6 +153,9 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
     if isinstance(old, ListConfig) and value is not None and not isinstance(value, (list, ListConfig)):
         return [f"{shown}: expected a list, for example {key}=[{value}]"]
     if OmegaConf.is_config(old) and dataclasses.is_dataclass(old._metadata.object_type):
+        short = getattr(old._metadata.object_type, "SHORTHAND", None)
+        if short and not isinstance(value, (dict, DictConfig, list, ListConfig)):
+            return assign(node, f"{key}.{short}", value, prefix)
         if not isinstance(value, (dict, DictConfig)):
             return [f"{shown}: set one of its keys instead; {choices_text('', [f'{key}.{k}' for k in old])}"]
         return [line for k, v in value.items() for line in assign(node, f"{key}.{k}", v, prefix)]

@@ -5,7 +5,7 @@ here: a mistake in a configuration must be answered at once.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, Optional, Union
+from typing import Any, ClassVar, Literal, Optional, Union
 
 from omegaconf import MISSING
 
@@ -64,6 +64,7 @@ class ViTConfig(ModelConfig):
     norm_eps: float = ranged(1e-6, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm
     layer_scale: Optional[float] = ranged(None, above=0, most=1e6)  # where its factors start; none: no LayerScale
+    fc_norm: bool = False  # the last norm after pooling, as in timm's mean-pooled models, not before
     pre_logits: bool = False  # the paper's pre-training head: a hidden tanh layer before the linear one
     dropout: float = ranged(0.0, least=0, most=0.99)
     drop_path: float = ranged(0.0, least=0, most=0.99)
@@ -153,6 +154,16 @@ class WandbConfig:
 
 
 @dataclass
+class InitConfig:
+    """Where a model's first weights come from; `init=SOURCE` is short for `init.weights=SOURCE`."""
+
+    SHORTHAND: ClassVar[str] = "weights"
+
+    weights: Optional[str] = None  # timm:NAME, a run's folder, or a file of weights; none: random
+    head: Literal["auto", "keep", "new"] = "auto"  # auto: new unless it has the same classes
+
+
+@dataclass
 class TrainConfig:
     """One run: `vitlab train`."""
 
@@ -162,6 +173,7 @@ class TrainConfig:
     recipe: Any = None  # the model's own
     train_size: Union[int, float, str] = "all"  # a number, a fraction below 1, or all
     seed: int = ranged(0, least=0, most=2**31 - 1)
+    init: InitConfig = field(default_factory=InitConfig)
     study: str = ""
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

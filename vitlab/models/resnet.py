@@ -1,5 +1,6 @@
 """A basic-block ResNet of any size for small images (He et al., 2016, section 4.2), of timm's blocks."""
 
+import re
 from typing import Any
 
 from omegaconf import DictConfig
@@ -35,6 +36,11 @@ class ResNet(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
         return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
+
+    def timm_name(self, name: str) -> str:
+        """What timm's ResNet, its stem replaced by a 3x3 convolution, calls a parameter of this model."""
+        name = name.replace("stem.0.", "conv1.").replace("stem.1.", "bn1.").replace("head.", "fc.")
+        return re.sub(r"^stages\.(\d+)\.", lambda found: f"layer{int(found[1]) + 1}.", name)
 
     def features(self, images: Tensor) -> Tensor:
         """(B, C, Y, X) -> (B, D), what the head reads."""

@@ -6,7 +6,7 @@ import timm
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from vitlab.config import UserError, choices_text
+from vitlab.config import UserError, choices_text, first_line
 
 SMALL_IMAGE = 64  # pixels; up to here stem=auto takes the small stem
 
@@ -22,9 +22,8 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
             name, pretrained=config.pretrained, num_classes=num_classes, in_chans=channels, **options
         )
     except (TypeError, ValueError, AssertionError, RuntimeError, OSError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(
-            f"model={config.name}: timm cannot build {name} for images of {image_size}: {reason}"
+            f"model={config.name}: timm cannot build {name} for images of {image_size}: {first_line(error)}"
         ) from error
     if config.stem == "small" or (config.stem == "auto" and max(image_size) <= SMALL_IMAGE):
         small_stem(model, name, channels)

@@ -15,6 +15,8 @@ from vitlab.config import extent
 from vitlab.models.embed import PatchEmbed, hybrid_embed
 from vitlab.models.encoder import NORMS, TransformerEncoder, feed_forward
 from vitlab.models.mixers import MixerSpec
+from vitlab.models.mixers.attention import Attention
+from vitlab.models.mixers.token_mlp import TokenMLP
 from vitlab.models.positions import rotary2d, sincos1d, sincos2d
 from vitlab.registry import implementation
 
@@ -26,7 +28,8 @@ class ViT(nn.Module):
     each patch its own logits (B, N, classes). Before the patches stand the class token, the distillation token (DeiT,
     Touvron et al., 2021) and the registers (Darcet et al., 2024), where the model has them; `prefix_positions` gives
     learned positions to these too. `rotary` (2, tokens, head width) are rotary positions. `pre_logits` is the hidden
-    tanh layer of the paper's pre-training head. With a distillation token the logits are the mean of two heads'.
+    tanh layer of the paper's pre-training head, `fc_norm` a norm after pooling in place of the encoder's last. With a
+    distillation token the logits are the mean of two heads'.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class ViT(nn.Module):
         prefix_positions: bool = True,
         rotary: Tensor | None = None,
         pre_logits: bool = False,
+        fc_norm: nn.Module | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -71,6 +75,7 @@ class ViT(nn.Module):
         self.register_buffer("rotary", rotary, persistent=False)
         self.pos_drop = nn.Dropout(dropout)
         self.encoder = encoder
+        self.fc_norm = nn.Identity() if fc_norm is None else fc_norm
         self.pre_logits = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if pre_logits else nn.Identity()
         self.head = nn.Linear(width, num_classes)
         self.head_dist = nn.Linear(width, num_classes) if distillation else None
@@ -107,7 +112,7 @@ class ViT(nn.Module):
     def embed(self, images: Tensor) -> Tensor:
         """(B, C, Y, X) -> (B, prefix + N, D), what the encoder reads."""
         x = self.patch_embed(images)
-        prefix = [token.expand(len(x), -1, -1) for token in self.prefix()]
+        prefix = [token.expand(x.shape[0], -1, -1) for token in self.prefix()]
         if self.pos_embed is None:
             x = torch.cat([*prefix, x], dim=1)
         elif self.prefix_positions:
@@ -127,8 +132,11 @@ class ViT(nn.Module):
         """
         x = self.tokens(images)
         if self.dist_token is not None:
-            return self.pre_logits((x[:, 0] + x[:, 1]) / 2)
-        return self.pre_logits(self.pooled(x))
+            return (self.hidden(x[:, 0]) + self.hidden(x[:, 1])) / 2
+        return self.hidden(self.pooled(x))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.pre_logits(self.fc_norm(x))
 
     def pooled(self, x: Tensor) -> Tensor:
         if self.pool == "token":
@@ -139,7 +147,7 @@ class ViT(nn.Module):
     def two_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, classes) of the class token's head and of the distillation token's."""
         x = self.tokens(images)
-        return self.head(self.pre_logits(x[:, 0])), self.head_dist(self.pre_logits(x[:, 1]))
+        return self.head(self.hidden(x[:, 0])), self.head_dist(self.hidden(x[:, 1]))
 
     def forward(self, images: Tensor) -> Tensor:
         if self.head_dist is not None:
@@ -157,7 +165,24 @@ class ViT(nn.Module):
         ):  # fmt: skip
             if mark in path:
                 return part
-        return "norms" if "encoder" in path else "embedding"
+        return "norms" if path[0] in ("encoder", "fc_norm") else "embedding"
+
+    def timm_name(self, name: str) -> str:
+        """What timm's VisionTransformer, VisionTransformerDistilled or MlpMixer calls a parameter of this model."""
+        name = name.removeprefix("encoder.").replace("pre_logits.0.", "pre_logits.fc.")
+        if not isinstance(self.encoder.blocks[0].mixer, TokenMLP):
+            return name.replace(".mixer.", ".attn.")
+        name = name.replace("patch_embed.", "stem.").replace(".mlp.", ".mlp_channels.")
+        return name.replace(".mixer.mlp_channels.", ".mlp_tokens.")
+
+    def timm_lacks(self) -> str | None:
+        """What this model has that none of timm's classes above has."""
+        mixer = self.encoder.blocks[0].mixer
+        if not isinstance(mixer, (Attention, TokenMLP)):
+            return f"mixer {type(mixer).__name__}"
+        if not self.encoder.blocks[0].norm_first:
+            return "norms after the residual sums (norm_first=false)"
+        return None if self.rotary is None else "rotary positions"
 
 
 def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
@@ -191,7 +216,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
         mlp=partial(feed_forward, width, config.mlp_width or 4 * width, config.dropout, config.mlp),
         norm=norm,
         norm_first=config.norm_first,
-        norm_last=config.norm_first,
+        norm_last=config.norm_first and not config.fc_norm,
         drop_path=config.drop_path,
         layer_scale=config.layer_scale,
     )
@@ -208,5 +233,6 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
         prefix_positions=config.prefix_positions,
         rotary=rotary,
         pre_logits=config.pre_logits,
+        fc_norm=norm(width) if config.fc_norm else None,
         dropout=config.dropout,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from vitlab.config import first_line
 from vitlab.studies.grid import Spec
 
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
@@ -152,7 +153,7 @@ def work(connection: Connection, job: Job, stop: Any) -> None:
         except ParentGone:
             return  # the parent is gone: whoever starts the study again resumes from the last checkpoint
         except Exception as error:
-            message = ("failed", first_line(error))
+            message = ("failed", summary(error))
         if stop.is_set():
             return
         try:
@@ -161,8 +162,7 @@ def work(connection: Connection, job: Job, stop: Any) -> None:
             return
 
 
-def first_line(error: BaseException) -> str:
+def summary(error: BaseException) -> str:
     """An error in one line, with its kind where the text alone would not tell."""
-    text = next((line for line in str(error).splitlines() if line.strip()), "")
-    kind = type(error).__name__
-    return text if kind in ("UserError", "Diverged") else f"{kind}: {text}" if text else kind
+    text, kind = first_line(error), type(error).__name__
+    return text if kind in ("UserError", "Diverged", text) else f"{kind}: {text}"

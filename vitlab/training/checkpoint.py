@@ -7,7 +7,7 @@ import lightning.pytorch as L
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from vitlab.config import UserError
+from vitlab.config import UserError, first_line
 from vitlab.files import replacing
 from vitlab.training.callbacks import Clock, evaluation_follows
 
@@ -36,7 +36,7 @@ def read(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint") from None
     except Exception as error:  # torch raises many kinds for a damaged file
-        reason = next(iter(str(error).splitlines()), type(error).__name__).partition(". ")[0]
+        reason = first_line(error).partition(". ")[0]
         raise UserError(f"{path}: not a readable checkpoint ({reason}); delete it to train again") from error
 
 

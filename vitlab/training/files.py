@@ -30,7 +30,7 @@ def refuse_folder(folder: Path, marker: str) -> None:
     refuse_unwritable(folder)
 
 
-def refuse_unwritable(folder: Path) -> None:
+def refuse_unwritable(folder: Path, key: str = "--out") -> None:
     """Raise UserError unless files can be written below a folder; leaves nothing behind."""
     made = []
     try:  # the only sure way to know: permissions do not tell of a full or a read-only file system
@@ -39,7 +39,7 @@ def refuse_unwritable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UserError(f"--out {folder}: cannot write there ({error.strerror}); give another folder") from None
+        raise UserError(f"{key} {folder}: cannot write there ({error.strerror}); give another folder") from None
     finally:
         for path in made:
             with contextlib.suppress(OSError):
@@ -72,6 +72,17 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def source_problems(source: str | None) -> Iterator[str]:
+    """What is wrong with a source, as far as a look at the disk tells."""
+    if source is None or source.startswith("timm:"):
+        return
+    path = Path(source)
+    if not path.exists():
+        yield f"init={source}: no such file or folder; give timm:NAME, a run's folder, or a file of weights"
+    elif path.is_dir() and not RunFiles(path).checkpoint_path.is_file():
+        yield f"init={source}: not a run, it holds no checkpoints/last.ckpt"
 
 
 class RunFiles:

@@ -22,11 +22,13 @@ from vitlab.data.base import ImageData
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, subset
 from vitlab.models import count
+from vitlab.models.weights import LoadReport
 from vitlab.training import checkpoint, environment, optim, settings
 from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
 from vitlab.training.files import RunFiles
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.module import TrainingModule
+from vitlab.training.sources import load_weights
 
 
 class Run:
@@ -43,6 +45,7 @@ class Run:
         L.seed_everything(config.seed, verbose=False)
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         self.model = models.build(config.model, **self.shape)
+        self.init = self.initialise()
         self.family = models.family(config.model, self.model)
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
         torch.set_num_threads(self.settings.threads)
@@ -52,6 +55,13 @@ class Run:
             batch_size=config.recipe.batch_size,
             flops_per_example=self.flops_per_example if config.budget.flops is not None else 0,
         )
+
+    def initialise(self) -> LoadReport | None:
+        """Load the configuration's first weights; a run that resumes, or has ended, has its own."""
+        init = self.config.init
+        if init.weights is None or self.files.checkpoint_path.exists():
+            return None
+        return load_weights(self.model, init.weights, head=init.head, classes=self.data.classes)
 
     @property
     def shape(self) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The named models against timm's of the same names: weights copied over, the same logits, the same gradients."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from vitlab.models import build_model
+from vitlab.models.weights import Weights, fit
+
+HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
+PAIRS = {
+    "vit_ti16": "vit_tiny_patch16_224",
+    "vit_s16": "vit_small_patch16_224",
+    "vit_s32": "vit_small_patch32_224",
+    "vit_b16": "vit_base_patch16_224",
+    "vit_b32": "vit_base_patch32_224",
+    "deit_ti16": "deit_tiny_patch16_224",
+    "deit_ti16_distilled": "deit_tiny_distilled_patch16_224",
+    "deit_s16_distilled": "deit_small_distilled_patch16_224",
+    "r26_vit_s32": "vit_small_r26_s32_224",
+    "r50_vit_b16": "vit_base_r50_s16_224",
+    "mixer_s16": "mixer_s16_224",
+    "mixer_s32": "mixer_s32_224",
+    "mixer_b16": "mixer_b16_224",
+}
+SHAPES = {  # the same parameters one for one; too large to run here
+    "deit_b16_distilled": "deit_base_distilled_patch16_224",
+    "vit_l16": "vit_large_patch16_224",
+    "vit_l32": "vit_large_patch32_224",
+    "vit_h14": "vit_huge_patch14_224",
+    "r50_vit_l32": "vit_large_r50_s32_224",
+    "mixer_b32": "mixer_b32_224",
+    "mixer_l16": "mixer_l16_224",
+    "mixer_l32": "mixer_l32_224",
+    "dinov2_s14": "vit_small_patch14_dinov2",
+    "dinov2_b14": "vit_base_patch14_dinov2",
+}
+
+
+def randomized(model):
+    """Away from the zeros and ones that hide an error, near enough to them for a deep model."""
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.01 if parameter.dim() > 1 else 0.5, std=0.05)
+    return model
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_logits_and_gradients_are_timms(name):
+    theirs = randomized(timm.create_model(PAIRS[name], img_size=(HEIGHT, WIDTH), num_classes=CLASSES)).eval()
+    mine = build_model(name, image_size=(HEIGHT, WIDTH), num_classes=CLASSES).eval()
+    embed = theirs.stem if hasattr(theirs, "stem") else theirs.patch_embed
+    report = fit(mine, Weights(theirs.state_dict(), name, embed.grid_size))
+    assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
+    images, labels = torch.randn(2, 3, HEIGHT, WIDTH), torch.tensor([3, 7])
+    logits = []
+    for model in (mine, theirs):
+        logits.append(model(images))
+        nn.functional.cross_entropy(logits[-1], labels).backward()
+    assert logits[0].std() > 0.01, "logits that are all alike prove nothing"
+    torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
+    found = {mine.timm_name(key): p.grad for key, p in mine.named_parameters()}
+    expected = {key: p.grad for key, p in theirs.named_parameters()}
+    assert found.keys() == expected.keys()
+    for key, grad in expected.items():
+        assert grad.any(), key
+        torch.testing.assert_close(found[key], grad, rtol=1e-5, atol=1e-5, msg=lambda text, at=key: f"{at}: {text}")
+
+
+@pytest.mark.parametrize("name", PAIRS | SHAPES)
+def test_parameters_are_timms_one_for_one(name):
+    theirs_name = (PAIRS | SHAPES)[name]
+    size = timm.models.get_pretrained_cfg(theirs_name).input_size[1]
+    shapes = []
+    for build in (
+        lambda: build_model(name, image_size=size, num_classes=CLASSES),
+        lambda: timm.create_model(theirs_name, num_classes=CLASSES),
+    ):
+        with torch.device("meta"):
+            model = build()
+        rename = getattr(model, "timm_name", str)
+        shapes.append({rename(key): tuple(value.shape) for key, value in model.state_dict().items()})
+    assert shapes[0] == shapes[1]

@@ -1,0 +1,77 @@
+"""Weights and whole models for other programs: timm's names, safetensors, ONNX."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from vitlab.config import UserError, choices_text
+from vitlab.files import replacing
+
+FORMATS = ("own", "timm")
+
+
+def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
+    """The model's state dict in timm's names, or with format="own" in this project's.
+
+    In timm's it loads into timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet of the same sizes
+    and gives the same logits; fixed positions are in it as `pos_embed`. Raises UserError for a model that timm has
+    not.
+    """
+    if format not in FORMATS:
+        raise UserError(f"format={format}: unknown format; {choices_text(format, FORMATS)}")
+    state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    if format == "own" or not hasattr(model, "timm_name"):  # a model of timm has timm's names
+        return state
+    lacking = model.timm_lacks() if hasattr(model, "timm_lacks") else None
+    if lacking:
+        raise UserError(f"format=timm: timm's models have no {lacking}; give format=own")
+    positions = getattr(model, "pos_embed", None)
+    if positions is not None and "pos_embed" not in state:
+        state["pos_embed"] = positions.detach().cpu()
+    return {model.timm_name(name): value for name, value in state.items()}
+
+
+def save_safetensors(
+    model: nn.Module, path: str | Path, format: str = "timm", about: Mapping[str, str] | None = None
+) -> None:
+    """Write the weights as one safetensors file, whole or not at all; `about` is kept in its header."""
+    state = {name: value.contiguous() for name, value in export_weights(model, format).items()}
+    with replacing(Path(path)) as file:
+        file.write(save(state, metadata={"format": "pt", **(about or {})}))
+
+
+def save_onnx(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    image_size: tuple[int, int],
+    channels: int,
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Write the model as ONNX: `images` float32 (batch, C, Y, X), normalised, -> `logits`, for any batch size.
+
+    `about` is kept in the file's metadata. Raises UserError where the packages for it are not installed.
+    """
+    try:
+        import onnxscript  # noqa: F401  (torch's exporter asks for it only deep inside)
+    except ImportError:
+        raise UserError("exporting ONNX needs the packages onnx and onnxscript: pip install 'vitlab[onnx]'") from None
+    images = torch.zeros(2, channels, *image_size)
+    program: Any = torch.onnx.export(
+        model.eval().cpu(),
+        (images,),
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        dynamo=True,
+        verbose=False,
+    )
+    proto = program.model_proto
+    for key, value in (about or {}).items():
+        proto.metadata_props.add(key=key, value=value)
+    with replacing(Path(path)) as file:
+        file.write(proto.SerializeToString())

@@ -1,0 +1,105 @@
+"""Where weights come from: timm and its hub cache, runs of this project, files. Nothing is unpickled."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from vitlab.config import TrainConfig, UserError, compose, first_line
+from vitlab.models import count
+from vitlab.models.timm import pretrained_cfg
+from vitlab.models.weights import LoadReport, Weights, fit
+from vitlab.training import checkpoint
+from vitlab.training.files import RunFiles, source_problems
+
+WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict")  # keys under which checkpoints keep their weights
+PREFIXES = ("module.", "model.", "_orig_mod.")  # of parallel training, of Lightning, of torch.compile
+
+
+def load_weights(
+    model: nn.Module,
+    source: str | Path | Mapping[str, Tensor],
+    *,
+    head: str = "auto",
+    classes: Sequence[str] | None = None,
+) -> LoadReport:
+    """Load weights into a model, in place; the report says what was resized, begun anew, missing or not used.
+
+    source: `timm:NAME`, a run's folder, a file (.safetensors; .pt, .pth, .bin or .ckpt read without unpickling), or a
+    state dict, in this project's or timm's names. `head` is what becomes of the classifier, `classes` are the names of
+    the model's (`vitlab.models.weights.fit`). Raises UserError, the model unchanged.
+    """
+    weights = Weights(source, "state dict") if isinstance(source, Mapping) else read_weights(str(source))
+    return fit(model, weights, head, classes)
+
+
+def read_weights(source: str) -> Weights:
+    """The weights at `timm:NAME`, in a run's folder or in a file. Raises UserError."""
+    if source.startswith("timm:"):
+        return of_timm(source)
+    problems = list(source_problems(source))
+    if problems:
+        raise UserError(problems)
+    return of_run(source) if Path(source).is_dir() else of_file(Path(source))
+
+
+def of_timm(source: str) -> Weights:
+    name = source.removeprefix("timm:")
+    pretrained_cfg(name)  # a name that timm has not is answered with the nearest
+    try:
+        model = timm.create_model(name, pretrained=True)
+    except Exception as error:  # the hub's client raises many kinds
+        raise UserError(
+            f"init={source}: cannot get its weights ({first_line(error)}); without a network they must be in the hub's "
+            "cache ($HF_HOME), or give a file of weights"
+        ) from error
+    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    return Weights(model.state_dict(), source, grid_size and tuple(grid_size))
+
+
+def of_run(source: str) -> Weights:
+    config = compose(TrainConfig, base=RunFiles(source).config())
+    state = checkpoint.read(RunFiles(source).checkpoint_path)
+    shape = {**state["shape"], "image_size": tuple(state["shape"]["image_size"])}
+    grid_size = getattr(getattr(count.meta(config.model, **shape), "patch_embed", None), "grid_size", None)
+    return Weights(unwrapped(state), source, grid_size, tuple(state["classes"]))
+
+
+def of_file(path: Path) -> Weights:
+    try:
+        if path.suffix == ".safetensors":
+            return Weights(unwrapped(load_file(path)), str(path))
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"init={path}: cannot read the file ({first_line(error)})") from error
+    except Exception as error:  # torch raises many kinds for a damaged or a refused file
+        raise UserError(
+            f"init={path}: not a file of weights that can be read without unpickling ({first_line(error)}); save it as "
+            ".safetensors"
+        ) from error
+    state = unwrapped(found)
+    if not state:
+        raise UserError(f"init={path}: holds no weights, it holds {type(found).__name__}")
+    return Weights(state, str(path))
+
+
+def unwrapped(found: Any) -> dict[str, Tensor]:
+    """The state dict in a checkpoint, without the prefixes that wrappers of models leave; empty where there is none."""
+    while isinstance(found, Mapping) and (
+        key := next((k for k in WRAPPERS if isinstance(found.get(k), Mapping)), None)
+    ):
+        found = found[key]
+    if not isinstance(found, Mapping):
+        return {}
+    state = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
+    for prefix in PREFIXES:
+        inside = [name for name in state if name.startswith(prefix)]
+        # what a wrapper keeps beside the model, as the state of metrics, has no such prefix
+        if inside and (prefix == "model." or len(inside) == len(state)):
+            state = {name.removeprefix(prefix): state[name] for name in inside}
+    return state
