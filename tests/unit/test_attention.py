@@ -1,7 +1,6 @@
 """Attention maps: exactly what a model attended to, and the model left as it was."""
 
 import pytest
-import timm.layers
 import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -41,6 +40,14 @@ MODELS = {
     "own, mean": (lambda: own(pool="mean"), 0),
     "own, token": (lambda: own(pool="token"), 1),
     "own, no bias": (lambda: own(pool="token", mixer={"name": "attention", "qkv_bias": False}), 1),
+    "own, rotary, wide heads, registers": (
+        lambda: own(pool="token", positions="rotary", head_width=8, registers=2),
+        3,
+    ),
+    "own, qk_norm, distilled": (
+        lambda: own(pool="token", distillation=True, mixer={"name": "attention", "qk_norm": True}),
+        2,
+    ),
     "timm": (theirs, 1),
     "timm, qk_norm": (lambda: theirs(qk_norm=True), 1),
     "timm, registers": (lambda: theirs(reg_tokens=4), 5),
@@ -73,12 +80,14 @@ def inputs_and_outputs(model, x):
     return seen
 
 
-def by_hand(layer, x):
+def by_hand(layer, x, rotary=None):
     """softmax(q k^T / sqrt(K)) and v of one layer, head by head; both kinds keep q, k, v one after the other."""
     width = layer.qkv.weight.shape[0] // 3
     q, k, v = (part.view(*x.shape[:2], HEADS, width // HEADS) for part in layer.qkv(x).split(width, dim=-1))
-    if isinstance(layer, timm.layers.Attention):
-        q, k = layer.q_norm(q), layer.k_norm(k)
+    q, k = layer.q_norm(q), layer.k_norm(k)
+    if rotary is not None:  # each pair of a head's width turns by the angle of its token
+        turn = torch.complex(rotary[1], rotary[0])[:, None, ::2]
+        q, k = (torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2) for x in (q, k))
     weights = torch.stack(
         [(q[:, :, h] @ k[:, :, h].mT / (width // HEADS) ** 0.5).softmax(dim=-1) for h in range(HEADS)], dim=1
     )
@@ -96,7 +105,7 @@ def test_weights_are_the_softmax_of_the_models_own_queries_and_keys(case):
     assert list(found) == list(range(DEPTH))
     for layer, weights in found.items():
         assert weights.shape == (B, HEADS, tokens, tokens)
-        expected, _ = by_hand(attention_layers(model)[layer], seen[layer][0])
+        expected, _ = by_hand(attention_layers(model)[layer], seen[layer][0], getattr(model, "rotary", None))
         torch.testing.assert_close(weights, expected)
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, HEADS, tokens))
         assert weights.std(dim=-1).min() > 1e-3, "weights that are all alike prove nothing"

@@ -14,8 +14,6 @@ from vitlab.commands.evaluate import refuse_misfit
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
 from vitlab.models import build, build_model, count, family
-from vitlab.models.embed import PatchEmbed
-from vitlab.models.positions import sincos2d
 from vitlab.training.load import LoadedRun
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
@@ -41,22 +39,6 @@ def on_meta(name, image_size=(224, 224), num_classes=1000, channels=3, **changes
     size = list(image_size)
     config = compose(DescribeConfig, base={"model": {"name": name, **changes}, "image_size": size}).model
     return count.meta(config, num_classes=num_classes, image_size=image_size, channels=channels)
-
-
-def small(name):
-    """A shipped model of a size that a test can run: (model, image size, channels, classes), every number its own."""
-    config = load("model", name)
-    if config.kind == "vit":
-        changes = {"depth": 2, "width": 36, "heads": 3, "mlp_width": 20}
-        if config.stem:
-            changes |= {"stem": [1, 2], "patch_size": [8, 16]}
-            return build_model(name, image_size=(16, 48), channels=2, num_classes=11, **changes), (16, 48), 2, 11
-        changes["patch_size"] = [5, 7]
-        return build_model(name, image_size=(15, 14), channels=2, num_classes=11, **changes), (15, 14), 2, 11
-    return build_model(name, image_size=(24, 40), channels=2, num_classes=11), (24, 40), 2, 11
-
-
-SMALL = [name for name in names("model") if load("model", name).kind == "vit" or name.endswith(("nano", "18"))]
 
 
 # ---- sizes
@@ -117,158 +99,6 @@ def test_describe_shows_people_parts_and_operations(capsys):
         assert part in shown
     forward, training = (f"{flops / 1e9:.4g}" for flops in vit_flops(**B16))
     assert f"{forward} G forward, {training} G for a training step" in shown
-
-
-# ---- every model
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
-    model, size, channels, classes = small(name)
-    images = torch.randn(3, channels, *size)
-    logits = model(images)
-    assert logits.shape == (3, classes)
-    assert logits.isfinite().all()
-    for parameter in model.parameters():  # what begins at zero would hide the gradients of what it multiplies
-        nn.init.normal_(parameter, mean=0.1, std=0.1)
-    model(images).square().sum().backward()
-    for key, parameter in model.named_parameters():
-        assert parameter.grad is not None, key
-        assert parameter.grad.isfinite().all(), key
-        assert parameter.grad.any(), key
-
-
-@pytest.mark.parametrize("name", [name for name in names("model") if name not in SMALL])
-def test_a_large_model_builds_and_gives_one_row_of_logits_per_image(name):
-    model = on_meta(name, (64, 96), num_classes=11, channels=2)
-    assert model(torch.zeros(3, 2, 64, 96, device="meta")).shape == (3, 11)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_images_of_a_batch_do_not_touch_each_other_in_eval(name):
-    model, size, channels, _ = small(name)
-    images = torch.randn(3, channels, *size)
-    model.eval()
-    with torch.inference_mode():
-        torch.testing.assert_close(model(images)[1:2], model(images[1:2]), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_the_same_seed_gives_the_same_weights(name):
-    states = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        states.append(small(name)[0].state_dict())
-    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    assert any(not torch.equal(states[0][key], states[2][key]) for key in states[0])
-
-
-@pytest.mark.parametrize("mixer", names("mixer"))
-def test_every_shipped_mixer_works_in_a_vit(mixer):
-    model = build_model(
-        "vit_nano", image_size=(15, 14), channels=2, num_classes=11, depth=2, width=36, heads=3, patch_size=[5, 7],
-        mixer=mixer,
-    )  # fmt: skip
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.1)
-    images = torch.randn(3, 2, 15, 14)
-    model(images).square().sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
-    changed = images.clone()
-    changed[:, :, :5, :7] += torch.randn(3, 2, 5, 7)
-    tokens = [model.encoder(model.patch_embed(at))[:, -1] for at in (images, changed)]
-    assert not torch.allclose(*tokens), "the first patch reaches the last one's token"
-
-
-# ---- the ViT
-
-
-def test_patches_are_read_row_by_row():
-    """A projection that adds up its patch: token (row, column) holds the sum of exactly its pixels."""
-    rows, columns, height, width, channels = 3, 5, 2, 7, 2
-    embed = PatchEmbed((rows * height, columns * width), (height, width), channels, 1)
-    nn.init.ones_(embed.proj.weight)
-    nn.init.zeros_(embed.proj.bias)
-    for row in range(rows):
-        for column in range(columns):
-            images = torch.zeros(1, channels, rows * height, columns * width)
-            images[:, :, row * height : (row + 1) * height, column * width : (column + 1) * width] = 1
-            tokens = embed(images)[0, :, 0]
-            assert tokens.argmax() == row * columns + column
-            assert tokens.sum() == tokens.max() == height * width * channels
-
-
-def test_images_of_another_size_are_refused():
-    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3)
-    with pytest.raises(ValueError, match=r"images of \(12, 8\) pixels, the model takes \(8, 12\)"):
-        model(torch.zeros(1, 3, 12, 8))
-
-
-def test_a_vit_is_patches_positions_encoder_and_head():
-    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="token", depth=1).eval()
-    images = torch.randn(2, 3, 8, 12)
-    tokens = torch.stack(
-        [
-            torch.einsum("bcyx,dcyx->bd", images[:, :, y : y + 4, x : x + 4], model.patch_embed.proj.weight)
-            for y in (0, 4)
-            for x in (0, 4, 8)
-        ],
-        dim=1,
-    )
-    tokens = torch.cat([model.cls_token.expand(2, 1, -1), tokens + model.patch_embed.proj.bias], dim=1)
-    features = model.encoder(tokens + model.pos_embed)[:, 0]
-    torch.testing.assert_close(model.features(images), features)
-    torch.testing.assert_close(model(images), features @ model.head.weight.T + model.head.bias)
-
-
-def test_mean_pooling_has_no_class_token_and_averages_the_patches():
-    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="mean").eval()
-    assert model.cls_token is None
-    assert (count.tokens(model), model.num_prefix_tokens) == (6, 0)
-    images = torch.randn(2, 3, 8, 12)
-    out = model.encoder(model.patch_embed(images) + model.pos_embed)
-    torch.testing.assert_close(model.features(images), out.mean(dim=1))
-
-
-def test_positions_none_makes_a_mean_pooled_vit_blind_to_the_order_of_patches():
-    images = torch.randn(2, 3, 8, 12)
-    swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
-    for positions, blind in (("none", True), ("learned", False), ("sincos2d", False)):
-        model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, positions=positions).eval()
-        nn.init.normal_(model.head.weight)
-        assert torch.allclose(model(images), model(swapped), atol=1e-4) is blind, positions
-
-
-def test_sincos2d_is_its_formula():
-    rows, columns, width = 3, 5, 12
-    table = sincos2d((rows, columns), width)
-    assert table.shape == (rows * columns, width)
-    for row in range(rows):
-        for column in range(columns):
-            rates = [10_000 ** -(k / (width // 4 - 1)) for k in range(width // 4)]
-            angles = torch.tensor([[place * rate for rate in rates] for place in (column, row)])
-            expected = torch.cat([angles[0].sin(), angles[0].cos(), angles[1].sin(), angles[1].cos()])
-            torch.testing.assert_close(table[row * columns + column], expected)
-    with pytest.raises(UserError, match="multiple of 4, not 6"):
-        build_model("vit_nano", width=6, heads=3, positions="sincos2d", image_size=8, patch_size=4)
-
-
-def test_fixed_positions_are_neither_trained_nor_saved():
-    model = build_model("vit_nano", image_size=8, patch_size=4, positions="sincos2d")
-    assert "pos_embed" not in dict(model.named_parameters())
-    assert "pos_embed" not in model.state_dict()
-
-
-def test_initial_weights_follow_the_paper():
-    torch.manual_seed(0)
-    model = build_model("vit_nano", image_size=32, patch_size=4, num_classes=500, width=128, pool="token", heads=4)
-    std = {name: p.std().item() for name, p in model.named_parameters() if p.ndim > 1}
-    for name, value in std.items():
-        wanted = {"cls_token": 1e-6, "patch_embed.proj.weight": (3 * 4 * 4) ** -0.5}.get(name, 0.02)
-        assert value == pytest.approx(wanted, rel=0.2), name
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            assert not parameter.any(), name
 
 
 # ---- what it costs

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
         load_weights(target, vit().state_dict())
     assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
     with pytest.raises(
-        UserError, match="none of its parameters is one of the model's: it has a .*, the model cls_token"
+        UserError, match=r"none of its parameters is one of the model's: it has a .*, the model cls_token"
     ):
         load_weights(target, {"a": torch.zeros(3)})
 

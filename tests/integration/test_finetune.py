@@ -1,0 +1,131 @@
+"""`init=`: fine-tuning a run on another data set; `vitlab export`."""
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import vitlab as api
+from tests.integration.commands import TINY, vitlab
+from vitlab.training.checkpoint import read
+
+GLYPHS = ["data=glyphs", "data.train_images=400", "data.test_images=80", "data.image_size=16", *TINY[1:]]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A run on 16 px glyphs of 36 classes; digits have 10."""
+    folder = tmp_path_factory.mktemp("pretrained") / "glyphs"
+    assert vitlab("train", *GLYPHS, "budget.steps=12", "--out", folder).returncode == 0
+    return folder
+
+
+def test_a_run_begins_with_another_runs_weights_and_a_new_head(pretrained, tmp_path):
+    done = vitlab("train", *TINY, f"init={pretrained}", "recipe.lr=1e-9", "budget.steps=3", "--out", tmp_path / "fine")
+    assert done.returncode == 0, done.stderr
+    assert "new: head.weight, head.bias" in done.stderr
+    before, after = (
+        read(folder / "checkpoints" / "last.ckpt")["state_dict"] for folder in (pretrained, tmp_path / "fine")
+    )
+    for name, value in after.items():
+        if "head" in name:
+            assert value.abs().max() < 1e-6, name
+        else:
+            torch.testing.assert_close(value, before[name], rtol=0, atol=1e-6)
+    result = json.loads((tmp_path / "fine" / "result.json").read_text())
+    assert result["init"]["new"] == ["head.weight", "head.bias"]
+    assert (result["init"]["missing"], result["init"]["unexpected"]) == ([], [])
+    assert result["id"] != json.loads((pretrained / "result.json").read_text())["id"]
+
+
+def test_a_run_that_resumes_has_no_need_of_its_source(pretrained, tmp_path):
+    from tests.integration.test_train import assert_same_training
+    from vitlab.commands.training import train_run
+    from vitlab.config import TrainConfig, compose
+    from vitlab.training.callbacks import Interrupted
+
+    source = tmp_path / "source"
+    source.symlink_to(pretrained)
+    config = compose(TrainConfig, [*TINY, f"init={source}", "budget.steps=6"])
+    train_run(config, tmp_path / "whole")
+    steps = iter(range(100))
+    with pytest.raises(Interrupted):
+        train_run(config, tmp_path / "parts", stop=lambda: next(steps) == 2)
+    source.unlink()
+    train_run(config, tmp_path / "parts")
+    assert_same_training(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_other_image_and_patch_sizes_are_resampled(pretrained, tmp_path):
+    changes = ["data.image_size=24", "model.patch_size=4", "budget.steps=2"]
+    done = vitlab("train", *TINY, *changes, f"init.weights={pretrained}", "--out", tmp_path / "fine")
+    assert done.returncode == 0, done.stderr
+    assert "resized: pos_embed (1x16x64 -> 1x36x64)" in done.stderr
+
+
+def test_a_study_takes_it_for_all_its_runs(pretrained, tmp_path):
+    words = ["models=[vit_nano]", "data=digits", "sizes=[50]", "budget.steps=2", f"set=[init={pretrained}]"]
+    done = vitlab("scale", *words, "--out", tmp_path / "study")
+    assert done.returncode == 0, done.stderr
+    assert "new: head.weight" in (tmp_path / "study" / "vit_nano-n50-s0" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("init", "says"),
+    [
+        ("nothing", "init=nothing: no such file or folder; give timm:NAME, a run's folder, or a file of weights"),
+        (".", "init=.: not a run, it holds no checkpoints/last.ckpt"),
+    ],
+)
+def test_a_source_that_is_not_there_leaves_nothing_behind(init, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (["train"], ["scale", "--dry-run"]):
+        given = f"init={init}" if words == ["train"] else f"set=[init={init}]"
+        done = vitlab(*words, given)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert says in done.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_source_that_does_not_fit_is_one_line(pretrained, tmp_path):
+    done = vitlab("train", *TINY, f"init={pretrained}", "model.width=32", "--out", tmp_path / "x")
+    assert done.returncode == 2
+    assert "does not fit into" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
+    run = api.load_run(pretrained)
+    images = torch.randn(3, 1, 16, 16)
+    expected = run.model(images)
+    assert vitlab("export", pretrained, tmp_path / "vit.safetensors").returncode == 0
+    state = load_file(tmp_path / "vit.safetensors")
+    assert "blocks.0.attn.qkv.weight" in state
+    model = api.build_model("vit_nano", num_classes=36, image_size=16, channels=1).eval()
+    api.load_weights(model, tmp_path / "vit.safetensors")
+    assert torch.equal(model(images), expected)
+    done = vitlab("export", pretrained, tmp_path / "new" / "vit.onnx")
+    assert done.stdout.strip() == str(tmp_path / "new" / "vit.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "new" / "vit.onnx")
+    (logits,) = session.run(None, {"images": images.numpy()})
+    np.testing.assert_allclose(logits, expected.detach().numpy(), rtol=1e-4, atol=1e-4)
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["classes"]) == list(run.classes)
+    assert json.loads(about["mean"]) == [0.29]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["vit.pkl"], "vit.pkl: give a file that ends in .safetensors or .onnx"),
+        (["vit.onnx", "--names", "tim"], "unknown 'tim'; did you mean 'timm'"),
+    ],
+)
+def test_a_wrong_export_is_one_line(pretrained, words, says):
+    done = vitlab("export", pretrained, *words)
+    assert done.returncode == 2
+    assert says in done.stderr

@@ -1,0 +1,102 @@
+"""Every shipped model, small: its outputs, its gradients, whether it learns one batch by heart."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab.config import load, names
+from vitlab.models import build_model
+
+
+def small(name):
+    """A shipped model of a size that a test can run: (model, image size, channels, classes), every number its own."""
+    config = load("model", name)
+    if config.kind == "vit":
+        changes = {"depth": 2, "width": 36, "heads": 3, "mlp_width": 20}
+        if config.stem:
+            changes |= {"stem": [1, 2], "patch_size": [8, 16]}
+            return build_model(name, image_size=(16, 48), channels=2, num_classes=11, **changes), (16, 48), 2, 11
+        changes["patch_size"] = [5, 7]
+        return build_model(name, image_size=(15, 14), channels=2, num_classes=11, **changes), (15, 14), 2, 11
+    return build_model(name, image_size=(24, 40), channels=2, num_classes=11), (24, 40), 2, 11
+
+
+HUGE = [name for name in names("model") if name in ("bit_101x1", "bit_152x2")]  # their widths cannot be changed
+SMALL = [name for name in names("model") if name not in HUGE]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
+    model, size, channels, classes = small(name)
+    images = torch.randn(3, channels, *size)
+    logits = model(images)
+    assert logits.shape == (3, classes)
+    assert logits.isfinite().all()
+    for parameter in model.parameters():  # what begins at zero would hide the gradients of what it multiplies
+        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    model(images).square().sum().backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
+        assert parameter.grad.isfinite().all(), key
+        assert parameter.grad.any(), key
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_huge_model_gives_a_row_of_logits_per_image_and_a_gradient_to_every_parameter(name):
+    with torch.device("meta"):
+        model = build_model(name, image_size=(64, 96), channels=2, num_classes=11)
+        logits = model(torch.zeros(3, 2, 64, 96))
+    assert logits.shape == (3, 11)
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def learned_by_heart(model, size, channels, classes, steps=60):
+    """How many of 8 images a model names after some steps on them alone."""
+    images, labels = torch.randn(8, channels, *size), torch.randperm(classes)[:8]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0)
+    model.train()
+    for _ in range(steps):
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if loss < 0.02:
+            break
+    return int((model(images).argmax(dim=1) == labels).sum()), loss.item()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_one_batch_is_learned_by_heart(name):
+    torch.manual_seed(0)
+    model, size, channels, classes = small(name)
+    right, loss = learned_by_heart(model, size, channels, classes)
+    assert right == 8, loss
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HUGE)
+def test_a_huge_model_learns_one_batch_by_heart(name):
+    torch.manual_seed(0)
+    model = build_model(name, image_size=32, channels=3, num_classes=11)
+    assert learned_by_heart(model, (32, 32), 3, 11, steps=30)[0] == 8
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_images_of_a_batch_do_not_touch_each_other_in_eval(name):
+    model, size, channels, _ = small(name)
+    images = torch.randn(3, channels, *size)
+    model.eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(model(images)[1:2], model(images[1:2]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_same_seed_gives_the_same_weights(name):
+    states = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        states.append(small(name)[0].state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert any(not torch.equal(states[0][key], states[2][key]) for key in states[0])

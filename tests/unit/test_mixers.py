@@ -1,0 +1,126 @@
+"""Token mixers against formulas that are written out here."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab import UserError
+from vitlab.config import names
+from vitlab.models import build_model
+from vitlab.models.encoder import TransformerEncoder, feed_forward
+from vitlab.models.mixers.attention import Attention
+from vitlab.models.mixers.depthwise import DepthwiseConvolution
+from vitlab.models.mixers.fourier import Fourier
+from vitlab.models.mixers.pooling import Pooling
+from vitlab.models.mixers.token_mlp import TokenMLP
+
+B, ROWS, COLUMNS, D = 2, 3, 5, 7
+N = ROWS * COLUMNS
+
+
+@pytest.mark.parametrize("mixer", names("mixer"))
+def test_every_shipped_mixer_works_in_a_vit(mixer):
+    model = build_model(
+        "vit_nano", image_size=(15, 14), channels=2, num_classes=11, depth=2, width=36, heads=3, patch_size=[5, 7],
+        mixer=mixer,
+    )  # fmt: skip
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    images = torch.randn(3, 2, 15, 14)
+    model(images).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
+    changed = images.clone()
+    changed[:, :, :5, :7] += torch.randn(3, 2, 5, 7)
+    tokens = [model.encoder(model.patch_embed(at))[:, -1] for at in (images, changed)]
+    assert not torch.allclose(*tokens), "the first patch reaches the last one's token"
+
+
+def test_fourier_is_the_real_part_of_the_transform_over_tokens_and_width():
+    x = torch.randn(B, N, D)
+    tokens = torch.exp(-2j * torch.pi * torch.outer(torch.arange(N), torch.arange(N)) / N)
+    width = torch.exp(-2j * torch.pi * torch.outer(torch.arange(D), torch.arange(D)) / D)
+    expected = torch.einsum("mn,bnd,de->bme", tokens, x.to(tokens.dtype), width).real
+    torch.testing.assert_close(Fourier()(x), expected, rtol=1e-4, atol=1e-4)
+    half = Fourier()(x.bfloat16())
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), expected, rtol=0.02, atol=0.3)
+
+
+def test_token_mlp_is_the_same_for_every_channel():
+    mixer, x = TokenMLP(N, 11), torch.randn(B, N, D)
+    out = mixer(x)
+    for channel in range(D):
+        torch.testing.assert_close(out[:, :, channel], mixer.mlp(x[:, :, channel]))
+
+
+def at(grid, row, column):
+    inside = 0 <= row < ROWS and 0 <= column < COLUMNS
+    return grid[:, row * COLUMNS + column] if inside else None
+
+
+def test_depthwise_convolution_weighs_the_neighbours_of_each_patch():
+    mixer, x = DepthwiseConvolution(D, (ROWS, COLUMNS), 3), torch.randn(B, N, D)
+    out = mixer(x)
+    for row in range(ROWS):
+        for column in range(COLUMNS):
+            expected = mixer.conv.bias.expand(B, D).clone()
+            for i in range(3):
+                for j in range(3):
+                    near = at(x, row + i - 1, column + j - 1)
+                    expected += 0 if near is None else near * mixer.conv.weight[:, 0, i, j]
+            torch.testing.assert_close(out[:, row * COLUMNS + column], expected)
+
+
+def test_pooling_is_the_mean_of_the_neighbours_that_are_there_less_the_patch():
+    mixer, x = Pooling((ROWS, COLUMNS), 3), torch.randn(B, N, D)
+    out = mixer(x)
+    for row in range(ROWS):
+        for column in range(COLUMNS):
+            near = [at(x, row + i, column + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
+            mean = torch.stack([patch for patch in near if patch is not None]).mean(dim=0)
+            torch.testing.assert_close(out[:, row * COLUMNS + column], mean - at(x, row, column))
+
+
+@pytest.mark.parametrize("mixer", ["depthwise", "pooling"])
+@pytest.mark.parametrize("changes", [{"pool": "token"}, {"registers": 2}])
+def test_a_mixer_of_the_grid_refuses_tokens_that_are_not_on_it(mixer, changes):
+    with pytest.raises(UserError, match=f"model.mixer={mixer} mixes the grid of patches alone: give model.pool=mean"):
+        build_model("vit_nano", image_size=24, mixer=mixer, **changes)
+
+
+@pytest.mark.parametrize(("mixer", "kernel"), [("depthwise", 2), ("pooling", 0)])
+def test_a_kernel_has_a_middle(mixer, kernel):
+    with pytest.raises(UserError, match=f"model.mixer.kernel={kernel}: give an odd number"):
+        build_model("vit_nano", image_size=24, mixer={"name": mixer, "kernel": kernel})
+
+
+@pytest.mark.parametrize("hint", ["mask", "causal", "rotary"])
+def test_a_mixer_that_cannot_heed_a_mask_says_so(hint):
+    encoder = TransformerEncoder(D, 1, mixer=Fourier, mlp=lambda: feed_forward(D, 11))
+    values = {"mask": torch.ones(N, N).bool(), "causal": True, "rotary": torch.zeros(2, N, 4)}
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{hint}'"):
+        encoder(torch.randn(B, N, D), **{hint: values[hint]})
+
+
+def test_heads_may_be_as_wide_as_the_model_and_as_many_as_one_likes():
+    heads, width = 5, D
+    module, x = Attention(D, heads, head_width=width), torch.randn(B, N, D)
+    out = torch.zeros(B, N, heads * width)
+    q, k, v = module.qkv(x).chunk(3, dim=-1)
+    for head in range(heads):
+        part = slice(head * width, (head + 1) * width)
+        weights = (q[..., part] @ k[..., part].transpose(1, 2) / width**0.5).softmax(dim=-1)
+        out[..., part] = weights @ v[..., part]
+    torch.testing.assert_close(module(x), module.proj(out))
+    context = torch.randn(B, 4, D)
+    q, (k, v) = q, module.qkv(context).chunk(3, dim=-1)[1:]
+    for head in range(heads):
+        part = slice(head * width, (head + 1) * width)
+        out[..., part] = (q[..., part] @ k[..., part].transpose(1, 2) / width**0.5).softmax(dim=-1) @ v[..., part]
+    torch.testing.assert_close(module(x, context=context), module.proj(out))
+
+
+def test_qk_norm_bounds_every_score():
+    module = Attention(12, 3, qk_norm=nn.LayerNorm)
+    q, k, _ = module.queries_keys_values(100 * torch.randn(B, N, 12))
+    assert (q @ k.transpose(-2, -1) * module.scale).abs().max() <= 4 * module.scale + 1e-4  # |q| = |k| = sqrt(4)

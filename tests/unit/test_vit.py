@@ -1,0 +1,199 @@
+"""The ViT: patches, positions, tokens before the patches, pooling, heads."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab import UserError
+from vitlab.models import build_model, count
+from vitlab.models.embed import PatchEmbed
+from vitlab.models.positions import sincos2d
+
+
+def test_patches_are_read_row_by_row():
+    """A projection that adds up its patch: token (row, column) holds the sum of exactly its pixels."""
+    rows, columns, height, width, channels = 3, 5, 2, 7, 2
+    embed = PatchEmbed((rows * height, columns * width), (height, width), channels, 1)
+    nn.init.ones_(embed.proj.weight)
+    nn.init.zeros_(embed.proj.bias)
+    for row in range(rows):
+        for column in range(columns):
+            images = torch.zeros(1, channels, rows * height, columns * width)
+            images[:, :, row * height : (row + 1) * height, column * width : (column + 1) * width] = 1
+            tokens = embed(images)[0, :, 0]
+            assert tokens.argmax() == row * columns + column
+            assert tokens.sum() == tokens.max() == height * width * channels
+
+
+def test_images_of_another_size_are_refused():
+    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3)
+    with pytest.raises(ValueError, match=r"images of \(12, 8\) pixels, the model takes \(8, 12\)"):
+        model(torch.zeros(1, 3, 12, 8))
+
+
+def test_a_vit_is_patches_positions_encoder_and_head():
+    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="token", depth=1).eval()
+    images = torch.randn(2, 3, 8, 12)
+    tokens = torch.stack(
+        [
+            torch.einsum("bcyx,dcyx->bd", images[:, :, y : y + 4, x : x + 4], model.patch_embed.proj.weight)
+            for y in (0, 4)
+            for x in (0, 4, 8)
+        ],
+        dim=1,
+    )
+    tokens = torch.cat([model.cls_token.expand(2, 1, -1), tokens + model.patch_embed.proj.bias], dim=1)
+    features = model.encoder(tokens + model.pos_embed)[:, 0]
+    torch.testing.assert_close(model.features(images), features)
+    torch.testing.assert_close(model(images), features @ model.head.weight.T + model.head.bias)
+
+
+def test_mean_pooling_has_no_class_token_and_averages_the_patches():
+    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="mean").eval()
+    assert model.cls_token is None
+    assert (count.tokens(model), model.num_prefix_tokens) == (6, 0)
+    images = torch.randn(2, 3, 8, 12)
+    out = model.encoder(model.patch_embed(images) + model.pos_embed)
+    torch.testing.assert_close(model.features(images), out.mean(dim=1))
+
+
+def test_positions_none_makes_a_mean_pooled_vit_blind_to_the_order_of_patches():
+    images = torch.randn(2, 3, 8, 12)
+    swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
+    for positions, blind in (("none", True), ("learned", False), ("sincos2d", False)):
+        model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, positions=positions).eval()
+        nn.init.normal_(model.head.weight)
+        assert torch.allclose(model(images), model(swapped), atol=1e-4) is blind, positions
+
+
+def test_sincos2d_is_its_formula():
+    rows, columns, width = 3, 5, 12
+    table = sincos2d((rows, columns), width)
+    assert table.shape == (rows * columns, width)
+    for row in range(rows):
+        for column in range(columns):
+            rates = [10_000 ** -(k / (width // 4 - 1)) for k in range(width // 4)]
+            angles = torch.tensor([[place * rate for rate in rates] for place in (column, row)])
+            expected = torch.cat([angles[0].sin(), angles[0].cos(), angles[1].sin(), angles[1].cos()])
+            torch.testing.assert_close(table[row * columns + column], expected)
+    with pytest.raises(UserError, match="multiple of 4, not 6"):
+        build_model("vit_nano", width=6, heads=3, positions="sincos2d", image_size=8, patch_size=4)
+
+
+def test_fixed_positions_are_neither_trained_nor_saved():
+    model = build_model("vit_nano", image_size=8, patch_size=4, positions="sincos2d")
+    assert "pos_embed" not in dict(model.named_parameters())
+    assert "pos_embed" not in model.state_dict()
+
+
+def test_initial_weights_follow_the_paper():
+    torch.manual_seed(0)
+    model = build_model("vit_nano", image_size=32, patch_size=4, num_classes=500, width=128, pool="token", heads=4)
+    std = {name: p.std().item() for name, p in model.named_parameters() if p.ndim > 1}
+    for name, value in std.items():
+        wanted = {"cls_token": 1e-6, "patch_embed.proj.weight": (3 * 4 * 4) ** -0.5}.get(name, 0.02)
+        assert value == pytest.approx(wanted, rel=0.2), name
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any(), name
+
+
+# ---- variants
+
+
+def vit(**changes):
+    return build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, **changes).eval()
+
+
+def test_the_tokens_before_the_patches_stand_in_order_and_take_positions():
+    model = vit(pool="token", distillation=True, registers=2)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    images = torch.randn(2, 3, 8, 12)
+    tokens = torch.cat([model.cls_token, model.dist_token, model.reg_token], dim=1).expand(2, 4, 64)
+    expected = torch.cat([tokens, model.patch_embed(images)], dim=1) + model.pos_embed
+    torch.testing.assert_close(model.embed(images), expected)
+    assert (model.num_prefix_tokens, count.tokens(model)) == (4, 10)
+    logits = model.two_logits(images)
+    torch.testing.assert_close(model(images), (logits[0] + logits[1]) / 2)
+    assert not torch.allclose(*logits)
+
+
+def test_positions_may_be_the_patches_alone():
+    model = vit(pool="token", registers=2, prefix_positions=False)
+    assert model.pos_embed.shape == (1, 6, 64)
+    tokens = model.embed(torch.randn(2, 3, 8, 12))
+    torch.testing.assert_close(tokens[:, :3], torch.cat([model.cls_token, model.reg_token], dim=1).expand(2, 3, 64))
+
+
+def test_mean_pooling_leaves_the_tokens_before_the_patches_out():
+    model, images = vit(pool="mean", class_token=True, registers=2), torch.randn(2, 3, 8, 12)
+    torch.testing.assert_close(model.features(images), model.tokens(images)[:, 3:].mean(dim=1))
+
+
+def test_without_pooling_every_patch_has_logits():
+    model, images = vit(pool="none", registers=1), torch.randn(2, 3, 8, 12)
+    assert model(images).shape == (2, 6, 3)
+    torch.testing.assert_close(model(images), model.head(model.tokens(images)[:, 1:]))
+
+
+def test_the_norm_may_follow_pooling():
+    model, images = vit(pool="mean", fc_norm=True, norm="rmsnorm"), torch.randn(2, 3, 8, 12)
+    assert isinstance(model.encoder.norm, nn.Identity)
+    pooled = model.tokens(images).mean(dim=1)
+    expected = pooled / (pooled.square().mean(dim=1, keepdim=True) + 1e-6).sqrt()
+    torch.testing.assert_close(model.features(images), expected)
+
+
+def test_the_pre_training_head_has_a_hidden_tanh_layer():
+    model, images = vit(pre_logits=True), torch.randn(2, 3, 8, 12)
+    inner = model.tokens(images).mean(dim=1) @ model.pre_logits[0].weight.T + model.pre_logits[0].bias
+    torch.testing.assert_close(model(images), model.head(inner.tanh()))
+
+
+def test_layer_scale_begins_where_it_is_told_and_scales_both_parts():
+    model, x = vit(layer_scale=0.25, depth=1, norm_first=False), torch.randn(2, 6, 64)
+    block = model.encoder.blocks[0]
+    inner = block.norm1(x + 0.25 * block.mixer(x))
+    torch.testing.assert_close(model.encoder(x), block.norm2(inner + 0.25 * block.mlp(inner)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula"),
+    [
+        ("relu", lambda mlp, x: mlp.fc2(mlp.fc1(x).relu())),
+        ("gelu", lambda mlp, x: mlp.fc2(mlp.fc1(x) * (1 + torch.erf(mlp.fc1(x) / 2**0.5)) / 2)),
+        ("swiglu", lambda mlp, x: mlp.fc2(mlp.fc1_g(x) * mlp.fc1_g(x).sigmoid() * mlp.fc1_x(x))),
+    ],
+)
+def test_mlps_are_their_formulas(kind, formula):
+    mlp, x = vit(mlp=kind).encoder.blocks[0].mlp, torch.randn(2, 6, 64)
+    torch.testing.assert_close(mlp(x), formula(mlp, x))
+
+
+def test_a_hybrid_reads_the_feature_map_of_its_stem():
+    model = build_model("r50_vit_b16", image_size=(32, 64), patch_size=[16, 32], stem=[1, 1], depth=1, num_classes=3)
+    embed, images = model.patch_embed.eval(), torch.randn(2, 3, 32, 64)
+    assert embed.backbone(images).shape == (2, 512, 4, 8)
+    assert (embed.grid_size, embed.proj.kernel_size) == ((2, 2), (2, 4))
+    assert embed(images).shape == (2, 4, 768)
+    with pytest.raises(UserError, match=r"patch_size=\(8, 8\) is not a multiple of 16, the stride of the stem"):
+        build_model("r50_vit_b16", image_size=32, patch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"pool": "token", "class_token": False}, "model.pool=token needs the class token"),
+        ({"distillation": True}, "model.distillation=true needs model.pool=token, not mean"),
+        (
+            {"positions": "rotary", "mixer": "fourier"},
+            "rotary turns queries and keys, which fourier has not",
+        ),
+        ({"positions": "rotary", "head_width": 6}, "head width that is a multiple of 4, not 6"),
+        ({"positions": "sincos1d", "width": 33, "heads": 3}, "an even width, not 33"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_the_users_mistake(changes, says):
+    with pytest.raises(UserError, match=says):
+        vit(**changes)
