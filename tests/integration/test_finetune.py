@@ -118,14 +118,7 @@ def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
     assert json.loads(about["mean"]) == [0.29]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["vit.pkl"], "vit.pkl: give a file that ends in .safetensors or .onnx"),
-        (["vit.onnx", "--names", "tim"], "unknown 'tim'; did you mean 'timm'"),
-    ],
-)
-def test_a_wrong_export_is_one_line(pretrained, words, says):
-    done = vitlab("export", pretrained, *words)
+def test_a_wrong_export_is_one_line(pretrained):
+    done = vitlab("export", pretrained, "vit.pkl")
     assert done.returncode == 2
-    assert says in done.stderr
+    assert done.stderr == "vitlab: vit.pkl: give a file that ends in .safetensors or .onnx\n"
