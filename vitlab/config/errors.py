@@ -24,3 +24,8 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
     near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
     shown = ", ".join(choices[:limit]) + (f", ... ({len(choices)} in all)" if len(choices) > limit else "")
     return (f"did you mean '{near[0]}'? " if near else "") + f"choices: {shown}"
+
+
+def printable(line: str) -> str:
+    """One line, without the control characters that a value may bring."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

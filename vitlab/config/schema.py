@@ -153,6 +153,7 @@ class TrainConfig:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     analyses: list[str] = items("attention_distance")
+    probes: list[str] = items()  # of the trained model's features
 
 
 @dataclass
@@ -172,6 +173,7 @@ class StudyConfig:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     analyses: list[str] = items("attention_distance")
+    probes: list[str] = items()  # of the trained model's features
 
 
 @dataclass
