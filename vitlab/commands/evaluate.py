@@ -112,6 +112,8 @@ def show(head: dict[str, Any], found: dict[str, Any], subject: Subject) -> None:
     print(f"{head['run']} on {head['images']:,} held-out images of {head['data']}:")
     if subject.strange:
         print(f"  accuracy, loss and the like are left out: {printable(subject.strange)}")
+    elif subject.name.startswith("timm:"):
+        print(f"  (its classes are taken to be those of {subject.data.name}, in the same order)")
     for name, value in found.items():
         if name != "most_confused":
             print(f"  {name:17} {value:.4f}" if value is not None else f"  {name:17} too few training images")

@@ -14,21 +14,24 @@ from vitlab.reports.figure import HeatMap
 
 COLOURS = THEMES["light"]
 SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", "#a8cbec", COLOURS["vit"], "#05325b"])
-SMALL, LARGE = 0.1, 0.38  # inches: the side of a cell where there are many, and where there are few
-WIDEST = 10.0  # inches: of the cells together, as long as they keep their smallest side
-TEXT_SIDE = 0.25  # inches: the smallest cell that holds a text
+LARGE, WIDEST = 0.38, 10.0  # inches: the side of a cell at most, and of all of them together
+LABEL_SIDE, TEXT_SIDE = 0.085, 0.25  # inches: the least side that a label, and a text in a cell, has room in
+TITLE, BAR, RIGHT = 0.5, 2.1, 1.1  # inches: height of the title and of the scale, width of what is right of the cells
+VECTORS = 2500  # cells that are drawn one by one in an SVG; more are a picture in it
 LETTERS = 20  # of a class's name
 GAMMA = 0.5  # a few percent are seen
 
 
 def draw(figure: HeatMap) -> Canvas:
-    """Square cells with every row and column named; a share's shade goes with its square root."""
+    """Square cells, named as far as the labels have room; a share's shade goes with its square root."""
     across, down = len(figure.columns), len(figure.rows)
-    side = min(LARGE, max(SMALL, WIDEST / max(across, down)))
-    size = min(8.0, max(4.5, 72 * side * 0.62))  # points: labels of neighbouring cells must not touch
-    rows, columns = [short(name) for name in figure.rows], [short(name) for name in figure.columns]
-    left, below = (0.75 * size / 72 * max(map(len, names)) + 0.5 for names in (rows, columns))
-    width, height = max(3.6, left + across * side + 1.1), 0.5 + max(1.2, down * side) + below
+    side = min(LARGE, WIDEST / max(across, down))
+    every = math.ceil(LABEL_SIDE / side)
+    size = min(8.0, 72 * side * every * 0.62)  # points: neighbouring labels must not touch
+    rows, columns = ([short(name) for name in names[::every]] for names in (figure.rows, figure.columns))
+    left, below = (0.66 * size / 72 * max(map(len, names)) + 0.4 for names in (rows, columns))
+    below = max(below, BAR - down * side + 0.1)
+    width, height = max(0.2 + 0.092 * len(figure.title), left + across * side + RIGHT), TITLE + down * side + below
     canvas = Canvas(figsize=(width, height))
     FigureCanvasAgg(canvas)
     canvas.text(0.1 / width, 1 - 0.1 / height, figure.title, va="top", fontsize=10.5, fontweight="bold")
@@ -36,12 +39,17 @@ def draw(figure: HeatMap) -> Canvas:
     values = [[math.nan if value is None else value for value in row] for row in figure.values]
     norm = PowerNorm(GAMMA, vmin=0, vmax=1)
     drawn = axes.pcolormesh(
-        values, cmap=SHADES, norm=norm, edgecolors=COLOURS["grid"], linewidth=0.4 if side > SMALL else 0.15
+        values,
+        cmap=SHADES,
+        norm=norm,
+        edgecolors=COLOURS["grid"] if every == 1 else "none",
+        linewidth=min(0.4, 2 * side),
+        rasterized=across * down > VECTORS,
     )
     axes.invert_yaxis()
     axes.grid(False)
-    axes.set_xticks([place + 0.5 for place in range(across)], columns, rotation=90, fontsize=size)
-    axes.set_yticks([place + 0.5 for place in range(down)], rows, fontsize=size)
+    axes.set_xticks([place + 0.5 for place in range(0, across, every)], columns, rotation=90, fontsize=size)
+    axes.set_yticks([place + 0.5 for place in range(0, down, every)], rows, fontsize=size)
     axes.tick_params(length=0, pad=3)
     axes.set_xlabel(figure.x)
     axes.set_ylabel(figure.y)
@@ -49,15 +57,8 @@ def draw(figure: HeatMap) -> Canvas:
         spine.set_visible(False)
     if figure.texts and side >= TEXT_SIDE:
         write(axes, figure.texts, values)
-    bar_height = min(2.0, down * side)
-    bar = canvas.add_axes(
-        (
-            (left + across * side + 0.15) / width,
-            (below + down * side - bar_height) / height,
-            0.12 / width,
-            bar_height / height,
-        )
-    )
+    bar_left, bar_below = left + across * side + 0.15, below + down * side - BAR
+    bar = canvas.add_axes((bar_left / width, bar_below / height, 0.12 / width, BAR / height))
     canvas.colorbar(drawn, cax=bar, label=figure.scale, ticks=[0, 0.05, 0.2, 0.5, 1])
     bar.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
     bar.grid(False)
