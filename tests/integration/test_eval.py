@@ -6,7 +6,6 @@ import json
 import pytest
 
 from tests.integration.commands import TINY, vitlab
-from vitlab.studies.store import StudyFiles
 
 PROBED = {"knn", "linear_probe", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25"}
 
@@ -86,17 +85,6 @@ def test_a_model_of_timm_is_probed(tmp_path):
     refused = vitlab("eval", *words)
     assert refused.returncode == 2
     assert "was not trained on the classes of digits; ask for probes=[NAME]" in refused.stderr
-
-
-def test_a_studys_probes_are_columns_of_its_results(tmp_path):
-    words = ["data=digits", "models=[vit_nano]", "sizes=[10,60]", "budget.steps=3", "wandb.mode=off", "analyses=[]"]
-    done = vitlab("scale", *words, "probes=[knn,fewshot]", "--jobs", "1", "--out", tmp_path / "study")
-    assert done.returncode == 0, done.stderr
-    small, large = StudyFiles(tmp_path / "study").rows()
-    assert (small["train_size"], large["train_size"]) == (10, 60)
-    assert 0 < small["knn"] < large["knn"] <= 1
-    assert small["fewshot_5"] is None
-    assert large["fewshot_5"] > 0.2
 
 
 @pytest.mark.parametrize(

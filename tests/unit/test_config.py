@@ -362,7 +362,8 @@ seed=" | seed=!!python/object/apply:os.getcwd [] | seed=&a [*a] | seed=*x | seed
 data.name=!!binary aGk= | data.name=!!set {a} | study=3 | study=null | budget=3 | budget=null | budget=[] | budget={}
 budget={steps: 3, epochs: 4} | budget={foo: 3} | budget={3: 4} | budget.foo=3 | budget.steps.x=3 | budgett.steps=3
 trainer=null | trainer={threads: 1} | trainer={threadss: 1} | trainer.threads=x | wandb.entity=3 | wandb.project=
-probes=null | probes=knn | probes=[[1]] | probes=[{a: 1}] | analyses=[] | analyses=null | analyses=attention_distance | analyses=[[1]] | analyses=[null] | analyses=[{a: 1}]
+probes=null | probes=knn | probes=[[1]] | probes=[{a: 1}]
+analyses=[] | analyses=null | analyses=attention_distance | analyses=[[1]] | analyses=[null] | analyses=[{a: 1}]
 model=timm:resnet18 model.options=1 | model=timm:resnet18 model.options=null | model=timm:resnet18 model.options={1: 2}
 model=timm:resnet18 model.options={a: {b: [1,nan]}} | model=timm:resnet18 model.options.b.c=1
 model=resnet_nano model.layers=3 | model=resnet_nano model.layers=[] | model=resnet_nano model.layers=[a]
