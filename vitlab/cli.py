@@ -126,6 +126,7 @@ def evaluate(words: Sequence[str]) -> int:
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: none are written)")
     args = p.parse_intermixed_args(words)
+    from vitlab.commands.source import source_config
     from vitlab.training.files import refuse_unwritable
 
     config, changed = source_config(args.run, args.overrides, ("data", "train_size", "probes"))
@@ -143,6 +144,7 @@ def analyze(words: Sequence[str]) -> int:
     p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
     p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis/trained)")
     args = p.parse_intermixed_args(words)
+    from vitlab.commands.source import source_config
     from vitlab.config import names
     from vitlab.training.files import refuse_unwritable
 
@@ -162,50 +164,6 @@ def analyze(words: Sequence[str]) -> int:
     from vitlab.commands import analyze as command
 
     return command.analyze(args.run, chosen, config, changed, Path(args.out) if args.out else None)
-
-
-def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[Any, set[str]]:
-    """The configuration of a finished run with changes of its `free` keys, or of `timm:NAME`, and the keys given.
-
-    Raises UserError.
-    """
-    from vitlab.config import TrainConfig, compose, names, parse_override
-    from vitlab.training.files import RunFiles
-
-    if not source.startswith("timm:"):
-        RunFiles(source).finished_result()
-        return with_other_data(RunFiles(source).config(), overrides, free), {parse_override(t)[0] for t in overrides}
-    problems = []
-    try:
-        changed = {parse_override(text)[0] for text in overrides}
-        if "data" not in changed:
-            problems.append(f"{source}: give data=NAME, the images to look at; choices: {', '.join(names('data'))}")
-        config = compose(TrainConfig, overrides, base={"model": {"name": source, "pretrained": True}})
-    except UserError as error:
-        problems += error.problems
-    if problems:
-        raise UserError(problems)
-    return config, changed
-
-
-def with_other_data(run: dict[str, Any], overrides: Sequence[str], free: Sequence[str]) -> Any:
-    """A run's configuration with other data, normalised as the run's was, and changes of its other `free` keys.
-
-    Raises UserError for any other change.
-    """
-    from vitlab.config import TrainConfig, compose, parse_override
-
-    keys = [parse_override(text)[0] for text in overrides]
-    refused = [key for key in keys if key.partition(".")[0] not in free]
-    if refused:
-        changes = f"only {', '.join(free)} {'changes' if len(free) == 1 else 'change'}"
-        raise UserError(f"{key}: a finished run's {key.partition('.')[0]} is settled; {changes}" for key in refused)
-    base = {**run, "train_size": "all"} if "data" in keys else run
-    config = compose(TrainConfig, overrides, base=base)
-    for key in ("mean", "std"):
-        if f"data.{key}" not in keys:
-            config.data[key] = run["data"][key]
-    return config
 
 
 def report(words: Sequence[str]) -> int:

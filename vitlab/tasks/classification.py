@@ -38,8 +38,11 @@ class Classification:
         return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """accuracy and loss; `detailed` adds top5_accuracy (of more than 5 classes), calibration_error,
-        confusion_matrix (C, C), a row per true class, and reliability (see `Reliability`)."""
+        """accuracy and loss.
+
+        `detailed` adds top5_accuracy (with more than 5 classes), calibration_error, reliability (see `Reliability`)
+        and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
+        """
         found = {"accuracy": MulticlassAccuracy(self.outputs, average="micro"), "loss": MeanMetric()}
         if detailed:
             if self.outputs > TOP:
