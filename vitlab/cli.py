@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vitlab.config.errors import UserError, choices_text
+from vitlab.config.errors import UserError, choices_text, printable
 
 SCALE = """Train models on nested subsets of a data set and compare them.
 
@@ -22,7 +22,11 @@ Given again, the command goes on where it stopped."""
 TRAIN = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
   vitlab train model=vit_nano data=digits budget.epochs=20
   vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000"""
-DESCRIBE = """Count a model: layers, tokens, parameters by part, FLOPs.
+EVAL = """Evaluate a finished run on held-out images, its own or another data set's, and probe its features:
+  vitlab eval runs/quick/vit_nano-n32000-s0 --out evaluation
+  vitlab eval runs/quick/vit_nano-n32000-s0 probes=[fewshot,linear,knn] train_size=5000
+  vitlab eval timm:vit_small_patch16_224 data=cifar10 probes=[knn]"""
+DESCRIBE = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
   vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
 
@@ -122,18 +126,22 @@ def describe(words: Sequence[str]) -> int:
 
 
 def evaluate(words: Sequence[str]) -> int:
-    p = parser("eval", "Evaluate a finished run on its held-out data, or on another data set: data=NAME.")
-    p.add_argument("run", metavar="RUN", help="the run's folder")
+    p = parser("eval", EVAL)
+    p.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
     p.add_argument("overrides", nargs="*", metavar="key=value")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: none are written)")
     args = p.parse_intermixed_args(words)
-    from vitlab.training.files import RunFiles
+    from vitlab.commands.source import source_config
+    from vitlab.training.files import refuse_unwritable
 
-    RunFiles(args.run).finished_result()
-    config = with_other_data(RunFiles(args.run).config(), args.overrides)
+    config, changed = source_config(args.run, args.overrides, ("data", "train_size", "probes"))
+    folder = out_folder(args.out, "") if args.out is not None else None
+    if folder:
+        refuse_unwritable(folder)
     from vitlab.commands import evaluate as command
 
-    return command.evaluate(args.run, config, as_json=args.json)
+    return command.evaluate(args.run, config, changed, as_json=args.json, folder=folder)
 
 
 def analyze(words: Sequence[str]) -> int:
@@ -142,25 +150,17 @@ def analyze(words: Sequence[str]) -> int:
     p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
     p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis/trained)")
     args = p.parse_intermixed_args(words)
-    from vitlab.config import TrainConfig, compose, names, parse_override
-    from vitlab.training.files import RunFiles, refuse_unwritable
+    from vitlab.commands.source import source_config
+    from vitlab.config import names
+    from vitlab.training.files import refuse_unwritable
 
     chosen, overrides = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
     known = names("analysis")
     problems = [f"{name}: unknown analysis; {choices_text(name, known)}" for name in chosen if name not in known]
+    if overrides and not args.out and not args.run.startswith("timm:"):
+        problems.append(f"{overrides[0]}: give --out DIR too; the run's own folder is for its own data")
     try:
-        changed = {parse_override(text)[0] for text in overrides}
-        if args.run.startswith("timm:"):
-            if "data" not in changed:
-                problems.append(
-                    f"{args.run}: give data=NAME, the images to look at; choices: {', '.join(names('data'))}"
-                )
-            config = compose(TrainConfig, overrides, base={"model": {"name": args.run, "pretrained": True}})
-        else:
-            if overrides and not args.out:
-                problems.append(f"{overrides[0]}: give --out DIR too; the run's own folder is for its own data")
-            RunFiles(args.run).finished_result()
-            config = with_other_data(RunFiles(args.run).config(), overrides)
+        config, changed = source_config(args.run, overrides, ("data",))
         if args.out:
             refuse_unwritable(Path(args.out))
     except UserError as error:
@@ -170,23 +170,6 @@ def analyze(words: Sequence[str]) -> int:
     from vitlab.commands import analyze as command
 
     return command.analyze(args.run, chosen, config, changed, Path(args.out) if args.out else None)
-
-
-def with_other_data(run: dict[str, Any], overrides: Sequence[str]) -> Any:
-    """A run's configuration with other data, normalised as the run's was. Raises UserError for any other change."""
-    from vitlab.config import TrainConfig, compose, parse_override
-
-    keys = [parse_override(text)[0] for text in overrides]
-    refused = [key for key in keys if key.partition(".")[0] != "data"]
-    if refused:
-        raise UserError(
-            f"{key}: a finished run's {key.partition('.')[0]} is settled; only data changes" for key in refused
-        )
-    config = compose(TrainConfig, overrides, base=run)
-    for key in ("mean", "std"):
-        if f"data.{key}" not in keys:
-            config.data[key] = run["data"][key]
-    return config
 
 
 def export(words: Sequence[str]) -> int:
@@ -232,12 +215,12 @@ def listing(words: Sequence[str]) -> int:
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "scale": (scale, "train models on nested subsets of a data set and compare them"),
     "train": (train, "train one model"),
-    "eval": (evaluate, "evaluate a finished run"),
+    "eval": (evaluate, "evaluate a finished run, probe its features"),
     "analyze": (analyze, "analyse what a model learned"),
     "export": (export, "write a run's model as safetensors or ONNX"),
     "report": (report, "write a study's report again"),
-    "describe": (describe, "count a model: parameters, tokens, FLOPs"),
-    "list": (listing, "list models, data, tasks, recipes, analyses, studies, mixers"),
+    "describe": (describe, "count a model: parameters, tokens, FLOPs, memory"),
+    "list": (listing, "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
 }
 
 
@@ -275,11 +258,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `vitlab list models | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def printable(line: str) -> str:
-    """One line, without the control characters that a value may bring."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def run(words: list[str]) -> int:

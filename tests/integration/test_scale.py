@@ -19,6 +19,8 @@ from vitlab.studies.store import COLUMNS
 from vitlab.training.files import RunFiles
 
 GRID = ["data=digits", "sizes=[60,150]", "budget.steps=6", "trainer.evaluations=1", "trainer.log_every=2"]
+GRID += ["probes=[knn,fewshot]"]
+PROBED = ("knn", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25")
 LONG = [
     "models=[vit_nano]",
     "data=digits",
@@ -51,7 +53,7 @@ def study(tmp_path_factory):
 def test_a_study_leaves_the_files_of_the_contract(study):
     folder, done = study
     rows = results(folder)
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == (*COLUMNS, *PROBED)
     assert {(r["model"], r["train_size"]) for r in rows} == {
         (m, n) for m in ("vit_nano", "resnet_nano") for n in ("60", "150")
     }
@@ -72,6 +74,17 @@ def test_a_study_leaves_the_files_of_the_contract(study):
     }
     assert "report.html" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_probes_of_every_run_are_columns_and_in_wandb(study):
+    folder, _ = study
+    for row in results(folder):
+        result = json.loads((folder / row["run"] / "result.json").read_text())
+        assert 0.1 < float(row["knn"]) == result["knn"] <= 1
+        assert row["fewshot_25"] == "", "neither 60 nor 150 images are 25 of each of ten classes"
+        assert (row["fewshot_10"] == "") == (row["train_size"] == "60")
+        summaries = [r["summary"] for r in commands.wandb_records(folder / row["run"]) if r["type"] == "summary"]
+        assert any(summary.get("update", {}).get("knn") == result["knn"] for summary in summaries)
 
 
 def test_the_manifest_says_which_images_each_size_holds(study):

@@ -276,6 +276,7 @@ def test_problems_of_a_study_and_of_its_models_come_at_once():
         ("wandb.mode=on", "expected one of ['auto', 'offline', 'online', 'off']"),
         ("wandb=off", "set one of its keys instead"),
         ("analyses=[rollouts]", "analyses=rollouts: unknown analysis; choices: attention_distance"),
+        ("probes=[fewshots]", "probes=fewshots: unknown probe; did you mean 'fewshot'? choices: fewshot, knn, linear"),
         ("model.mixer=attntion", "unknown mixer; did you mean 'attention'?"),
     ],
 )
@@ -361,6 +362,7 @@ seed=" | seed=!!python/object/apply:os.getcwd [] | seed=&a [*a] | seed=*x | seed
 data.name=!!binary aGk= | data.name=!!set {a} | study=3 | study=null | budget=3 | budget=null | budget=[] | budget={}
 budget={steps: 3, epochs: 4} | budget={foo: 3} | budget={3: 4} | budget.foo=3 | budget.steps.x=3 | budgett.steps=3
 trainer=null | trainer={threads: 1} | trainer={threadss: 1} | trainer.threads=x | wandb.entity=3 | wandb.project=
+probes=null | probes=knn | probes=[[1]] | probes=[{a: 1}]
 analyses=[] | analyses=null | analyses=attention_distance | analyses=[[1]] | analyses=[null] | analyses=[{a: 1}]
 model=timm:resnet18 model.options=1 | model=timm:resnet18 model.options=null | model=timm:resnet18 model.options={1: 2}
 model=timm:resnet18 model.options={a: {b: [1,nan]}} | model=timm:resnet18 model.options.b.c=1
@@ -555,7 +557,13 @@ def changed(key, value):
         "trainer.precision": "32-true",
     }
     words |= {"trainer.memory_format": "contiguous", "trainer.threads": 3, "trainer.workers": 3, "train_size": 7}
-    words |= {"analyses": "[]", "data.sizes": "[3]", "recipe.betas": "[0.5,0.5]", "data.scale": "[0.5,0.5]"}
+    words |= {
+        "analyses": "[]",
+        "probes": "[knn]",
+        "data.sizes": "[3]",
+        "recipe.betas": "[0.5,0.5]",
+        "data.scale": "[0.5,0.5]",
+    }
     if key in words:
         return words[key]
     if isinstance(value, bool):

@@ -10,7 +10,7 @@ from torch import nn
 
 import vitlab
 from vitlab.commands.describe import describe
-from vitlab.commands.evaluate import refuse_misfit
+from vitlab.commands.subject import refuse_misfit
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
 from vitlab.models import build, build_model, count, family

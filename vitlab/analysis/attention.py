@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.models.features import evaluating
 from vitlab.models.mixers.attention import Attention
 
 KINDS = (Attention, timm.layers.Attention)
@@ -73,14 +74,11 @@ def record_calls(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module])
         calls[module] = (args[0], kwargs)
 
     handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
-    modes = {module: module.training for module in model.modules()}  # a part may be frozen
     try:
         # hooks inside a compiled graph would not run
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            model.eval()(inputs)
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"), evaluating(model):
+            model(inputs)
     finally:
-        for module, training in modes.items():
-            module.training = training
         for handle in handles:
             handle.remove()
     missing = [type(m).__name__ for m in modules if m not in calls]

@@ -1,6 +1,7 @@
 """`vitlab describe`: what a model is made of and what it costs."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from omegaconf import DictConfig
@@ -9,18 +10,26 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.opening import open_data
-from vitlab.config import extent
+from vitlab.config import extent, load
 from vitlab.models import count, family
+from vitlab.reports.numbers import with_prefix
+
+FLOAT = 4  # bytes of a number in fp32, which all figures of memory are for
+MOST_STACKS = 2  # shown weight by weight; a model of more stages has a line for each
 
 
 def describe(config: DictConfig, *, as_json: bool) -> int:
-    """Print layers, tokens, parameters by part and operations; the exit code. Raises UserError."""
+    """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
     image_size, num_classes, channels = extent(config.image_size), config.num_classes, config.channels
     if config.data is not None:
         data = open_data(config.data)
         image_size, num_classes, channels = data.image_size, len(data.classes), data.channels
-    model = count.meta(config.model, num_classes=num_classes, image_size=image_size, channels=channels)
-    forward, training = count.flops(model, image_size=image_size, channels=channels)
+    images = {"image_size": image_size, "channels": channels}
+    model = count.meta(config.model, num_classes=num_classes, **images)
+    forward, training = count.flops(model, **images)
+    recipe = load("recipe", config.model.recipe)
+    moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
+    layers, params = count.stacks(model), count.parameters(model)
     found: dict[str, Any] = {
         "model": config.model.name,
         "family": family(config.model, model),
@@ -29,10 +38,17 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
         "num_classes": num_classes,
         "layers": config.model.get("depth"),
         "tokens": count.tokens(model),
-        "params": count.parameters(model),
+        "params": params,
         "params_by_part": count.parts(model),
         "forward_flops": forward,
         "train_flops": training,
+        "forward_flops_by_part": count.forward_flops_by_part(model, **images),
+        "stacks": [{**asdict(stack), "params_per_layer": stack.params_per_layer} for stack in layers],
+        "params_outside_stacks": count.outside(model, layers),
+        "weight_bytes": FLOAT * params,
+        "optimizer": recipe.optimizer,
+        "train_state_bytes": FLOAT * params * (2 + moments),
+        "activation_bytes_per_image": count.activation_bytes(model, **images),
     }
     if as_json:
         print(json.dumps(found, indent=1))
@@ -48,16 +64,64 @@ def show(found: dict[str, Any]) -> None:
     facts += [f"{found['layers']} layers"] if found["layers"] else []
     facts += [f"{found['tokens']} tokens"] if found["tokens"] else []
     console.print(f"[bold]{escape(found['model'])}[/bold]  {escape(', '.join(facts))}", soft_wrap=True, highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for name, justify in (("part", "left"), ("parameters", "right"), ("share", "right")):
-        table.add_column(name, justify=justify)
-    for part, number in found["params_by_part"].items():
-        table.add_row(escape(part), f"{number:,}", f"{number / found['params']:.1%}")
-    table.add_row("all", f"{found['params']:,}", "", style="bold")
-    console.print(table)
-    console.print(
+    show_parts(console, found)
+    say(
+        console,
         f"FLOPs for one image: {found['forward_flops'] / 1e9:.4g} G forward, {found['train_flops'] / 1e9:.4g} G for a "
         "training step (2 per multiply-add)",
-        soft_wrap=True,
-        highlight=False,
     )
+    assumed = ", attention fused: its N x N weights are not kept" if found["tokens"] else ""
+    say(
+        console,
+        f"Memory in fp32: {with_prefix(found['weight_bytes'], 'B')} of weights, "
+        f"{with_prefix(found['train_state_bytes'], 'B')} with gradients and the state of {found['optimizer']};\n"
+        f"{with_prefix(found['activation_bytes_per_image'], 'B')} of activations for each image of a training step"
+        f"{assumed}",
+    )
+    if found["stacks"]:
+        show_stacks(console, found)
+
+
+def show_parts(console: Console, found: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("part", "parameters", "share", "forward GFLOPs", "share"):
+        table.add_column(name, justify="left" if name == "part" else "right")
+    flops, total = found["forward_flops_by_part"], found["forward_flops"] or 1
+    for part in dict.fromkeys([*found["params_by_part"], *flops]):
+        number, operations = found["params_by_part"].get(part, 0), flops.get(part, 0)
+        shares = f"{number / found['params']:.1%}", f"{operations / total:.1%}"
+        # operations that belong to no part are the model's own, outside its modules
+        table.add_row(escape(part or "other"), f"{number:,}", shares[0], f"{operations / 1e9:.4g}", shares[1])
+    table.add_row("all", f"{found['params']:,}", "", f"{found['forward_flops'] / 1e9:.4g}", "", style="bold")
+    console.print(table)
+
+
+def show_stacks(console: Console, found: dict[str, Any]) -> None:
+    """Each weight of one layer with its shape, what a layer has, and how the layers make up the whole."""
+    console.print()
+    for stack in found["stacks"]:
+        if len(found["stacks"]) <= MOST_STACKS:
+            table = Table(box=None, pad_edge=False)
+            table.add_column(f"{escape(stack['name'])}: each of {stack['layers']}")
+            table.add_column("shape")
+            table.add_column("parameters", justify="right")
+            for weight in stack["weights"]:
+                shapes = " + ".join(" x ".join(map(str, shape)) for shape in weight["shapes"])
+                table.add_row(escape(weight["name"]), shapes, f"{weight['params']:,}")
+            table.add_row("layer", "", f"{stack['params_per_layer']:,}", style="bold")
+            console.print(table)
+        kind = "decoder" if stack["cross"] else "encoder"
+        wide = f" at {stack['width']} wide" if stack["width"] else ""
+        say(console, f"{escape(stack['name'])}: {millions(stack['params_per_layer'])} per {kind} layer{wide}")
+    terms = [f"{stack['layers']} x {stack['params_per_layer']:,}" for stack in found["stacks"]]
+    terms += [f"{escape(part)} {number:,}" for part, number in found["params_outside_stacks"].items()]
+    say(console, f"{found['params']:,} = {' + '.join(terms)}")
+
+
+def millions(number: int) -> str:
+    """`3.15M`, `0.0335M`: as papers give the size of a layer."""
+    return f"{number / 1e6:.3g}M"
+
+
+def say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False)

@@ -1,53 +1,142 @@
-"""`vitlab eval`: a finished run on held-out data."""
+"""`vitlab eval`: a finished run, or a model of timm, on held-out data."""
 
 import json
+import math
+from collections.abc import Callable, Set
+from pathlib import Path
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from rich.console import Console
+from torch import Tensor
 
 from vitlab import tasks
-from vitlab.commands.opening import open_data
-from vitlab.config import UserError
-from vitlab.data.base import ImageData
+from vitlab.analysis import probes
+from vitlab.commands.opening import progress_bar
+from vitlab.commands.subject import Subject, subject_of
+from vitlab.config import UserError, names, printable
 from vitlab.data.loader import eval_loader
-from vitlab.training.load import LoadedRun, load_run
+from vitlab.data.subset import resolve_size, size_problems, subset
+from vitlab.files import write_json, write_text
+from vitlab.reports import evaluation, static
+from vitlab.studies.store import line_of
+from vitlab.tasks.base import Task
+from vitlab.training.settings import cores
+
+PAIRS = 5  # of classes that are confused most, shown
+BATCH = 256
 
 
-def evaluate(run: str, config: DictConfig, *, as_json: bool) -> int:
-    """Print a run's metrics on the held-out data of a configuration, its own or a changed one; the exit code.
+def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: bool, folder: Path | None) -> int:
+    """Print metrics on the held-out data of a configuration, and its probes; the exit code.
 
-    Raises UserError for a folder without a finished run and for data that the model does not fit.
+    `source` is a run's folder or `timm:NAME`, `changed` the keys that the user gave. With a folder, write eval.json
+    and the confusion matrix and calibration as files and pictures. Raises UserError for data that the model does not
+    fit: with probes they may have other classes than the run's.
     """
-    loaded = load_run(run)
-    data = open_data(config.data)
-    refuse_misfit(loaded, data)
+    console = Console(stderr=True)
+    subject = subject_of(source, config, changed)
+    data = subject.data
+    sizes = [config.train_size] if config.probes else []
+    problems = size_problems(sizes, len(data.train), data.classes, data.name, "train_size")
+    if subject.strange and not config.probes:
+        problems.append(f"{subject.strange}; ask for probes=[NAME], choices: {', '.join(names('probe'))}")
+    if problems:
+        raise UserError(problems)
+    device = "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
+    model, workers = subject.model.to(device), 0 if data.cached else cores()
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-    metrics = task.metrics()
-    with torch.inference_mode():
-        for batch in eval_loader(data.test, batch_size=256):
-            task.update(metrics, loaded.model, task.prepare(batch))
-    found = {name: float(value) for name, value in metrics.compute().items()}
+    found: dict[str, Any] = {}
+    tables: dict[str, Tensor] = {}
+    size = resolve_size(config.train_size, len(data.train))
+    with progress_bar(console) as progress:
+        if not subject.strange:
+            measured = held_out(subject, task, workers, progress)
+            found = {name: number(value) for name, value in measured.items() if not value.ndim}
+            tables = {name: value.cpu() for name, value in measured.items() if value.ndim}
+            if "confusion_matrix" in tables:
+                found["most_confused"] = most_confused(tables["confusion_matrix"], data.classes)
+        if config.probes:
+            indices = subset(data.train.labels, size, config.seed)
+            found |= probes.measure(model, data, task.prepare, config.probes, indices, workers, progress)
+    head = {"run": source, "data": data.name, "images": len(data.test)}
+    head |= {"train_size": size} if config.probes else {}
     if as_json:
-        print(json.dumps({"run": run, "data": data.name, "images": len(data.test), **found}, indent=1))
+        print(json.dumps({**head, **found}, indent=1))
     else:
-        print(f"{run} on {len(data.test):,} held-out images of {data.name}:")
-        for name, value in found.items():
-            print(f"  {name:10} {value:.4f}")
+        show(head, found, subject)
+    if folder:
+        for path in write(folder, {**head, **found}, tables, subject):
+            print(path, file=console.file if as_json else None)
     return 0
 
 
-def refuse_misfit(run: LoadedRun, data: ImageData, images_alone: bool = False) -> None:
-    """Raise UserError unless a run's model takes these images and, but for `images_alone`, means the same classes."""
-    there = {"image_size": list(data.image_size), "channels": data.channels}
-    there |= {} if images_alone else {"num_classes": len(data.classes)}
-    problems = [
-        f"data={data.name}: has {key}={value}, the run's model was trained for {run.shape[key]}"
-        for key, value in there.items()
-        if value != run.shape[key]
+def held_out(
+    subject: Subject, task: Task, workers: int, progress: Callable[[str, int, int], None]
+) -> dict[str, Tensor]:
+    """Every metric of the task on all held-out images."""
+    device, split = next(subject.model.parameters()).device, subject.data.test
+    metrics, done = task.metrics(detailed=True).to(device), 0
+    with torch.inference_mode():
+        for batch in eval_loader(split, batch_size=BATCH, workers=workers):
+            task.update(metrics, subject.model, task.prepare([part.to(device) for part in batch]))
+            done += len(batch[0])
+            progress("held-out images", done, len(split))
+        return dict(metrics.compute())
+
+
+def number(value: Tensor) -> float | None:
+    """None for what is not finite: JSON has no word for it."""
+    return float(value) if math.isfinite(value) else None
+
+
+def most_confused(confusion: Tensor, classes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The pairs of (true, predicted) class with the most images, `share` of the true class's images; all mistakes."""
+    wrong = confusion.clone().fill_diagonal_(0)
+    order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS]
+    pairs = [divmod(place, len(classes)) for place in order.tolist()]
+    return [
+        {
+            "true": classes[true],
+            "predicted": classes[predicted],
+            "images": int(wrong[true, predicted]),
+            "share": float(wrong[true, predicted] / confusion[true].sum()),
+        }
+        for true, predicted in pairs
+        if wrong[true, predicted]
     ]
-    if not problems and not images_alone and run.classes != data.classes:
-        pairs = zip(run.classes, data.classes, strict=True)
-        mine, other = next(pair for pair in pairs if pair[0] != pair[1])
-        problems = [f"data={data.name}: its classes are not the run's: '{other}' stands in the place of '{mine}'"]
-    if problems:
-        raise UserError(problems)
+
+
+def show(head: dict[str, Any], found: dict[str, Any], subject: Subject) -> None:
+    print(f"{head['run']} on {head['images']:,} held-out images of {head['data']}:")
+    if subject.strange:
+        print(f"  accuracy, loss and the like are left out: {printable(subject.strange)}")
+    elif subject.name.startswith("timm:"):
+        print(f"  (its classes are taken to be those of {subject.data.name}, in the same order)")
+    for name, value in found.items():
+        if name != "most_confused":
+            print(f"  {name:17} {value:.4f}" if value is not None else f"  {name:17} too few training images")
+    if "train_size" in head:
+        print(f"  (probes: {head['train_size']:,} training images)")
+    if found.get("most_confused"):
+        print("Most confused classes:")
+    for pair in found.get("most_confused") or ():
+        true, predicted = printable(pair["true"]), printable(pair["predicted"])
+        print(f"  {true} taken for {predicted}: {pair['images']:,} images, {pair['share']:.1%} of {true}")
+
+
+def write(folder: Path, found: dict[str, Any], tables: dict[str, Tensor], subject: Subject) -> list[Path]:
+    """The files of an evaluation; gives their paths."""
+    paths, title = [folder / "eval.json"], f"{subject.name} on {subject.data.name}"
+    write_json(paths[0], found)
+    if "confusion_matrix" in tables:
+        classes, counts = subject.data.classes, tables["confusion_matrix"].tolist()
+        lines = [["true \\ predicted", *classes], *([name, *row] for name, row in zip(classes, counts, strict=True))]
+        paths.append(folder / "confusion_matrix.csv")
+        write_text(paths[-1], "".join(map(line_of, lines)))
+        paths += static.save(evaluation.confusion_matrix(counts, classes, title), folder)
+    if "reliability" in tables:
+        figure = evaluation.reliability(tables["reliability"].tolist(), found["calibration_error"], title)
+        paths += static.save(figure, folder)
+    return paths

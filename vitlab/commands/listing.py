@@ -11,6 +11,7 @@ GROUPS = {
     "tasks": "task",
     "recipes": "recipe",
     "analyses": "analysis",
+    "probes": "probe",
     "studies": "study",
     "mixers": "mixer",
 }

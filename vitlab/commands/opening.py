@@ -1,6 +1,8 @@
 """Opening a data set, with progress while its cache is built."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from omegaconf import DictConfig
@@ -19,6 +21,13 @@ def open_data(config: DictConfig, console: Console | None = None) -> ImageData:
 
 @lru_cache(maxsize=4)
 def opened(config: str, console: Console | None) -> ImageData:
+    with progress_bar(console) as progress:
+        return data.load(groups.load("data", json.loads(config)), progress)
+
+
+@contextmanager
+def progress_bar(console: Console | None) -> Iterator[Callable[[str, int, int], None]]:
+    """A function progress(what, done, total) that shows a bar for each `what`, in a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # without a terminal even an empty bar would leave a line
     hidden = console is None or not console.is_terminal
@@ -30,4 +39,4 @@ def opened(config: str, console: Console | None) -> ImageData:
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done)
 
-        return data.load(groups.load("data", json.loads(config)), progress)
+        yield progress

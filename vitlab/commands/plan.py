@@ -20,6 +20,7 @@ from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.subset import resolve_size, size_problems
 from vitlab.models import count
+from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, expand, models_of
 from vitlab.training import optim, settings
 
@@ -132,6 +133,8 @@ def plan_model(config: DictConfig, data: ImageData, timed: bool) -> ModelPlan:
     shape = {"num_classes": task.outputs, "image_size": data.image_size, "channels": data.channels}
     model = count.meta(config.model, **shape)
     settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine cannot do
+    if config.probes:
+        before_head(model)  # raises UserError for a model without features
     _, train_flops = count.flops(model, image_size=data.image_size, channels=data.channels)
     step_s = time_step(config, data, task) if timed else None
     return ModelPlan(config, count.parameters(model), train_flops, step_s)

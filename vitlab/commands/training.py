@@ -11,12 +11,14 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import analysis
+from vitlab.analysis import probes
 from vitlab.commands.opening import open_data
 from vitlab.config import TrainConfig, compose, load, resolved
 from vitlab.data.base import ImageData
 from vitlab.data.subset import examples
 from vitlab.files import write_json
 from vitlab.models import count
+from vitlab.models.features import before_head
 from vitlab.reports import figures
 from vitlab.reports.wandb import Tracker
 from vitlab.studies.grid import Spec
@@ -50,6 +52,8 @@ def train_locked(
 ) -> dict[str, Any]:
     """The training itself, with the run's folder for this process alone."""
     config = run.config
+    if config.probes:
+        before_head(run.model)  # raises UserError now rather than when it is trained
     run.files.write_config(resolved(config))
     if run.init is not None:
         print(run.init, file=sys.stderr)
@@ -60,7 +64,7 @@ def train_locked(
         analyse(run, tracker, step=0)
         metrics = run.fit(loggers=tracker.loggers, progress=progress, stop=stop)
         analyse(run, tracker, step=run.steps)
-        result = run.result(metrics)
+        result = run.result({**metrics, **probed(run)})
     except BaseException:
         tracker.finish({"status": "failed"}, exit_code=1)
         raise
@@ -87,8 +91,17 @@ def analyse(run: Run, tracker: Tracker, step: int) -> None:
 
 def analysis_rows(run: Run, config: DictConfig) -> list[dict[str, Any]]:
     """The rows of one analysis of the run's model over held-out images."""
-    model = run.model.to("cuda" if run.settings.accelerator == "gpu" else "cpu")
-    return examine(model, run.task, run.data, config)
+    return examine(placed(run), run.task, run.data, config)
+
+
+def placed(run: Run) -> nn.Module:
+    """The run's model on the device that it trains on."""
+    return run.model.to("cuda" if run.settings.accelerator == "gpu" else "cpu")
+
+
+def probed(run: Run) -> dict[str, float | None]:
+    """The numbers of the configuration's probes of the trained model, for results.csv."""
+    return probes.measure(placed(run), run.data, run.task.prepare, run.config.probes, run.indices, run.settings.workers)
 
 
 def examine(model: nn.Module, task: Task, data: ImageData, config: DictConfig) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from vitlab.config.checks import extent
 from vitlab.config.compose import compose, differences, identity, parse_override, read_yaml, resolved, without
-from vitlab.config.errors import UserError, choices_text, first_line
+from vitlab.config.errors import UserError, choices_text, first_line, printable
 from vitlab.config.groups import load, names
 from vitlab.config.schema import DescribeConfig, StudyConfig, TrainConfig
 
@@ -20,6 +20,7 @@ __all__ = [
     "load",
     "names",
     "parse_override",
+    "printable",
     "read_yaml",
     "resolved",
     "without",

@@ -30,9 +30,10 @@ def problems_of(config: DictConfig) -> list[str]:
                 if listed.count(v) > 1 and listed.index(v) == index
             ]
     found += [line for key, group in (("models", "model"), ("recipe", "recipe")) for line in named(config, key, group)]
-    for name in config.get("analyses", []):
-        if name not in groups.names("analysis"):
-            found.append(f"analyses={name}: unknown analysis; {choices_text(name, groups.names('analysis'))}")
+    for key, group in (("analyses", "analysis"), ("probes", "probe")):
+        for name in config.get(key, []):
+            if name not in groups.names(group):
+                found.append(f"{key}={name}: unknown {group}; {choices_text(name, groups.names(group))}")
     if isinstance(config.get("recipe"), DictConfig):
         found += recipe(config.recipe)
     found += list(images(config))

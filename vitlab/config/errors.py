@@ -29,3 +29,8 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, or its kind where it says nothing."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def printable(line: str) -> str:
+    """One line, without the control characters that a value may bring."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)

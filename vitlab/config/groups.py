@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from vitlab.config import schema
 from vitlab.config.errors import UserError, choices_text
 
-GROUPS = ("model", "data", "task", "recipe", "analysis", "study", "mixer")
+GROUPS = ("model", "data", "task", "recipe", "analysis", "probe", "study", "mixer")
 CLOSED = {  # every key of these is in the dataclass
     ("model", "vit"): schema.ViTConfig,
     ("model", "timm"): schema.TimmConfig,

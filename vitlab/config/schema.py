@@ -179,6 +179,7 @@ class TrainConfig:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     analyses: list[str] = items("attention_distance")
+    probes: list[str] = items()  # of the trained model's features
 
 
 @dataclass
@@ -198,6 +199,7 @@ class StudyConfig:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     analyses: list[str] = items("attention_distance")
+    probes: list[str] = items()  # of the trained model's features
 
 
 @dataclass

@@ -1,11 +1,14 @@
-"""What a model costs: parameters by part, tokens, floating-point operations."""
+"""What a model costs: parameters by part and by layer, tokens, floating-point operations, memory."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from vitlab.models import build
@@ -23,11 +26,77 @@ def parameters(model: nn.Module) -> int:
 
 def parts(model: nn.Module) -> dict[str, int]:
     """Parameters by part: as the model's `part_of(name)` says, else by its top-level modules."""
+    return by_part(model, {name: parameter.numel() for name, parameter in model.named_parameters()})
+
+
+def by_part(model: nn.Module, amounts: dict[str, int]) -> dict[str, int]:
+    """Amounts by the name of a parameter or a module, summed by part."""
     part_of = getattr(model, "part_of", lambda name: name.partition(".")[0])
     counts: dict[str, int] = {}
-    for name, parameter in model.named_parameters():
-        counts[part_of(name)] = counts.get(part_of(name), 0) + parameter.numel()
+    for name, amount in amounts.items():
+        counts[part_of(name)] = counts.get(part_of(name), 0) + amount
     return counts
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The parameters that one module of a layer holds itself, in its order; a linear layer's as (in, out)."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    params: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers of the same shape, one after the other; `weights` are those of each."""
+
+    name: str
+    layers: int
+    width: int | None  # None where no norm says it
+    cross: bool  # whether the layers have cross-attention
+    weights: tuple[Weight, ...]
+
+    @property
+    def params_per_layer(self) -> int:
+        return sum(weight.params for weight in self.weights)
+
+
+def stacks(model: nn.Module) -> list[Stack]:
+    """The model's `blocks` (or `layers`) whose members are alike and share nothing; empty for a model without."""
+    found: list[Stack] = []
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{stack.name}.") for stack in found)
+        blocks = list(module) if isinstance(module, nn.ModuleList | nn.Sequential) else []
+        if name.rpartition(".")[2] in ("blocks", "layers") and not inside and alike(blocks):
+            norms = [m.weight for n, m in blocks[0].named_modules() if "norm" in n and hasattr(m, "weight")]
+            width = norms[0].numel() if norms else None
+            cross = getattr(blocks[0], "cross", None) is not None
+            found.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
+    return found
+
+
+def alike(blocks: Sequence[nn.Module]) -> bool:
+    """Whether modules have parameters, of the same names and shapes, and none in common."""
+    shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
+    held = [p for block in blocks for p in block.parameters()]
+    return bool(held) and all(one == shapes[0] for one in shapes) and len(set(map(id, held))) == len(held)
+
+
+def weights(block: nn.Module) -> list[Weight]:
+    found = []
+    for name, module in block.named_modules():
+        own = list(module.parameters(recurse=False))
+        shapes = tuple(tuple(p.T.shape if isinstance(module, nn.Linear) and p.ndim == 2 else p.shape) for p in own)
+        if own:
+            found.append(Weight(name or "itself", shapes, sum(p.numel() for p in own)))
+    return found
+
+
+def outside(model: nn.Module, found: Sequence[Stack]) -> dict[str, int]:
+    """Parameters by part of what is in none of these stacks."""
+    inside = tuple(f"{stack.name}." for stack in found)
+    return by_part(model, {n: p.numel() for n, p in model.named_parameters() if not n.startswith(inside)})
 
 
 def tokens(model: nn.Module) -> int | None:
@@ -50,6 +119,53 @@ def flops(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> tu
         forward = counter.get_total_flops()
         out.sum().backward()
     return forward, counter.get_total_flops()
+
+
+def forward_flops_by_part(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> dict[str, int]:
+    """The forward operations of `flops` by part: those of each module, less its children's."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(torch.zeros(1, channels, *image_size, device="meta"))
+    root = type(model).__name__
+    totals = {name: sum(of.values()) for name, of in counter.get_flop_counts().items() if name != "Global"}
+    own = dict(totals)
+    for name, total in totals.items():
+        above = name.rpartition(".")[0]
+        while above and above not in totals:  # a list of modules is not called itself
+            above = above.rpartition(".")[0]
+        if above:
+            own[above] -= total
+    named = {name.removeprefix(root).removeprefix("."): amount for name, amount in own.items() if amount}
+    return by_part(model, named)
+
+
+def activation_bytes(model: nn.Module, *, image_size: tuple[int, int], channels: int, batch_size: int = 2) -> float:
+    """Bytes per image that a training step keeps for its backward pass in fp32, parameters and buffers left out.
+
+    Each storage is counted once, however many operations keep a view of it; a model in training mode, so that dropout
+    keeps its masks. `model` is on the meta device. Its tensors are stood for by fake ones that say they are on a
+    CPU: on the meta device itself attention would take the unfused path, which keeps the N x N weights.
+    """
+    kept: dict[int, Tensor] = {}
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        held = {name: torch.empty_like(buffer, device="cpu") for name, buffer in model.named_buffers()}
+        for name, parameter in model.named_parameters():
+            held[name] = torch.empty_like(parameter, device="cpu").requires_grad_(parameter.requires_grad)
+        own = {storage(tensor) for tensor in held.values()}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if storage(tensor) not in own:
+                kept[storage(tensor)] = tensor  # alive, so that no other storage gets its address
+            return tensor
+
+        images = torch.zeros(batch_size, channels, *image_size)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            out = functional_call(model.train(), held, (images,))  # the graph lives as long as its output
+    del out
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) / batch_size
+
+
+def storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 def convolution_backward_flops(

@@ -85,6 +85,21 @@ class Figure:
         return list(found.values())
 
 
+@dataclass(frozen=True)
+class HeatMap:
+    """A table of shares in 0..1 as shaded cells. `texts` are written into the cells where there is room for them."""
+
+    name: str
+    title: str
+    x: str  # what the columns are
+    y: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float | None]]  # None: no shade
+    texts: Sequence[Sequence[str]] = ()
+    scale: str = ""  # what a shade means
+
+
 def tick_text(value: float, axis: Axis) -> str:
     """`32,000`, `85%` for a share, `10k` where the numbers are long."""
     if axis.percent:

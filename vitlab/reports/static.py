@@ -13,8 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from vitlab.files import replacing
+from vitlab.reports import heatmap
 from vitlab.reports.colours import THEMES
-from vitlab.reports.figure import Axis, Figure, Series, spaced, tick_text
+from vitlab.reports.figure import Axis, Figure, HeatMap, Series, spaced, tick_text
 
 DPI = 200
 TITLE, LEGEND, EDGE = 0.36, 0.2, 0.1  # inches: height of the title, of a row of the legend, left margin
@@ -55,7 +56,7 @@ RC = {
 }
 
 
-def save(figure: Figure, folder: str | Path) -> list[Path]:
+def save(figure: Figure | HeatMap, folder: str | Path) -> list[Path]:
     """Write `<name>.svg` and `<name>.png` below a folder; gives their paths."""
     paths = [Path(folder) / f"{figure.name}.{suffix}" for suffix in ("svg", "png")]
     for path, content in zip(paths, (svg_bytes(figure), png_bytes(figure)), strict=True):
@@ -64,18 +65,19 @@ def save(figure: Figure, folder: str | Path) -> list[Path]:
     return paths
 
 
-def svg_bytes(figure: Figure) -> bytes:
+def svg_bytes(figure: Figure | HeatMap) -> bytes:
     return rendered(figure, "svg", metadata={"Date": None, "Creator": "vitlab", "Title": figure.title})
 
 
-def png_bytes(figure: Figure) -> bytes:
+def png_bytes(figure: Figure | HeatMap) -> bytes:
     return rendered(figure, "png", dpi=DPI, metadata={"Software": None, "Title": figure.title})
 
 
-def rendered(figure: Figure, suffix: str, **options: Any) -> bytes:
+def rendered(figure: Figure | HeatMap, suffix: str, **options: Any) -> bytes:
     content = io.BytesIO()
     with matplotlib.rc_context(RC):
-        draw(figure).savefig(content, format=suffix, facecolor="white", **options)
+        canvas = heatmap.draw(figure) if isinstance(figure, HeatMap) else draw(figure)
+        canvas.savefig(content, format=suffix, facecolor="white", **options)
     return content.getvalue()
 
 

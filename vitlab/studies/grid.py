@@ -43,7 +43,7 @@ def run_name(model: str, size: Any, seed: int) -> str:
 def run_config(study: DictConfig, model: str, size: Any, seed: int) -> DictConfig:
     """The configuration of one run. Raises UserError."""
     plain = resolved(study)
-    kept = {key: plain[key] for key in ("data", "task", "recipe", "budget", "trainer", "wandb", "analyses")}
+    kept = {key: plain[key] for key in ("data", "task", "recipe", "budget", "trainer", "wandb", "analyses", "probes")}
     return compose(
         TrainConfig,
         [*plain["set"], *plain["per_model"].get(model, [])],

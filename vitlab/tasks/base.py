@@ -15,8 +15,8 @@ class Task(Protocol):
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The training loss of a prepared batch, a scalar."""
 
-    def metrics(self) -> MetricCollection:
-        """Fresh metrics, named as in results.csv, that `update` fills."""
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """Fresh metrics, named as in results.csv, that `update` fills; `detailed` ones are for a last look alone."""
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Any) -> None:
         """Add a prepared held-out batch to the metrics."""

@@ -1,18 +1,23 @@
-"""One label per image: cross-entropy, accuracy.
+"""One label per image: cross-entropy, accuracy; in detail top-5, calibration, confusion.
 
 Shapes: B batch, C channels, Y x X pixels.
 """
 
+import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError, MulticlassConfusionMatrix
+from torchmetrics.utilities import dim_zero_cat
 
 from vitlab.data.augment import augment, normalize
 from vitlab.data.base import ImageData
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,)
+TOP = 5
+BINS = 15  # of confidence (Guo et al., 2017)
+MOST_CONFUSED = 5000  # classes that a confusion matrix is kept for: 200 MB
 
 
 class Classification:
@@ -32,18 +37,49 @@ class Classification:
         images, labels = batch
         return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)
 
-    def metrics(self) -> MetricCollection:
-        return MetricCollection(
-            {"accuracy": MulticlassAccuracy(self.outputs, average="micro"), "loss": MeanMetric()},
-            compute_groups=False,
-        )
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """accuracy and loss.
+
+        `detailed` adds top5_accuracy (with more than 5 classes), calibration_error, reliability (see `Reliability`)
+        and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
+        """
+        found = {"accuracy": MulticlassAccuracy(self.outputs, average="micro"), "loss": MeanMetric()}
+        if detailed:
+            if self.outputs > TOP:
+                found["top5_accuracy"] = MulticlassAccuracy(self.outputs, average="micro", top_k=TOP)
+            found["calibration_error"] = MulticlassCalibrationError(self.outputs, n_bins=BINS, norm="l1")
+            found["reliability"] = Reliability(self.outputs, n_bins=BINS)
+            if self.outputs <= MOST_CONFUSED:
+                found["confusion_matrix"] = MulticlassConfusionMatrix(self.outputs)
+        return MetricCollection(found, compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         images, labels = batch
         logits = model(images).float()
-        metrics["accuracy"].update(logits, labels)
-        # the metric of the mean takes one value per image, so that a short last batch weighs what it should
-        metrics["loss"].update(F.cross_entropy(logits, labels, reduction="none"))
+        for name, metric in metrics.items():
+            if name == "loss":
+                # a mean takes one value per image, so that a short last batch weighs what it should
+                metric.update(F.cross_entropy(logits, labels, reduction="none"))
+            elif isinstance(metric, MulticlassCalibrationError):
+                metric.update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
+            else:
+                metric.update(logits, labels)
+
+
+class Reliability(MulticlassCalibrationError):
+    """What the calibration error sums: (3, bins) of the images in each bin of confidence.
+
+    Rows: how many they are, their mean confidence, their accuracy; the latter two are NaN in an empty bin. A bin
+    holds its lower edge, the last one both; torchmetrics' sum has a bin of its own for a confidence of exactly 1.
+    """
+
+    def compute(self) -> Tensor:
+        confidences, right = dim_zero_cat(self.confidences), dim_zero_cat(self.accuracies).to(torch.float64)
+        edges = torch.linspace(0, 1, self.n_bins + 1, dtype=confidences.dtype, device=confidences.device)
+        places = (torch.bucketize(confidences, edges, right=True) - 1).clamp(max=self.n_bins - 1)
+        counts = torch.bincount(places, minlength=self.n_bins)
+        sums = [torch.bincount(places, weights=w, minlength=self.n_bins) for w in (confidences.double(), right)]
+        return torch.stack([counts.double(), *(total / counts for total in sums)])
 
 
 def build(config: DictConfig, *, recipe: DictConfig, data: ImageData, data_config: DictConfig) -> Classification:

@@ -1,0 +1,123 @@
+"""`vitlab eval`: in detail, with probes, on other data and of timm's models."""
+
+import csv
+import json
+
+import pytest
+
+from tests.integration.commands import TINY, vitlab
+
+PROBED = {"knn", "linear_probe", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of some accuracy, whose configuration asks for one probe."""
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    words = [*TINY, "budget.steps=60", "train_size=110", "analyses=[]", "probes=[knn]", "wandb.mode=off"]
+    assert vitlab("train", *words, "--out", folder).returncode == 0
+    return folder
+
+
+def test_a_runs_probes_are_in_its_result_and_eval_gives_the_same(run):
+    result = json.loads((run / "result.json").read_text())
+    found = json.loads(vitlab("eval", run, "--json").stdout)
+    assert 0.3 < result["knn"] <= 1
+    assert {key: found[key] for key in ("knn", "train_size")} == {key: result[key] for key in ("knn", "train_size")}
+    for key in ("accuracy", "loss"):
+        assert found[key] == pytest.approx(result[key])
+    assert result["accuracy"] < found["top5_accuracy"] < 1
+
+
+def test_eval_leaves_numbers_and_pictures(run, tmp_path):
+    words = ["eval", run, "probes=[fewshot,linear,knn]", "--out", tmp_path / "out"]
+    done = vitlab(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "out" / "eval.json").read_text())
+    assert found.keys() >= PROBED
+    assert found["fewshot_10"] > found["fewshot_1"]
+    assert found["fewshot_25"] is None, "110 images are 11 of each class"
+    rows = list(csv.reader((tmp_path / "out" / "confusion_matrix.csv").open()))
+    assert rows[0] == ["true \\ predicted", *"0123456789"]
+    counts = [[int(n) for n in row[1:]] for row in rows[1:]]
+    assert sum(map(sum, counts)) == found["images"] == 359
+    assert sum(counts[i][i] for i in range(10)) == round(359 * found["accuracy"])
+    pair = found["most_confused"][0]
+    assert counts[int(pair["true"])][int(pair["predicted"])] == pair["images"]
+    pictures = {path.name for path in (tmp_path / "out").iterdir()}
+    assert pictures == {
+        *("eval.json", "confusion_matrix.csv", "confusion_matrix.svg", "confusion_matrix.png"),
+        *("calibration.svg", "calibration.png"),
+    }
+    printed = done.stdout.splitlines()
+    assert [line for line in printed if line.endswith("too few training images")] == [
+        "  fewshot_25        too few training images"
+    ]
+    assert f"  {pair['true']} taken for {pair['predicted']}: {pair['images']} images" in done.stdout
+    assert printed[-1].endswith("calibration.png")
+    as_json = vitlab(*words, "--json")
+    assert json.loads(as_json.stdout) == found, "one document, the files are listed on stderr"
+
+
+def test_probes_take_data_of_other_classes_and_nothing_else_does(run):
+    other = ["data=glyphs", "data.image_size=16", "data.train_images=200", "data.test_images=60"]
+    refused = vitlab("eval", run, *other, "probes=[]")
+    assert refused.returncode == 2
+    assert "the run's model was trained for 10; ask for probes=[NAME], choices: fewshot, knn, linear" in refused.stderr
+    done = vitlab("eval", run, *other, "probes=[knn]", "--json")
+    found = json.loads(done.stdout)
+    assert (found["data"], found["images"], found["train_size"]) == ("glyphs", 60, 200)  # all, not the run's 110
+    assert "accuracy" not in found
+    assert 1 / 62 < found["knn"] < 1
+    shown = vitlab("eval", run, *other, "probes=[knn]", "train_size=100").stdout
+    assert "accuracy, loss and the like are left out: data=glyphs: has num_classes=" in shown
+    assert "(probes: 100 training images)" in shown
+
+
+def test_a_model_of_timm_is_probed(tmp_path):
+    words = ["timm:vit_tiny_patch16_224", "data=digits", "data.image_size=16", "model.pretrained=false"]
+    words += ["model.options={depth: 1, patch_size: 4}", "train_size=200"]
+    done = vitlab("eval", *words, "probes=[knn]", "--json", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 0.3 < found["knn"] < 1, "digits are near in pixels, and so they are through random weights"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["eval.json"]
+    refused = vitlab("eval", *words)
+    assert refused.returncode == 2
+    assert "was not trained on the classes of digits; ask for probes=[NAME]" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["probes=[kn]"], "probes=kn: unknown probe; did you mean 'knn'? choices: fewshot, knn, linear"),
+        (["recipe.lr=1"], "recipe.lr: a finished run's recipe is settled; only data, train_size, probes change"),
+        (["train_size=100000"], "train_size=100000: digits has 1438 training images; give at most 1438 or all"),
+        (["train_size=3"], "train_size=3: digits has 10 classes; give at least 10"),
+        (["--out", ""], "--out: the folder is empty"),
+        (["--out", "/dev/null/x"], "--out /dev/null/x: cannot write there"),
+    ],
+)
+def test_wrong_input_is_one_line(run, words, says):
+    done = vitlab("eval", run, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+
+
+def test_probes_of_a_model_without_features_are_refused_before_training(tmp_path, monkeypatch):
+    (tmp_path / "bare_models").mkdir()
+    (tmp_path / "bare_models" / "bare.py").write_text(
+        "from torch import nn\n\n"
+        "def build(config, *, num_classes, image_size, channels):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * image_size[0] * image_size[1], num_classes))\n"
+    )
+    (tmp_path / "bare.yaml").write_text("kind: bare_models.bare\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = [f"models=[{tmp_path}/bare.yaml]", "data=digits", "probes=[knn]", "wandb.mode=off"]
+    for words in (["scale", *asked], ["train", f"model={tmp_path}/bare.yaml", *asked[1:]]):
+        done = vitlab(*words, "--out", tmp_path / "out")
+        assert done.returncode == 2
+        assert "Sequential does not say what its head reads" in done.stderr
+        assert not (tmp_path / "out" / "results.csv").exists()
+        assert not list(tmp_path.glob("out/**/metrics.jsonl"))

@@ -1,0 +1,190 @@
+"""`vitlab describe`: layers, operations and memory, against formulas that are written out here."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab.commands.describe import describe
+from vitlab.config import DescribeConfig, compose
+from vitlab.models import build_model, count
+from vitlab.models.encoder import TransformerEncoder, feed_forward
+from vitlab.models.mixers.attention import Attention
+
+SIZE, CHANNELS, CLASSES, DEPTH, WIDTH, HEADS, HIDDEN, TOKENS = (10, 21), 2, 11, 3, 20, 5, 28, 7
+VIT = {"patch_size": [5, 7], "depth": DEPTH, "width": WIDTH, "heads": HEADS, "mlp_width": HIDDEN, "pool": "token"}
+IMAGES = {"image_size": SIZE, "channels": CHANNELS}
+
+
+def vit(device="cpu", **changes):
+    with torch.device(device):
+        return build_model("vit_nano", **IMAGES, num_classes=CLASSES, **{**VIT, **changes})
+
+
+def transformer(width, depth, hidden, cross=False):
+    """Of Vaswani et al.'s sizes: an encoder, or with cross-attention a decoder."""
+    with torch.device("meta"):
+        return TransformerEncoder(
+            width,
+            depth,
+            mixer=lambda: Attention(width, 8),
+            mlp=lambda: feed_forward(width, hidden),
+            cross=(lambda: Attention(width, 8)) if cross else None,
+            norm_last=False,
+        )
+
+
+def really_kept(model, images):
+    """Bytes that a real forward pass saves for its backward pass, each storage once, parameters left out."""
+    own = {p.untyped_storage().data_ptr() for p in [*model.parameters(), *model.buffers()]}
+    kept = {}
+
+    def keep(tensor):
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = model.train()(images)
+    assert out.requires_grad
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+# ---- layers
+
+
+def test_the_textbooks_layers_are_counted_as_the_textbooks_do():
+    """3.15M per encoder layer, 4.2M per decoder layer at 512 wide (Vaswani et al., 2017, base)."""
+    [encoder], [decoder] = (count.stacks(transformer(512, 6, 2048, cross)) for cross in (False, True))
+    assert (encoder.name, encoder.layers, encoder.width, encoder.cross) == ("blocks", 6, 512, False)
+    assert encoder.params_per_layer == 4 * (512 * 512 + 512) + 2 * 512 * 2048 + 2048 + 512 + 2 * 2 * 512 == 3_152_384
+    assert [(w.name, w.shapes, w.params) for w in encoder.weights] == [
+        ("norm1", ((512,), (512,)), 1024),
+        ("mixer.qkv", ((512, 1536), (1536,)), 787_968),
+        ("mixer.proj", ((512, 512), (512,)), 262_656),
+        ("norm2", ((512,), (512,)), 1024),
+        ("mlp.fc1", ((512, 2048), (2048,)), 1_050_624),
+        ("mlp.fc2", ((2048, 512), (512,)), 1_049_088),
+    ]
+    assert decoder.cross
+    assert decoder.params_per_layer == 3_152_384 + 4 * (512 * 512 + 512) + 2 * 512 == 4_204_032
+    added = {w.name: w.params for w in decoder.weights if w not in encoder.weights}
+    assert added == {"norm_cross": 1024, "cross.qkv": 787_968, "cross.proj": 262_656}
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("vit_h14", {"encoder.blocks": 32}),
+        ("timm:vit_tiny_patch16_224", {"blocks": 12}),
+        ("timm:swin_tiny_patch4_window7_224", {f"layers.{i}.blocks": n for i, n in enumerate((2, 2, 6, 2))}),
+        ("timm:albert_like", {}),
+        ("resnet18", {}),
+    ],
+)
+def test_layers_and_what_is_outside_them_make_up_the_whole(name, layers):
+    if name == "timm:albert_like":  # one layer that is used three times is no stack of three
+        model = nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(3, 5)] * 3), "head": nn.Linear(5, 7)})
+    else:
+        with torch.device("meta"):
+            model = build_model(name)
+    found = count.stacks(model)
+    assert {stack.name: stack.layers for stack in found} == layers
+    inside = sum(stack.layers * stack.params_per_layer for stack in found)
+    assert inside + sum(count.outside(model, found).values()) == count.parameters(model)
+
+
+# ---- operations
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_operations_by_part_are_their_formulas(pool):
+    model = vit("meta", pool=pool)
+    tokens = TOKENS if pool == "token" else TOKENS - 1
+    assert count.forward_flops_by_part(model, **IMAGES) == {
+        "embedding": 2 * 6 * 5 * 7 * CHANNELS * WIDTH,
+        "attention": DEPTH * (2 * tokens * 4 * WIDTH * WIDTH + 2 * 2 * tokens * tokens * WIDTH),
+        "mlp": DEPTH * 2 * tokens * 2 * WIDTH * HIDDEN,
+        "head": 2 * WIDTH * CLASSES,
+    }
+
+
+@pytest.mark.parametrize("name", ["resnet_nano", "timm:vit_tiny_patch16_224", "timm:swin_tiny_patch4_window7_224"])
+def test_operations_by_part_sum_to_all(name):
+    with torch.device("meta"):
+        model = build_model(name, image_size=224)
+    images = {"image_size": (224, 224), "channels": 3}
+    assert sum(count.forward_flops_by_part(model, **images).values()) == count.flops(model, **images)[0]
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_activations_of_a_vit_are_their_formula(pool):
+    """The fused kernel keeps q, k, v, its output and one number per row: nothing of N x N."""
+    T, D = (TOKENS, WIDTH) if pool == "token" else (TOKENS - 1, WIDTH)
+    attention = D * T + 3 * D * T + HEADS * T + D * T  # its input, q k v, the logsumexp, its output
+    mlp = D * T + 2 * HIDDEN * T  # its input, what goes into GELU and what comes out
+    norms = 2 * (D * T + 2 * T)  # their inputs, means and deviations
+    last = D * T + 2 * T + (D * T if pool == "token" else D)  # the class token is a view of all tokens
+    images = CHANNELS * SIZE[0] * SIZE[1]
+    expected = 4 * (images + DEPTH * (attention + mlp + norms) + last)
+    assert count.activation_bytes(vit("meta", pool=pool), **IMAGES) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("vit_nano", VIT),
+        ("vit_nano", {**VIT, "dropout": 0.1, "drop_path": 0.1}),  # their masks are kept too
+        ("resnet_nano", {}),
+        ("timm:vit_tiny_patch16_224", {"options": {"depth": 2}}),
+    ],
+)
+def test_activations_are_those_of_a_real_step(name, changes):
+    shape = {"image_size": (10, 21) if "nano" in name else (32, 48), "channels": 2, "num_classes": CLASSES}
+    real = really_kept(build_model(name, **shape, **changes), torch.randn(2, 2, *shape["image_size"]))
+    with torch.device("meta"):
+        model = build_model(name, **shape, **changes)
+    found = count.activation_bytes(model, image_size=shape["image_size"], channels=2)
+    assert found * 2 == real
+    assert all(p.is_meta for p in model.parameters()), "the model is left as it was"
+
+
+# ---- the command
+
+
+def described(*words, capsys):
+    assert describe(compose(DescribeConfig, words), as_json=True) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_holds_layers_operations_and_memory(capsys):
+    found = described("model=vit_b16", capsys=capsys)
+    [stack] = found["stacks"]
+    assert (stack["layers"], stack["width"], stack["params_per_layer"]) == (12, 768, 7_087_872)
+    assert stack["weights"][1] == {"name": "mixer.qkv", "shapes": [[768, 2304], [2304]], "params": 1_771_776}
+    assert found["params_outside_stacks"] == {
+        "embedding": 591_360,
+        "positions": 151_296,
+        "norms": 1536,
+        "head": 769_000,
+    }
+    assert sum(found["forward_flops_by_part"].values()) == found["forward_flops"]
+    assert found["weight_bytes"] == 4 * 86_567_656
+    assert (found["optimizer"], found["train_state_bytes"]) == ("adamw", 16 * 86_567_656)
+    sgd = described("model=resnet18", capsys=capsys)
+    assert (sgd["optimizer"], sgd["train_state_bytes"], sgd["stacks"]) == ("sgd", 12 * sgd["params"], [])
+
+
+def test_people_see_each_weight_of_a_layer_in_80_columns(capsys):
+    assert describe(compose(DescribeConfig, ["model=vit_h14", "num_classes=21843"]), as_json=False) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert "encoder.blocks: 19.7M per encoder layer at 1280 wide" in shown
+    assert any(line.startswith("mlp.fc1 ") and "1280 x 5120 + 5120" in line and "6,558,720" in line for line in shown)
+    assert shown[-1].startswith("658,745,683 = 32 x 19,677,440 + ")
+    rows = [line for line in shown if line.split()[0:1] and line.split()[0] in ("part", "mlp", "mlp.fc1", "layer")]
+    assert len(rows) == 4
+    assert all(len(line) <= 80 for line in rows)

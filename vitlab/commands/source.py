@@ -1,0 +1,48 @@
+"""What a command's `RUN|timm:NAME` and `key=value` mean, before anything is loaded. Imports no torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from omegaconf import DictConfig
+
+from vitlab.config import TrainConfig, UserError, compose, names, parse_override
+from vitlab.training.files import RunFiles
+
+
+def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[DictConfig, set[str]]:
+    """The configuration of a finished run with changes of its `free` keys, or of `timm:NAME`, and the keys given.
+
+    Raises UserError.
+    """
+    if not source.startswith("timm:"):
+        RunFiles(source).finished_result()
+        return with_other_data(RunFiles(source).config(), overrides, free), {parse_override(t)[0] for t in overrides}
+    problems = []
+    try:
+        changed = {parse_override(text)[0] for text in overrides}
+        if "data" not in changed:
+            problems.append(f"{source}: give data=NAME, the images to look at; choices: {', '.join(names('data'))}")
+        config = compose(TrainConfig, overrides, base={"model": {"name": source, "pretrained": True}})
+    except UserError as error:
+        problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return config, changed
+
+
+def with_other_data(run: dict[str, Any], overrides: Sequence[str], free: Sequence[str]) -> DictConfig:
+    """A run's configuration with other data, normalised as the run's was, and changes of its other `free` keys.
+
+    Raises UserError for any other change.
+    """
+    keys = [parse_override(text)[0] for text in overrides]
+    refused = [key for key in keys if key.partition(".")[0] not in free]
+    if refused:
+        changes = f"only {', '.join(free)} {'changes' if len(free) == 1 else 'change'}"
+        raise UserError(f"{key}: a finished run's {key.partition('.')[0]} is settled; {changes}" for key in refused)
+    base = {**run, "train_size": "all"} if "data" in keys else run
+    config = compose(TrainConfig, overrides, base=base)
+    for key in ("mean", "std"):
+        if f"data.{key}" not in keys:
+            config.data[key] = run["data"][key]
+    return config
