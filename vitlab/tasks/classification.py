@@ -9,10 +9,13 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from vitlab.data.augment import augment, normalize
+from vitlab.config import UserError
+from vitlab.data.augment import augment, crop, normalize
 from vitlab.data.base import ImageData
+from vitlab.data.mixing import Mixing
+from vitlab.data.rand_augment import rand_augment
 
-Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,)
+Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 
 
 class Classification:
@@ -21,12 +24,24 @@ class Classification:
         self.label_smoothing = recipe.label_smoothing
         self.mean, self.std = list(data_config.mean), list(data_config.std)
         self.flip, self.shift = data_config.augment.flip, data_config.augment.shift
+        self.crop_scale = data_config.augment.crop_scale and list(data_config.augment.crop_scale)
+        self.rand_augment = recipe.rand_augment
+        self.mixing = Mixing(recipe, self.outputs)
+        if recipe.rand_augment.layers and data.channels not in (1, 3):
+            raise UserError(
+                f"recipe.rand_augment.layers={recipe.rand_augment.layers}: its operations take images of 1 or 3 "
+                f"channels, data={data.name} has {data.channels}; give recipe.rand_augment.layers=0"
+            )
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
+        """Normalised images, and labels (B,), or (B, classes) of shares where the recipe mixed them."""
         images, labels = batch
-        if generator is not None:
-            images = augment(images, self.flip, self.shift, generator)
-        return normalize(images, self.mean, self.std), labels
+        if generator is None:
+            return normalize(images, self.mean, self.std), labels
+        images = crop(images, self.crop_scale, generator)
+        images = augment(images, self.flip, self.shift, generator)
+        images = rand_augment(images, self.rand_augment, generator)
+        return self.mixing(normalize(images, self.mean, self.std), labels, generator)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
