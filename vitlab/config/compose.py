@@ -92,7 +92,7 @@ def settle_patch(config: DictConfig) -> None:
 
 def settle_budget(config: DictConfig) -> None:
     """Replace the default budget by the recipe's own, where it has one."""
-    if any(value is not None for value in config.recipe.budget.values()):
+    if sum(value is not None for value in config.recipe.budget.values()) == 1:  # more are refused later
         config.budget = config.recipe.budget.copy()
 
 
