@@ -48,9 +48,9 @@ def strength(level: float, increasing: bool) -> float:
 
 
 def posterize(images: Tensor, level: float, increasing: bool) -> Tensor:
-    """Keep the 4 - 4 * level highest bits; else 4 * level of them."""
+    """Keep the 4 - 4 * level highest bits, else 4 * level of them; at least one, which is the least Pillow takes."""
     bits = int(4 * level)
-    return F.posterize(images, 4 - bits if increasing else bits)
+    return F.posterize(images, max(1, 4 - bits if increasing else bits))
 
 
 def solarize(images: Tensor, level: float, increasing: bool) -> Tensor:
@@ -102,7 +102,9 @@ def rand_augment(images: Tensor, config: DictConfig, generator: Generator) -> Te
     signs = torch.randint(0, 2, size, **where)
     skipped = torch.rand(size, **where) >= config.probability
     # of each operation and sign; an operation without a sign uses the first
-    levels = (config.magnitude + config.std * torch.randn((config.layers, len(NAMES), 2), **where)).clamp(0, 10) / 10
+    levels = (
+        config.magnitude + config.std * torch.randn((config.layers, len(NAMES), 2), dtype=torch.float64, **where)
+    ).clamp(0, 10) / 10
     signs = torch.where(drawn < len(UNSIGNED), 0, signs)
     keys = torch.where(skipped, -1, 2 * drawn + signs)
     images = images.clone()
