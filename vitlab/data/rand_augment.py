@@ -89,12 +89,12 @@ OPERATIONS = {**UNSIGNED, **SIGNED}
 NAMES = tuple(OPERATIONS)
 
 
-def rand_augment(images: Tensor, config: DictConfig, generator: Generator) -> Tensor:
-    """uint8 (B, C, Y, X) with 1 or 3 channels -> the same; the very tensor with `config.layers` of 0.
+def rand_augment(images: Tensor, config: DictConfig | None, generator: Generator) -> Tensor:
+    """uint8 (B, C, Y, X) with 1 or 3 channels -> the same; the very tensor without a configuration.
 
     In each layer every image draws one operation, its sign, and whether it is applied.
     """
-    if not config.layers:
+    if config is None:
         return images
     where = {"generator": generator, "device": generator.device}
     size = (config.layers, len(images))

@@ -25,9 +25,9 @@ class Classification:
         self.mean, self.std = list(data_config.mean), list(data_config.std)
         self.flip, self.shift = data_config.augment.flip, data_config.augment.shift
         self.crop_scale = data_config.augment.crop_scale and list(data_config.augment.crop_scale)
-        self.rand_augment = recipe.rand_augment
+        self.rand_augment = recipe.rand_augment if recipe.rand_augment.layers else None
         self.mixing = Mixing(recipe, self.outputs)
-        if recipe.rand_augment.layers and data.channels not in (1, 3):
+        if self.rand_augment is not None and data.channels not in (1, 3):
             raise UserError(
                 f"recipe.rand_augment.layers={recipe.rand_augment.layers}: its operations take images of 1 or 3 "
                 f"channels, data={data.name} has {data.channels}; give recipe.rand_augment.layers=0"

@@ -7,8 +7,9 @@ step has the whole rate and no step is wasted.
 import math
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -48,7 +49,7 @@ def in_steps(value: float, steps: int) -> int:
     return round(value * steps) if value < 1 else int(value)
 
 
-def rate(recipe: DictConfig, step: int, steps: int, width: int | None = None) -> float:
+def rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
     """The learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
 
     `width` is the model's, which noam alone reads.
@@ -70,4 +71,5 @@ def rate(recipe: DictConfig, step: int, steps: int, width: int | None = None) ->
 
 
 def schedule(optimizer: Optimizer, recipe: DictConfig, steps: int, width: int | None = None) -> LambdaLR:
-    return LambdaLR(optimizer, partial(rate, recipe, steps=steps, width=width))
+    plain = SimpleNamespace(**OmegaConf.to_container(recipe))  # read at every step, and a DictConfig reads slowly
+    return LambdaLR(optimizer, partial(rate, plain, steps=steps, width=width))
