@@ -1,14 +1,18 @@
 """The average of the weights: by hand after some steps, in evaluation, in checkpoints, and where it would be stale."""
 
 import json
+import re
 
 import pytest
 import torch
+from rich.console import Console
 
 import vitlab as api
 from tests.integration.commands import TINY
+from vitlab.commands.plan import plan_study
 from vitlab.commands.training import train_run
 from vitlab.config import TrainConfig, UserError, compose
+from vitlab.studies.grid import compose_study
 from vitlab.training import averaging
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoint import read
@@ -125,3 +129,19 @@ def test_an_average_that_would_still_be_the_beginning_is_refused(ema, steps):
 def test_deits_average_is_fine_for_deits_training_and_none_is_always():
     averaging.refuse(compose(TrainConfig, ["recipe=deit"]).recipe, 300 * 1251)
     averaging.refuse(compose(TrainConfig, ["recipe=adamw"]).recipe, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["recipe=deit"], "recipe.ema=0.99996: after 6 steps 100%"),
+        (["model=resnet_nano", "recipe=muon"], "recipe.optimizer=muon: this model has no linear layers"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_is_refused_before_anything_is_written(words, says, tmp_path):
+    with pytest.raises(UserError, match=re.escape(says)):
+        train_run(compose(TrainConfig, [*WORDS, "budget.steps=6", *words]), tmp_path / "run")
+    study = compose_study("quick", ["data=digits", "sizes=[100]", "budget.steps=6", "models=[resnet_nano]", words[-1]])
+    with pytest.raises(UserError, match=re.escape(says)):
+        plan_study(study, jobs=1, timed=False, console=Console())
+    assert not (tmp_path / "run").exists()
