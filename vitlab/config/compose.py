@@ -21,6 +21,7 @@ SETTLED = {"kind", "model.recipe"}  # read while a group is chosen: setting them
 WITHOUT_EFFECT = (  # keys that do not change what a run computes
     *("wandb", "study", "data.cache", "data.sizes", "data.download"),
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.workers"),
+    "recipe.budget",  # `budget` says what came of it
 )
 
 
