@@ -18,6 +18,12 @@ from vitlab.training.checkpoint import read
 
 DROPPED = ("wall_s", "train/images_per_s")  # of metrics.jsonl: they depend on the machine's mood
 RANDOM = ["model.dropout=0.2", "model.drop_path=0.2", "data.augment.shift=2", "data.augment.flip=true"]
+EVERYTHING = [  # that a recipe can turn on, at once
+    *("data.augment.crop_scale=[0.5,1]", "recipe.rand_augment.layers=2", "recipe.rand_augment.std=0.5"),
+    *("recipe.random_erasing=0.5", "recipe.mixup=0.8", "recipe.cutmix=1", "recipe.label_smoothing=0.1"),
+    *("recipe.repeats=3", "recipe.ema=0.9", "recipe.optimizer=muon", "recipe.layer_decay=0.8"),
+    *("recipe.schedule=rsqrt", "recipe.cooldown=0.2", "recipe.batch_size=64"),
+]
 
 
 def weights(folder):
@@ -150,7 +156,7 @@ def test_stopped_in_the_middle_training_ends_with_the_same_weights(tmp_path, ask
 
 
 def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_row(tmp_path):
-    words = [*TINY, *RANDOM, "budget.steps=160", "train_size=90", "trainer.checkpoint_every=0.2"]
+    words = [*TINY, *RANDOM, *EVERYTHING, "budget.steps=160", "train_size=90", "trainer.checkpoint_every=0.2"]
     folder = tmp_path / "killed"
     process = commands.start("train", *words, "--out", folder)
     commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and len(rows(folder)) >= 6, process)
@@ -164,7 +170,7 @@ def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_r
     assert main(["train", *words, "--out", str(folder)]) == 0
     whole = {item.get("trainer/global_step") for item in commands.wandb_history(folder)}
     assert {0} | {row["step"] for row in rows(folder)} <= whole  # the last attempt alone holds the whole run
-    assert main(["train", *words, "wandb.mode=off", "--out", str(tmp_path / "whole")]) == 0
+    assert main(["train", *words, "trainer.workers=1", "wandb.mode=off", "--out", str(tmp_path / "whole")]) == 0
     assert_same_training(tmp_path / "whole", folder)
 
 

@@ -13,7 +13,8 @@ from vitlab.data.base import ImageData, ImageSplit
 from vitlab.data.loader import eval_loader
 from vitlab.models import build_model
 from vitlab.tasks.classification import Classification
-from vitlab.training import optim
+from vitlab.training.optimizers import optimizer as build_optimizer
+from vitlab.training.schedules import schedule as build_schedule
 
 CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
 
@@ -139,9 +140,9 @@ def test_a_small_model_learns_one_batch_by_heart_with_its_own_recipe(name):
     found = task(f"model={name}")
     batch = found.prepare(next(iter(eval_loader(data().test, batch_size=13))))
     model = build_model(name, num_classes=CLASSES, image_size=SIZE, **({"patch_size": [7, 1]} if "vit" in name else {}))
-    optimizer = optim.optimizer(model, config.recipe)
+    optimizer = build_optimizer(model, config.recipe)
     steps = 120
-    schedule = optim.schedule(optimizer, config.recipe, steps)
+    schedule = build_schedule(optimizer, config.recipe, steps)
     losses = []
     for _ in range(steps):
         loss = found.loss(model.train(), batch)

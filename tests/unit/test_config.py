@@ -529,6 +529,9 @@ def test_what_a_run_does_not_compute_with_is_no_part_of_its_identity():
         "data.cache=never",
     ):
         assert identity(train(override)) == same, override
+    assert identity(train("recipe=deit", "recipe.budget.epochs=9", "budget.steps=7")) == identity(
+        train("recipe=deit", "budget.steps=7")
+    )
     assert identity(train("data=imagefolder", "data.root=a")) != identity(train("data=imagefolder", "data.root=b"))
 
 
@@ -564,6 +567,8 @@ def changed(key, value):
         "recipe.betas": "[0.5,0.5]",
         "data.scale": "[0.5,0.5]",
     }
+    words |= {"recipe.lr_batch": 7, "recipe.layer_decay": 0.5, "recipe.ema": 0.5, "recipe.timescale": 7}
+    words |= {"recipe.milestones": "[0.5]", "data.augment.crop_scale": "[0.5,1]"}
     if key in words:
         return words[key]
     if isinstance(value, bool):
@@ -577,7 +582,7 @@ def changed(key, value):
 @pytest.mark.parametrize("key", [key for key, _ in leaves(resolved(DEFAULTS))])
 def test_anything_else_is(key):
     if key.startswith(tuple(f"{k}." for k in WITHOUT_EFFECT)) or key in WITHOUT_EFFECT:
-        assert key.partition(".")[0] in ("wandb", "study", "data", "trainer")
+        assert key.partition(".")[0] in ("wandb", "study", "data", "trainer") or key.startswith("recipe.budget.")
         return
     if key.startswith("budget."):
         assert identity(train(f"{key}=7")) != identity(DEFAULTS)
@@ -586,7 +591,12 @@ def test_anything_else_is(key):
         assert "comes with the choice" in problem(f"{key}=other")
         return
     value = dict(leaves(resolved(DEFAULTS)))[key]
-    assert identity(train(f"{key}={changed(key, value)}")) != identity(DEFAULTS)
+    beside = {  # what else a key needs, and another choice of it with the same
+        "recipe.cooldown": ["recipe.schedule=constant"],
+        "recipe.timescale": ["recipe.schedule=rsqrt"],
+        "recipe.milestones": ["recipe.schedule=multistep", "recipe.milestones=[0.4]"],
+    }.get(key, [])
+    assert identity(train(*beside, f"{key}={changed(key, value)}")) != identity(train(*beside))
 
 
 def test_the_error_crosses_processes_whole():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitlab.data.augment import augment, normalize
+from vitlab.data.augment import augment, crop, normalize
 
 B, C, H, W = 29, 3, 5, 7
 
@@ -58,14 +58,14 @@ def test_every_image_is_one_of_the_padded_crops(dtype, flip):
     assert found.dtype == dtype
     assert found.shape == x.shape
     used = set()
-    for image, crop in zip(x, found, strict=True):
+    for image, cropped in zip(x, found, strict=True):
         sides = [image, image.flip(2)] if flip else [image]
         matches = [
             (mirrored, top, left)
             for mirrored, side in enumerate(sides)
             for top in range(2 * shift + 1)
             for left in range(2 * shift + 1)
-            if torch.equal(torch.nn.functional.pad(side, (shift,) * 4)[:, top : top + H, left : left + W], crop)
+            if torch.equal(torch.nn.functional.pad(side, (shift,) * 4)[:, top : top + H, left : left + W], cropped)
         ]
         assert len(matches) == 1
         used |= set(matches)
@@ -80,3 +80,60 @@ def test_the_same_generator_state_gives_the_same_batch():
     torch.manual_seed(1)
     assert torch.equal(first, augment(x, True, 3, generator(7)))
     assert not torch.equal(first, augment(x, True, 3, generator(8)))
+
+
+# ---- random resized crop
+
+
+def ramps(height=31, width=47, count=199):
+    """uint8 images whose channels say where a pixel is: 4 times its row, 4 times its column."""
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return (4 * torch.stack([rows, columns])).to(torch.uint8).expand(count, -1, -1, -1)
+
+
+def boxes(x):
+    """(height, width, top, left) in pixels of the part that a crop of `ramps` shows, measured from its slopes."""
+    rows, columns = x[:, 0].double() / 4, x[:, 1].double() / 4
+    H, W = rows.shape[1:]
+    inner_rows, inner_columns = slice(H // 4, -(H // 4)), slice(W // 4, -(W // 4))
+    step_y = (rows[:, -(H // 4) - 1, 0] - rows[:, H // 4, 0]) / (len(range(H)[inner_rows]) - 1)
+    step_x = (columns[:, 0, -(W // 4) - 1] - columns[:, 0, W // 4]) / (len(range(W)[inner_columns]) - 1)
+    middle_y, middle_x = rows[:, H // 2, 0], columns[:, 0, W // 2]
+    return step_y * H, step_x * W, middle_y, middle_x
+
+
+def test_without_a_scale_a_crop_is_the_very_tensor_and_draws_nothing():
+    x, g = images(), generator()
+    state = g.get_state()
+    assert crop(x, None, g) is x
+    assert torch.equal(g.get_state(), state)
+
+
+@pytest.mark.parametrize("scale", [(0.1, 0.5), (0.64, 0.64), (0.08, 1.0)])
+def test_a_crop_shows_a_part_of_the_area_and_aspect_that_was_asked_for(scale):
+    x = ramps()
+    found = crop(x, scale, generator())
+    assert found.dtype == torch.uint8
+    assert found.shape == x.shape
+    height, width, middle_y, middle_x = boxes(found)
+    area, aspect = height * width / (31 * 47), width / height
+    assert (area > scale[0] - 0.04).all()
+    assert (area < scale[1] + 0.04).all()
+    if scale[0] < scale[1]:
+        assert area.std() > 0.1 * (scale[1] - scale[0]), "each image draws its own"
+    assert (aspect > 0.70).all()
+    assert (aspect < 1.43 if scale[1] < 1 else aspect < 47 / 31 + 0.1).all()
+    if scale[0] < 0.5:  # larger parts of a wide image are wide themselves
+        assert aspect.min() < 0.85
+    assert aspect.max() > 1.2
+    assert middle_y.std() > 0.5
+    assert middle_x.std() > 1
+    for middle, size, side in ((middle_y, height, 31), (middle_x, width, 47)):
+        assert (middle - size / 2 > -1.5).all(), "it stays inside"
+        assert (middle + size / 2 < side + 1.5).all()
+
+
+def test_a_crop_is_a_function_of_the_generator_alone():
+    x = ramps(count=7)
+    assert torch.equal(crop(x, (0.3, 1), generator(3)), crop(x, (0.3, 1), generator(3)))
+    assert not torch.equal(crop(x, (0.3, 1), generator(3)), crop(x, (0.3, 1), generator(4)))

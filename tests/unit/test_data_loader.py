@@ -8,7 +8,7 @@ import torch
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageSplit
-from vitlab.data.loader import eval_loader, train_loader
+from vitlab.data.loader import StepBatches, eval_loader, train_loader
 
 N = 101
 
@@ -67,6 +67,31 @@ def test_a_subset_smaller_than_a_batch_repeats():
     assert len(batch) == 8
     assert [sorted(batch[:3]), sorted(batch[3:6])] == [[2, 4, 9]] * 2
     assert len(set(batch[6:])) == 2
+
+
+@pytest.mark.parametrize(("batch_size", "repeats"), [(12, 3), (13, 3), (9, 2), (8, 5), (7, 3), (128, 3), (64, 2)])
+def test_repeated_augmentation_holds_each_item_of_the_stream_several_times_and_never_beside_itself(batch_size, repeats):
+    options = {"steps": 9, "seed": 5, "start": 2}
+    distinct = -(-batch_size // repeats)
+    batches = list(StepBatches(np.arange(1009), batch_size, repeats=repeats, **options))
+    plain = list(StepBatches(np.arange(1009), distinct, **options))
+    assert len(batches) == len(plain) == 7
+    for batch, items in zip(batches, plain, strict=True):
+        assert len(batch) == batch_size
+        assert set(batch) == set(items), "the stream's next items, and no others"
+        counts = [batch.count(item) for item in items]
+        assert max(counts) <= repeats
+        assert min(counts) == batch_size // distinct
+        if distinct > 2:
+            assert all(a != b for a, b in zip(batch, [*batch[1:], batch[0]], strict=True)), "mixup mixes neighbours"
+
+
+def test_repeated_augmentation_is_the_same_from_any_start_with_any_workers():
+    options = {"batch_size": 10, "steps": 12, "seed": 5, "repeats": 3}
+    whole = collect(train_loader(split(), np.arange(N), **options))
+    resumed = collect(train_loader(split(), np.arange(N), **options, start=5, workers=1))
+    assert resumed == whole[5:]
+    assert list(StepBatches(np.arange(N), 10, 12, 5, 0, repeats=1)) == list(StepBatches(np.arange(N), 10, 12, 5, 0))
 
 
 def test_nothing_is_left_when_the_start_is_the_end():

@@ -22,7 +22,8 @@ from vitlab.data.subset import resolve_size, size_problems
 from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, expand, models_of
-from vitlab.training import optim, settings
+from vitlab.training import averaging, budgets, settings
+from vitlab.training.optimizers import optimizer as build_optimizer
 
 TIMED = 1.5  # seconds of training steps per model that an estimate is made of
 
@@ -48,7 +49,7 @@ class Plan:
 
     def steps(self, spec: Spec) -> int:
         model = self.by_model[spec.config["model"]["name"]]
-        return optim.steps_of(
+        return budgets.steps_of(
             model.config.budget,
             train_size=spec.config["train_size"],
             batch_size=model.config.recipe.batch_size,
@@ -57,7 +58,7 @@ class Plan:
 
     @cached_property
     def budget(self) -> str:
-        return optim.budget_text(self.config.budget)
+        return budgets.budget_text(self.config.budget)
 
     def headline(self, todo: int) -> str:
         """`8 runs, 2 models, 4 sizes, steps=1000 each, 2 workers`."""
@@ -118,7 +119,8 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
         config, data, sizes, specs, by_model, min(jobs, len(specs)) if jobs else default_jobs(by_model, len(specs))
     )
     for spec in specs:
-        plan.steps(spec)  # raises UserError for a budget below one step
+        recipe = by_model[spec.config["model"]["name"]].config.recipe
+        averaging.refuse(recipe, plan.steps(spec))  # raises UserError, also for a budget below one step
     return plan
 
 
@@ -135,6 +137,7 @@ def plan_model(config: DictConfig, data: ImageData, timed: bool) -> ModelPlan:
     settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine cannot do
     if config.probes:
         before_head(model)  # raises UserError for a model without features
+    build_optimizer(model, config.recipe)  # and for a model that it is not for
     _, train_flops = count.flops(model, image_size=data.image_size, channels=data.channels)
     step_s = time_step(config, data, task) if timed else None
     return ModelPlan(config, count.parameters(model), train_flops, step_s)
@@ -149,7 +152,7 @@ def time_step(config: DictConfig, data: ImageData, task: Any) -> float:
     model.to(device)
     if chosen.memory_format == "channels_last":
         model.to(memory_format=torch.channels_last)
-    optimizer = optim.optimizer(model, config.recipe)
+    optimizer = build_optimizer(model, config.recipe)
     size = config.recipe.batch_size
     indices = np.arange(size) % len(data.train)
     images, labels = torch.from_numpy(data.train.read(indices)).to(device), torch.from_numpy(data.train.labels[indices])

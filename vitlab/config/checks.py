@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vitlab.config import groups
+from vitlab.config import groups, recipes
 from vitlab.config.errors import UserError, choices_text
 from vitlab.config.schema import LARGEST_IMAGE
 
@@ -35,8 +35,9 @@ def problems_of(config: DictConfig) -> list[str]:
             if name not in groups.names(group):
                 found.append(f"{key}={name}: unknown {group}; {choices_text(name, groups.names(group))}")
     if isinstance(config.get("recipe"), DictConfig):
-        found += recipe(config.recipe)
+        found += recipes.problems_of(config)
     found += list(images(config))
+    found += list(crop(config))
     return found
 
 
@@ -96,14 +97,6 @@ def budget(node: DictConfig) -> Iterator[str]:
         yield f"{shown}: give exactly one of {', '.join(f'budget.{k}' for k in node)}"
 
 
-def recipe(node: DictConfig) -> Iterator[str]:
-    """What an optimizer would refuse."""
-    if len(node.betas) != 2:
-        yield f"recipe.betas={node.betas}: give two, for example recipe.betas=[0.9,0.999]"
-    if node.optimizer == "sgd" and node.nesterov and node.momentum == 0:
-        yield "recipe.nesterov=True: needs a recipe.momentum above 0"
-
-
 def size(key: str, value: Any) -> Iterator[str]:
     """A number of examples, a fraction of them below 1, or `all`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -111,6 +104,13 @@ def size(key: str, value: Any) -> Iterator[str]:
         return  # `ranges` has said so
     if value != "all" and not (number and (0 < value < 1 or (value >= 1 and value == int(value)))):
         yield f"{key}={value}: a size is a whole number, a fraction between 0 and 1, or all"
+
+
+def crop(config: DictConfig) -> Iterator[str]:
+    """A range of area shares that is none."""
+    value = OmegaConf.select(config, "data.augment.crop_scale", throw_on_missing=False)
+    if value is not None and (len(value) != 2 or value[0] > value[1]):
+        yield f"data.augment.crop_scale={value}: give [least,most] of the area, for example [0.08,1]"
 
 
 def extent(value: Any) -> tuple[int, int]:

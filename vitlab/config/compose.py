@@ -21,6 +21,7 @@ SETTLED = {"kind", "model.recipe"}  # read while a group is chosen: setting them
 WITHOUT_EFFECT = (  # keys that do not change what a run computes
     *("wandb", "study", "data.cache", "data.sizes", "data.download"),
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.workers"),
+    "recipe.budget",  # `budget` says what came of it
 )
 
 
@@ -57,7 +58,8 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
             problems += error.problems
     chosen, failed, found = choose_groups(config, dict(pairs))
     problems += found
-    if any(key.partition(".")[0] == "budget" for key, _ in pairs) and "budget" in config:
+    budget_given = any(key.partition(".")[0] == "budget" for key, _ in pairs)
+    if budget_given and "budget" in config:
         config.budget = BudgetConfig()
     for key, value in pairs:
         if key in chosen or key.startswith(tuple(f"{slot}." for slot in failed)):
@@ -69,6 +71,8 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
         else:
             problems += groups.assign(config, key, value)
     settle_patch(config)
+    if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
+        settle_budget(config)
     # a key that was given, and refused, is not missing as well
     given = [*map(str, base), *(text.partition("=")[0].strip() for text in overrides)]
     refused = tuple(f"{key} is missing" for key in given)
@@ -85,6 +89,12 @@ def settle_patch(config: DictConfig) -> None:
     if OmegaConf.select(config, "model.patch_size") == "auto" and size is not None:
         sides = [auto_patch(side) for side in size]
         config.model.patch_size = sides[0] if sides[0] == sides[1] else sides
+
+
+def settle_budget(config: DictConfig) -> None:
+    """Replace the default budget by the recipe's own, where it has one."""
+    if sum(value is not None for value in config.recipe.budget.values()) == 1:  # more are refused later
+        config.budget = config.recipe.budget.copy()
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:

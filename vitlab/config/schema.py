@@ -94,6 +94,8 @@ class ResNetConfig(ModelConfig):
 class AugmentConfig:
     flip: bool = False  # mirror half of the images
     shift: int = ranged(0, least=0)  # pad by this many pixels, crop at random
+    # [low, high]: cut out a random share of the area, of aspect 3/4 to 4/3, and resize it to the whole image
+    crop_scale: Optional[list[float]] = ranged(None, above=0, most=1)
 
 
 @dataclass
@@ -107,22 +109,6 @@ class DataConfig(Choice):
 
 
 @dataclass
-class RecipeConfig(Choice):
-    kind: Literal["recipe"] = "recipe"
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    lr: float = ranged(1e-3, above=0, most=1e30)
-    weight_decay: float = ranged(0.05, least=0)
-    betas: list[float] = items(0.9, 0.999, least=0, below=1)
-    momentum: float = ranged(0.9, least=0, most=1)
-    nesterov: bool = False
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup: Union[int, float] = ranged(0.05, least=0)  # below 1: a share of the steps
-    clip_norm: Optional[float] = ranged(1.0, above=0)
-    batch_size: int = ranged(128, least=1, most=2**20)
-    label_smoothing: float = ranged(0.0, least=0, most=0.99)
-
-
-@dataclass
 class BudgetConfig:
     """How long a run trains: exactly one of the four."""
 
@@ -130,6 +116,49 @@ class BudgetConfig:
     epochs: Optional[float] = ranged(None, above=0, most=1e6)
     examples: Optional[int] = ranged(None, least=1, most=2**40)
     flops: Optional[float] = ranged(None, above=0)
+
+
+@dataclass
+class RandAugmentConfig:
+    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. See data/rand_augment.py."""
+
+    layers: int = ranged(0, least=0, most=100)
+    magnitude: float = ranged(9.0, least=0, most=10)
+    std: float = ranged(0.0, least=0)  # of the magnitude, drawn anew for each operation
+    probability: float = ranged(1.0, least=0, most=1)  # that a drawn operation is applied
+    increasing: bool = True  # whether every operation is the stronger, the larger the magnitude
+
+
+@dataclass
+class RecipeConfig(Choice):
+    kind: Literal["recipe"] = "recipe"
+    optimizer: Literal["adamw", "sgd", "muon"] = "adamw"
+    lr: float = ranged(1e-3, above=0, most=1e30)
+    lr_batch: Optional[int] = ranged(None, least=1)  # the batch that lr is meant for; else lr is taken as it stands
+    weight_decay: float = ranged(0.05, least=0)
+    layer_decay: Optional[float] = ranged(None, above=0, most=1)  # rate of each layer against that of the next
+    betas: list[float] = items(0.9, 0.999, least=0, below=1)
+    eps: float = ranged(1e-8, above=0)
+    momentum: float = ranged(0.9, least=0, most=1)  # of sgd and muon
+    nesterov: bool = False
+    schedule: Literal["cosine", "linear", "constant", "rsqrt", "noam", "multistep"] = "cosine"
+    warmup: Union[int, float] = ranged(0.05, least=0)  # below 1: a share of the steps
+    cooldown: Union[int, float] = ranged(0, least=0)  # linear to 0 at the end; below 1: a share of the steps
+    final_lr: float = ranged(0.0, least=0, most=1)  # where cosine and linear end, as a share of lr
+    timescale: Optional[int] = ranged(None, least=1)  # of rsqrt, in steps; else the warm-up
+    milestones: list[float] = items(above=0, below=1)  # of multistep, as shares of the steps
+    decay_factor: float = ranged(0.1, above=0, most=1)  # of the rate at each milestone
+    clip_norm: Optional[float] = ranged(1.0, above=0)
+    batch_size: int = ranged(128, least=1, most=2**20)
+    repeats: int = ranged(1, least=1)  # times that each image is in a batch, augmented anew
+    label_smoothing: float = ranged(0.0, least=0, most=0.99)
+    mixup: float = ranged(0.0, least=0)  # alpha of the Beta distribution that the shares are drawn from; 0: off
+    cutmix: float = ranged(0.0, least=0)
+    cutmix_share: float = ranged(0.5, least=0, most=1)  # of the batches, when mixup is on too
+    rand_augment: RandAugmentConfig = field(default_factory=RandAugmentConfig)
+    random_erasing: float = ranged(0.0, least=0, most=1)  # probability that a part of an image becomes noise
+    ema: Optional[float] = ranged(None, above=0, below=1)  # decay of an average of the weights, which is what counts
+    budget: BudgetConfig = field(default_factory=BudgetConfig)  # of `vitlab train`, when the user names none
 
 
 @dataclass

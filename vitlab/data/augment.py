@@ -1,9 +1,13 @@
 """Batched augmentation and normalisation, on the device that holds the batch."""
 
+import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+ATTEMPTS = 10  # at a crop that fits, as torchvision's
 
 
 def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -39,3 +43,26 @@ def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) 
     source = rows.clamp(0, H - 1)[:, :, None] * W + columns.clamp(0, W - 1)[:, None, :]
     taken = images.reshape(B, C, H * W).gather(2, source.view(B, 1, H * W).expand(B, C, H * W))
     return taken.view(B, C, H, W) * inside if shift else taken.view(B, C, H, W)
+
+
+def crop(images: Tensor, scale: Sequence[float] | None, generator: torch.Generator) -> Tensor:
+    """Cut out of each image a random share of its area, of aspect 3/4 to 4/3, and resize it bilinearly to the whole.
+
+    uint8 (B, C, H, W) -> the same; the very tensor without a `scale`, [least, most] of the area (Szegedy et al., 2015;
+    torchvision's RandomResizedCrop: area uniform, logarithm of the aspect uniform, up to 10 attempts that fit).
+    """
+    if scale is None:
+        return images
+    B, _, H, W = images.shape
+    area, aspect, x, y = torch.rand((4, ATTEMPTS, B), generator=generator, device=generator.device)
+    area = (scale[0] + (scale[1] - scale[0]) * area) * (H * W)
+    ratio = torch.exp((2 * aspect - 1) * math.log(4 / 3))  # of width to height
+    width, height = (area * ratio).sqrt() / W, (area / ratio).sqrt() / H  # shares of the sides
+    first = ((width <= 1) & (height <= 1)).int().argmax(0, keepdim=True)  # the first that fits, or the very first
+    width, height, x, y = (v.gather(0, first)[0] for v in (width.clamp(max=1), height.clamp(max=1), x, y))
+    theta = torch.zeros(B, 2, 3, device=width.device)  # output places from -1 to 1 -> input places
+    theta[:, 0, 0], theta[:, 1, 1] = width, height
+    theta[:, 0, 2], theta[:, 1, 2] = (1 - width) * (2 * x - 1), (1 - height) * (2 * y - 1)
+    grid = F.affine_grid(theta.to(images.device), [B, 1, H, W], align_corners=False)
+    out = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    return out.round_().to(images.dtype)

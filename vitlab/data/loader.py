@@ -1,5 +1,6 @@
 """Batches of images, in an order that depends on the seed and the step alone."""
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -57,11 +58,15 @@ class StepBatches:
 
     Epoch e is a permutation seeded by (seed, e); the epochs are joined end to end, and step k takes items
     [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step.
+
+    With `repeats` (repeated augmentation: Hoffer et al., 2020) a step takes ceil(batch_size / repeats) items, each
+    `repeats` times, but for those that the end of the batch cuts off. Copies are not neighbours, for mixup mixes those.
     """
 
-    def __init__(self, indices: np.ndarray, batch_size: int, steps: int, seed: int, start: int):
+    def __init__(self, indices: np.ndarray, batch_size: int, steps: int, seed: int, start: int, repeats: int = 1):
         self.indices = np.asarray(indices, dtype=np.int64)
         self.batch_size, self.steps, self.seed, self.start = batch_size, steps, seed, start
+        self.distinct = math.ceil(batch_size / repeats)
         assert len(self.indices), "no images to train on"
 
     def __len__(self) -> int:
@@ -73,15 +78,22 @@ class StepBatches:
             return self.indices[np.random.default_rng([self.seed, number]).permutation(len(self.indices))]
 
         for step in range(self.start, self.steps):
-            first = step * self.batch_size
-            last = first + self.batch_size
+            first = step * self.distinct
+            last = first + self.distinct
             batch: list[int] = []
             while first < last:
                 number, offset = divmod(first, len(self.indices))
                 part = epoch(number)[offset : offset + last - first]
                 batch += part.tolist()
                 first += len(part)
-            yield batch
+            yield self.repeated(batch)
+
+    def repeated(self, items: list[int]) -> list[int]:
+        """The items over and over to a whole batch; the part at its end begins at the second, as the first follows it
+        where mixup closes the circle.
+        """
+        whole, rest = divmod(self.batch_size, self.distinct)
+        return items * whole + items[1 : 1 + rest]
 
 
 def train_loader(
@@ -93,12 +105,13 @@ def train_loader(
     seed: int,
     start: int = 0,
     workers: int = 0,
+    repeats: int = 1,
 ) -> DataLoader:
     """Batches (images uint8 (B, C, H, W), labels int64 (B,)) of the steps start..steps-1, all of batch_size images.
 
     The same seed and step give the same batch, whatever the start and the number of workers.
     """
-    return batches(split, StepBatches(indices, batch_size, steps, seed, start), workers)
+    return batches(split, StepBatches(indices, batch_size, steps, seed, start, repeats), workers)
 
 
 def eval_loader(

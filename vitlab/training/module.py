@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.tasks.base import Task
-from vitlab.training import optim
+from vitlab.training.optimizers import optimizer
+from vitlab.training.schedules import schedule
 
 SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
 
@@ -20,7 +21,7 @@ class TrainingModule(L.LightningModule):
 
     All randomness of a step (augmentation, dropout, stochastic depth) is seeded by (seed, step), so that training
     that resumes at a step repeats it bit for bit. `shape` is what the model was built for: num_classes, image_size,
-    channels; `classes` are their names.
+    channels; `classes` are their names; `width` is the model's, for a schedule that asks for it.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class TrainingModule(L.LightningModule):
         seed: int,
         shape: dict[str, Any],
         classes: Sequence[str],
+        width: int | None = None,
     ):
         super().__init__()
         self.model = model
@@ -42,6 +44,7 @@ class TrainingModule(L.LightningModule):
         self.seed = seed
         self.shape = shape
         self.classes = classes
+        self.width = width
         self.loss: Tensor | None = None  # of the last step, on its device
         self.grad_norm: Tensor | None = None
         self.rate = math.nan  # the learning rate of the last step
@@ -65,7 +68,7 @@ class TrainingModule(L.LightningModule):
         return loss
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        self.rate = optimizer.param_groups[0]["lr"]
+        self.rate = max(group["lr"] for group in optimizer.param_groups)  # with layer-wise decay: of the last layer
         limit = self.recipe.clip_norm
         self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
 
@@ -80,6 +83,6 @@ class TrainingModule(L.LightningModule):
         self.evaluated_step = self.global_step
 
     def configure_optimizers(self) -> dict[str, Any]:
-        optimizer = optim.optimizer(self.model, self.recipe)
-        scheduler = optim.schedule(optimizer, self.recipe, self.steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        built = optimizer(self.model, self.recipe)
+        scheduler = schedule(built, self.recipe, self.steps, self.width)
+        return {"optimizer": built, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -24,11 +24,12 @@ from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, subset
 from vitlab.models import count
 from vitlab.models.weights import LoadReport
-from vitlab.training import checkpoint, environment, optim, settings
+from vitlab.training import averaging, budgets, checkpoint, environment, settings
 from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
 from vitlab.training.files import RunFiles
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.module import TrainingModule
+from vitlab.training.optimizers import optimizer
 from vitlab.training.sources import load_weights
 
 
@@ -50,12 +51,14 @@ class Run:
         self.family = models.family(config.model, self.model)
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
         torch.set_num_threads(self.settings.threads)
-        self.steps = optim.steps_of(
+        self.steps = budgets.steps_of(
             config.budget,
             train_size=self.train_size,
             batch_size=config.recipe.batch_size,
             flops_per_example=self.flops_per_example if config.budget.flops is not None else 0,
         )
+        averaging.refuse(config.recipe, self.steps)
+        optimizer(self.model, config.recipe)  # raises UserError for a model that it is not for
 
     def initialise(self) -> LoadReport | None:
         """Load the configuration's first weights; a run that resumes, or has ended, has its own."""
@@ -123,12 +126,14 @@ class Run:
             seed=self.config.seed,
             shape=self.shape,
             classes=self.data.classes,
+            width=self.config.model.get("width"),
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
         lines = JsonLines(self.files)
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
+        averages = self.averages()
         trainer = L.Trainer(
             accelerator=self.settings.accelerator,
             devices=1,
@@ -139,7 +144,7 @@ class Run:
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
             logger=[lines, *loggers],
-            callbacks=[clock, measurements, Reporting(progress, stop, saving.save), saving],
+            callbacks=[*averages, clock, measurements, Reporting(progress, stop, saving.save), saving],
             plugins=[checkpoint.AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
             deterministic=self.settings.deterministic,
             default_root_dir=self.files.folder,
@@ -159,6 +164,7 @@ class Run:
                         steps=self.steps,
                         seed=self.config.seed,
                         start=resumed_step,
+                        repeats=self.config.recipe.repeats,
                         workers=self.settings.workers,
                     )
                 ),
@@ -166,6 +172,8 @@ class Run:
                 ckpt_path=path if resumed_step else None,
                 weights_only=True,
             )
+            for average in averages:
+                average.settle(module)
             if module.evaluated_step != self.steps:
                 trainer.validate(module, held_out, verbose=False)
         finally:
@@ -177,6 +185,12 @@ class Run:
             "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
             "wall_s": round(clock.wall_s, 2),
         }
+
+    def averages(self) -> list[averaging.Averaging]:
+        """The callback that averages the weights, where the recipe asks for it. It comes before those that save."""
+        device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
+        decay = self.config.recipe.ema
+        return [] if decay is None else [averaging.Averaging(decay, device)]
 
     def result(self, metrics: dict[str, Any], **extra: Any) -> dict[str, Any]:
         """The row of results.csv, with the run's identity, settings and environment."""
@@ -191,7 +205,7 @@ class Run:
             "data": config.data.name,
             "train_size": self.train_size,
             "seed": config.seed,
-            "budget": optim.budget_text(config.budget),
+            "budget": budgets.budget_text(config.budget),
             "steps": self.steps,
             "examples_seen": examples,
             "params": count.parameters(self.model),

@@ -1,0 +1,50 @@
+"""Budgets as numbers of steps, against their definition."""
+
+import pytest
+
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.training import budgets
+
+
+def budget(unit, value):
+    return compose(TrainConfig, [f"budget.{unit}={value}"]).budget
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "steps"),
+    [
+        ("steps", 7, 7),
+        ("examples", 13 * 7, 7),  # exactly 7 batches of 13
+        ("examples", 13 * 7 + 1, 8),  # a part of a batch takes a step
+        ("examples", 1, 1),
+        ("epochs", 1, 8),  # 101 images in batches of 13
+        ("epochs", 2.5, 20),  # 252.5 images
+        ("epochs", 0.001, 1),
+        ("flops", 13 * 1009 * 7, 7),
+        ("flops", 13 * 1009 * 8 - 1, 7),  # a budget is not exceeded
+    ],
+)
+def test_a_budget_is_a_number_of_steps(unit, value, steps):
+    found = budgets.steps_of(budget(unit, value), train_size=101, batch_size=13, flops_per_example=1009)
+    assert found == steps
+    assert isinstance(found, int)
+
+
+def test_a_budget_of_operations_below_one_step_is_the_users_mistake():
+    with pytest.raises(UserError, match=r"budget\.flops=13116: one step of 13 examples takes 1\.31e\+04"):
+        budgets.steps_of(budget("flops", 13 * 1009 - 1), train_size=101, batch_size=13, flops_per_example=1009)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "text"),
+    [
+        ("steps", 1000, "steps=1000"),
+        ("steps", 1234567, "steps=1234567"),
+        ("examples", 10000000, "examples=10000000"),
+        ("epochs", 90, "epochs=90"),
+        ("epochs", 0.5, "epochs=0.5"),
+        ("flops", 1e15, "flops=1e+15"),
+    ],
+)
+def test_a_budget_in_words_is_the_unit_that_was_given(unit, value, text):
+    assert budgets.budget_text(budget(unit, value)) == text

@@ -1,0 +1,210 @@
+"""Optimizers: which parameters are decayed, the rate of each layer, what Muon takes, what survives a checkpoint."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.models import build_model
+from vitlab.training.optimizers import hidden_matrices
+from vitlab.training.optimizers import optimizer as build
+from vitlab.training.schedules import schedule
+
+LR = 0.37
+
+
+def recipe(*overrides):
+    return compose(TrainConfig, [f"recipe.{o}" for o in overrides]).recipe
+
+
+def tiny_vit(**options):
+    return build_model("vit_nano", **{"image_size": 8, "patch_size": 4, "num_classes": 3, "pool": "token", **options})
+
+
+def names_in(model, groups):
+    names = {id(p): name for name, p in model.named_parameters()}
+    return {names[id(p)] for group in groups for p in group["params"]}
+
+
+def groups(model, *overrides):
+    """The optimizer's groups as {weight decay: names of the parameters}."""
+    optimizer = build(model, recipe(*overrides))
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = {}
+    for group in optimizer.param_groups:
+        found.setdefault(group["weight_decay"], set()).update(names[id(p)] for p in group["params"])
+    assert sum(len(g["params"]) for g in optimizer.param_groups) == len(names), "every parameter once"
+    return found
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_norms_biases_positions_and_class_tokens_are_not_decayed(optimizer):
+    vit = build_model("vit_nano", image_size=8, patch_size=4, num_classes=3, depth=1, pool="token")
+    found = groups(vit, f"optimizer={optimizer}", "weight_decay=0.25")
+    assert found[0.25] == {
+        "patch_embed.proj.weight",
+        "encoder.blocks.0.mixer.qkv.weight",
+        "encoder.blocks.0.mixer.proj.weight",
+        "encoder.blocks.0.mlp.fc1.weight",
+        "encoder.blocks.0.mlp.fc2.weight",
+        "head.weight",
+    }
+    assert found[0.0] == {name for name, _ in vit.named_parameters()} - found[0.25]
+    assert {"cls_token", "pos_embed", "encoder.norm.weight", "encoder.blocks.0.norm1.weight", "head.bias"} <= found[0.0]
+
+
+def test_a_resnets_convolutions_are_decayed_and_its_norms_are_not():
+    found = groups(build_model("resnet_nano", image_size=8, num_classes=3), "weight_decay=0.25")
+    assert {"stem.0.weight", "stages.1.0.conv1.weight", "stages.1.0.downsample.0.weight", "head.weight"} <= found[0.25]
+    assert {"stem.1.weight", "stem.1.bias", "stages.1.0.bn2.weight", "stages.1.0.downsample.1.weight"} <= found[0.0]
+
+
+def test_timms_models_say_themselves_what_is_not_decayed():
+    options = {"depth": 1, "embed_dim": 12, "num_heads": 3, "patch_size": 4}
+    found = groups(build_model("timm:vit_tiny_patch16_224", image_size=8, options=options), "weight_decay=0.25")
+    assert {"pos_embed", "cls_token", "norm.weight", "head.bias"} <= found[0.0]
+    assert {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "head.weight"} <= found[0.25]
+
+
+def test_without_decay_nothing_is_decayed():
+    model = build_model("resnet_nano", image_size=8, num_classes=3)
+    assert groups(model, "weight_decay=0") == {0.0: {name for name, _ in model.named_parameters()}}
+
+
+def test_the_optimizer_is_the_recipes():
+    model = nn.Linear(3, 2)
+    adamw = build(model, recipe("optimizer=adamw", "betas=[0.8,0.7]", "eps=1e-5", f"lr={LR}"))
+    assert isinstance(adamw, torch.optim.AdamW)
+    assert {(g["betas"], g["eps"], g["lr"]) for g in adamw.param_groups} == {((0.8, 0.7), 1e-5, LR)}
+    sgd = build(model, recipe("optimizer=sgd", "momentum=0.6", "nesterov=true", f"lr={LR}"))
+    assert isinstance(sgd, torch.optim.SGD)
+    assert {(g["momentum"], g["nesterov"], g["lr"]) for g in sgd.param_groups} == {(0.6, True, LR)}
+
+
+# ---- layer-wise decay
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon"])
+def test_each_layer_has_its_share_of_the_rate_of_the_next(optimizer):
+    vit, depth, share = tiny_vit(depth=3), 3, 0.5
+    options = recipe(f"optimizer={optimizer}", f"lr={LR}", f"layer_decay={share}", "weight_decay=0.25")
+    found = build(vit, options)
+    names = {id(p): name for name, p in vit.named_parameters()}
+    rates = {names[id(p)]: group["lr"] for group in found.param_groups for p in group["params"]}
+    assert rates.keys() == {name for name, _ in vit.named_parameters()}
+    for name, rate in rates.items():
+        if name.startswith(("patch_embed", "cls_token", "pos_embed")):
+            layer = 0
+        elif name.startswith("encoder.blocks."):
+            layer = 1 + int(name.split(".")[2])
+        else:
+            layer = depth if name.startswith("encoder.norm") else depth + 1
+        assert rate == pytest.approx(LR * share ** (depth + 1 - layer)), name
+    assert names_in(vit, [g for g in found.param_groups if g["weight_decay"]]) == decayed(tiny_vit(depth=3))
+
+
+def decayed(vit):
+    groups = build(vit, recipe("weight_decay=0.25")).param_groups
+    return names_in(vit, [g for g in groups if g["weight_decay"]])
+
+
+def test_a_schedule_moves_the_rates_of_all_layers_alike():
+    options = recipe(f"lr={LR}", "layer_decay=0.5", "schedule=linear", "warmup=0")
+    found = build(tiny_vit(depth=2), options)
+    before = [group["lr"] for group in found.param_groups]
+    plan = schedule(found, options, 10)
+    for _ in range(4):
+        found.step()
+        plan.step()
+    assert [group["lr"] for group in found.param_groups] == pytest.approx([0.6 * rate for rate in before])
+
+
+# ---- Muon
+
+
+def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
+    vit = tiny_vit(depth=2)
+    found = build(vit, recipe("optimizer=muon", "momentum=0.7", "betas=[0.8,0.7]", f"lr={LR}", "weight_decay=0.25"))
+    muon, adamw = found.parts
+    assert isinstance(muon, torch.optim.Muon)
+    assert isinstance(adamw, torch.optim.AdamW)
+    matrices = {
+        f"encoder.blocks.{block}.{part}.weight"
+        for block in (0, 1)
+        for part in ("mixer.qkv", "mixer.proj", "mlp.fc1", "mlp.fc2")
+    }
+    assert hidden_matrices(vit) == matrices == names_in(vit, muon.param_groups)
+    assert names_in(vit, adamw.param_groups) == {name for name, _ in vit.named_parameters()} - matrices
+    assert {(g["momentum"], g["adjust_lr_fn"], g["weight_decay"], g["lr"]) for g in muon.param_groups} == {
+        (0.7, "match_rms_adamw", 0.25, LR)
+    }
+    assert {g["betas"] for g in adamw.param_groups} == {(0.8, 0.7)}
+    assert names_in(vit, [g for g in adamw.param_groups if g["weight_decay"]]) == {
+        "patch_embed.proj.weight",
+        "head.weight",
+    }
+
+
+def test_muon_knows_the_hidden_matrices_of_timms_models():
+    options = {"depth": 1, "embed_dim": 12, "num_heads": 3, "patch_size": 4}
+    found = hidden_matrices(build_model("timm:vit_tiny_patch16_224", image_size=8, options=options))
+    assert found == {f"blocks.0.{part}.weight" for part in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")}
+
+
+@pytest.mark.parametrize("model", [nn.Linear(3, 2), build_model("resnet_nano", image_size=8, num_classes=3)])
+def test_muon_is_refused_where_it_has_nothing_to_do(model):
+    with pytest.raises(UserError, match=r"recipe\.optimizer=muon: .* choices for it: adamw, sgd"):
+        build(model, recipe("optimizer=muon"))
+
+
+def losses(vit, optimizer, plan, steps, first=0):
+    """Of training steps on one batch; the batch of step k is the same in every call."""
+    found = []
+    for step in range(first, first + steps):
+        generator = torch.Generator().manual_seed(step % 2)
+        images, labels = torch.randn(7, 3, 8, 8, generator=generator), torch.arange(7) % 3
+        loss = nn.functional.cross_entropy(vit(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        plan.step()
+        found.append(loss.item())
+    return found
+
+
+@pytest.mark.parametrize("layer_decay", ["null", "0.8"])
+def test_muon_learns_and_goes_on_bit_for_bit_from_a_checkpoint(layer_decay):
+    torch.manual_seed(0)
+    options = recipe("optimizer=muon", "lr=1e-2", "warmup=0.1", f"layer_decay={layer_decay}")
+    vit = tiny_vit(depth=1)
+    optimizer = build(vit, options)
+    plan = schedule(optimizer, options, 40)
+    begun = losses(vit, optimizer, plan, 20)
+    file = io.BytesIO()
+    torch.save([copy.deepcopy(part.state_dict()) for part in (vit, optimizer, plan)], file)
+    ended = losses(vit, optimizer, plan, 20, first=20)
+    assert ended[-1] < 0.2 * begun[0]
+    file.seek(0)
+    again = tiny_vit(depth=1)
+    other = build(again, options)
+    other_plan = schedule(other, options, 40)
+    for part, state in zip((again, other, other_plan), torch.load(file, weights_only=True), strict=True):
+        part.load_state_dict(state)
+    assert losses(again, other, other_plan, 20, first=20) == ended
+    assert all(torch.equal(a, b) for a, b in zip(vit.parameters(), again.parameters(), strict=True))
+    assert {g["lr"] for part in other.parts for g in part.param_groups} == {g["lr"] for g in optimizer.param_groups}
+
+
+def test_muons_step_has_the_size_of_adamws():
+    """What `match_rms_adamw` is for: the root mean square of a Muon update is 0.2 times its rate, of any shape."""
+    vit = tiny_vit(depth=1, width=32, heads=2, mlp_width=128)
+    optimizer = build(vit, recipe("optimizer=muon", f"lr={LR}", "weight_decay=0"))
+    before = {name: p.detach().clone() for name, p in vit.named_parameters()}
+    vit(torch.randn(131, 3, 8, 8)).square().sum().backward()  # as many as make gradients of full rank
+    optimizer.step()
+    for name in hidden_matrices(vit):
+        moved = (vit.get_parameter(name) - before[name]).square().mean().sqrt()
+        assert 0.4 * 0.2 * LR < moved < 1.3 * 0.2 * LR, name

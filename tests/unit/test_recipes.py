@@ -1,0 +1,157 @@
+"""Published recipes against docs/reference.md, in both directions, and what a recipe may not hold."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from tests.conftest import ROOT
+from vitlab.config import TrainConfig, UserError, compose, groups, names, resolved
+from vitlab.studies.grid import compose_study, expand
+from vitlab.training.optimizers import peak_rate
+
+OWN = {"adamw", "resnet", "resnet_nano", "vit_nano", "muon"}  # they reproduce nothing that was published
+PUBLISHED = sorted(set(names("recipe")) - OWN)
+
+
+def table():
+    """(recipe, key, value, source) of each line of docs/reference.md, a recipe at a time."""
+    lines = re.findall(r"^\| (?!recipe )(.+) \|$", (ROOT / "docs" / "reference.md").read_text(), re.MULTILINE)
+    cells = [line.split(" | ") for line in lines]
+    assert all(len(row) == 4 for row in cells)
+    return [(name, key, number(text), source) for many, key, text, source in cells for name in many.split(", ")]
+
+
+def number(text):
+    """As YAML reads it, but also 1e-3, which YAML takes for a word."""
+    try:
+        return float(text)
+    except ValueError:
+        return yaml.safe_load(text)
+
+
+def header(recipe):
+    return re.findall(r"^#(.*)", (Path(groups.config_dir()) / "recipe" / f"{recipe}.yaml").read_text(), re.MULTILINE)
+
+
+def command(recipe):
+    """The words after `vitlab train` in a recipe's header."""
+    return shlex.split(re.search(r"vitlab train ((?:.*\\\s*)*.*)", "\n".join(header(recipe)))[1].replace("\\\n", " "))
+
+
+def flat(node, path=""):
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED)
+def test_a_recipe_resolves_to_the_published_numbers_and_every_number_of_it_is_published(recipe):
+    config = compose(TrainConfig, command(recipe))
+    assert config.recipe.name == recipe
+    rows = [row[1:] for row in table() if row[0] == recipe]
+    assert len({key for key, *_ in rows}) == len(rows), "a key is given once"
+    for key, value, source in rows:
+        path = key if ("." in key and not key.startswith("rand_augment")) or key == "train_size" else f"recipe.{key}"
+        found = OmegaConf.select(config, path, throw_on_missing=True)
+        found = OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+        assert found == (pytest.approx(value) if isinstance(value, float | list) else value), key
+        if "one of" in source:
+            assert value in [float(x) for x in source.partition("one of")[2].split(",")]
+    written = yaml.safe_load((Path(groups.config_dir()) / "recipe" / f"{recipe}.yaml").read_text())
+    assert {key for key, _ in flat(written)} <= {key for key, *_ in rows}
+
+
+def test_the_table_names_no_recipe_that_is_not_there():
+    assert {row[0] for row in table()} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED)
+def test_a_recipes_header_says_what_to_expect(recipe):
+    assert re.search(r"Expect [^.]*\d", " ".join(header(recipe)))
+
+
+def test_deits_rate_is_linear_in_the_batch():
+    for batch, rate in ((1024, 1e-3), (512, 5e-4), (128, 1.25e-4)):
+        config = compose(TrainConfig, ["recipe=deit", f"recipe.batch_size={batch}"])
+        assert peak_rate(config.recipe) == pytest.approx(rate)
+    config = compose(TrainConfig, ["recipe=deit", "recipe.batch_size=128", "recipe.lr_batch=null"])
+    assert peak_rate(config.recipe) == 5e-4
+
+
+# ---- budgets
+
+
+def given(config):
+    return {key: value for key, value in config.budget.items() if value is not None}
+
+
+def test_a_recipes_budget_counts_until_the_user_names_one():
+    assert given(compose(TrainConfig, ["recipe=deit"])) == {"epochs": 300}
+    assert given(compose(TrainConfig, ["recipe=bit_hyperrule_small"])) == {"steps": 500}
+    assert given(compose(TrainConfig, ["recipe=deit", "recipe.budget.epochs=7"])) == {"epochs": 7}
+    assert given(compose(TrainConfig, ["recipe=deit", "budget.steps=9"])) == {"steps": 9}
+    assert given(compose(TrainConfig, ["recipe=deit"], base={"budget": {"examples": 9}})) == {"examples": 9}
+    assert given(compose(TrainConfig, ["recipe=adamw"])) == {"steps": 1000}
+
+
+def test_a_configuration_that_is_read_again_keeps_its_budget():
+    for words in (["recipe=deit"], ["recipe=deit", "budget.steps=9"], []):
+        config = compose(TrainConfig, words)
+        assert resolved(compose(TrainConfig, base=resolved(config))) == resolved(config)
+
+
+def test_a_study_has_its_own_budget():
+    for spec in expand(compose_study("quick", ["recipe=deit"]), [100]):
+        assert spec.config["recipe"]["name"] == "deit"
+        assert spec.config["budget"]["steps"] == 1000
+        assert spec.config["budget"]["epochs"] is None
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("recipe.optimizer=lion", "expected one of ['adamw', 'sgd', 'muon']"),
+        ("recipe.schedule=step", "expected one of ['cosine', 'linear', 'constant', 'rsqrt', 'noam', 'multistep']"),
+        ("model=resnet_nano recipe.schedule=noam", "recipe.schedule=noam: the rate depends on the model's width"),
+        ("recipe.schedule=noam recipe.warmup=0", "recipe.warmup=0: recipe.schedule=noam divides by it; give"),
+        ("recipe.schedule=rsqrt recipe.warmup=0", "takes its timescale from it; give recipe.timescale=10000"),
+        ("recipe.timescale=7", "recipe.timescale=7: only recipe.schedule=rsqrt has one, not cosine; give null"),
+        ("recipe.cooldown=0.2", "recipe.cooldown=0.2: only for recipe.schedule=rsqrt or constant, not cosine; give 0"),
+        ("recipe.final_lr=0.1 recipe.schedule=constant", "recipe.final_lr=0.1: only for recipe.schedule=cosine or"),
+        ("recipe.final_lr=2", "recipe.final_lr=2.0: must be at most 1"),
+        ("recipe.schedule=multistep", "recipe.milestones=[]: recipe.schedule=multistep needs at least one; give"),
+        ("recipe.milestones=[0.5]", "recipe.milestones=[0.5]: only for recipe.schedule=multistep, not cosine; give []"),
+        ("recipe.schedule=multistep recipe.milestones=[0.6,0.3]", "recipe.milestones=[0.6, 0.3]: must increase"),
+        ("recipe.schedule=multistep recipe.milestones=[30]", "recipe.milestones=30.0: must be below 1"),
+        ("recipe.optimizer=muon recipe.nesterov=true recipe.momentum=0", "recipe.nesterov=True: needs a recipe.mom"),
+        ("recipe.layer_decay=0", "recipe.layer_decay=0.0: must be above 0"),
+        ("recipe.layer_decay=1.5", "recipe.layer_decay=1.5: must be at most 1"),
+        ("recipe.ema=1", "recipe.ema=1.0: must be below 1"),
+        ("recipe.eps=0", "recipe.eps=0.0: must be above 0"),
+        ("recipe.repeats=5 recipe.batch_size=4", "recipe.repeats=5: must be at most recipe.batch_size=4"),
+        ("recipe.mixup=0.2 recipe.batch_size=1", "recipe.mixup=0.2: mixes pairs of images, recipe.batch_size=1 has"),
+        ("recipe.cutmix=1 recipe.batch_size=1", "recipe.cutmix=1.0: mixes pairs of images, recipe.batch_size=1 has"),
+        ("recipe.rand_augment.magnitude=11", "recipe.rand_augment.magnitude=11.0: must be at most 10"),
+        ("recipe.rand_augment=2", "set one of its keys instead; choices: recipe.rand_augment.layers"),
+        ("recipe.random_erasing=1.1", "recipe.random_erasing=1.1: must be at most 1"),
+        ("recipe=deit recipe.budget.steps=9", "recipe.budget.steps=9 and recipe.budget.epochs=300.0: give at most one"),
+        ("data.augment.crop_scale=[0.5]", "data.augment.crop_scale=[0.5]: give [least,most] of the area"),
+        ("data.augment.crop_scale=[0.9,0.5]", "data.augment.crop_scale=[0.9, 0.5]: give [least,most] of the area"),
+        ("data.augment.crop_scale=[0,1]", "data.augment.crop_scale=0.0: must be above 0"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused_with_what_would_be_right(words, says):
+    with pytest.raises(UserError) as caught:
+        compose(TrainConfig, words.split())
+    (line,) = caught.value.problems
+    assert says in line
+    assert "\n" not in line

@@ -1,0 +1,142 @@
+"""Every schedule at 20 points and more, against its formula as the paper writes it."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab.config import TrainConfig, compose
+from vitlab.training.optimizers import optimizer as build
+from vitlab.training.schedules import in_steps, rate, schedule
+
+STEPS, LR, WIDTH = 211, 0.37, 53
+
+
+def recipe(*overrides):
+    return compose(TrainConfig, [f"recipe.{o}" for o in overrides]).recipe
+
+
+def rates(options, steps=STEPS):
+    """The rate of every optimizer step, from the optimizer itself."""
+    optimizer = build(nn.ParameterList([nn.Parameter(torch.zeros(3, 2))]), options)
+    plan = schedule(optimizer, options, steps, WIDTH)
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        plan.step()
+    return found
+
+
+def points(*more):
+    found = {round(i * (STEPS - 1) / 19) for i in range(20)} | set(more)
+    assert len(found) >= 20
+    return sorted(found)
+
+
+def after_warmup(name, step, warmup):
+    """The rate at a step, 0 the first, as the papers write it."""
+    if step < warmup:
+        return LR * (step + 1) / warmup
+    t = (step - warmup) / (STEPS - warmup)
+    return {
+        "cosine": LR * (1 + math.cos(math.pi * t)) / 2,
+        "linear": LR * (1 - t),
+        "constant": LR,
+        # big_vision divides by sqrt(1 + steps since the warm-up / timescale)
+        "rsqrt": LR / math.sqrt(1 + (step - warmup) / 31),
+    }[name]
+
+
+OPTIONS = {"rsqrt": ["timescale=31"]}
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "constant", "rsqrt"])
+@pytest.mark.parametrize(
+    ("warmup", "steps"), [("0", 0), ("17", 17), ("0.1", 21), ("0.5", 106), ("0.0001", 0), ("1", 1)]
+)
+def test_a_schedule_is_its_formula(name, warmup, steps):
+    options = recipe(f"schedule={name}", f"warmup={warmup}", f"lr={LR}", *OPTIONS.get(name, []))
+    assert in_steps(options.warmup, STEPS) == steps
+    found = rates(options)
+    for step in points(0, max(0, steps - 1), steps):
+        assert found[step] == pytest.approx(after_warmup(name, step, steps)), step
+    assert max(found) == pytest.approx(LR), "the recipe's rate is reached, and not passed"
+    assert min(found) > 0, "no step is wasted"
+
+
+@pytest.mark.parametrize("warmup", [1, 40, 400])
+def test_noam_is_the_papers_formula(warmup):
+    found = rates(recipe("schedule=noam", f"warmup={warmup}", f"lr={LR}"))
+    for step in points(warmup - 1) if warmup < STEPS else points():
+        n = step + 1  # the paper's step_num
+        expected = LR / math.sqrt(WIDTH) * min(1 / math.sqrt(n), n / warmup**1.5)
+        assert found[step] == pytest.approx(expected), step
+    if warmup == 40:
+        assert found.index(max(found)) == 39
+        assert max(found) == pytest.approx(LR * (WIDTH * 40) ** -0.5)
+
+
+def test_rsqrt_with_its_own_warm_up_as_timescale_falls_as_the_root_of_the_step():
+    """Zhai et al., 2022: continuous at the end of the warm-up, sqrt(warmup / step) after it."""
+    found = rates(recipe("schedule=rsqrt", "warmup=20", f"lr={LR}"))
+    for step in points(20):
+        expected = LR * ((step + 1) / 20 if step < 20 else math.sqrt(20 / step))
+        assert found[step] == pytest.approx(expected), step
+
+
+@pytest.mark.parametrize("name", ["rsqrt", "constant"])
+@pytest.mark.parametrize(("cooldown", "length"), [("0.2", 42), ("30", 30)])
+def test_a_cooldown_goes_down_to_zero_at_the_end(name, cooldown, length):
+    plain = rates(recipe(f"schedule={name}", "warmup=17", f"lr={LR}"))
+    found = rates(recipe(f"schedule={name}", "warmup=17", f"lr={LR}", f"cooldown={cooldown}"))
+    for step in points(STEPS - length, STEPS - length - 1, STEPS - 1):
+        assert found[step] == pytest.approx(plain[step] * min(1, (STEPS - step) / length)), step
+    assert found[-1] == pytest.approx(plain[-1] / length)
+
+
+@pytest.mark.parametrize(("warmup", "factor"), [(0, 0.1), (17, 0.1), (17, 0.5)])
+def test_multistep_falls_at_its_milestones(warmup, factor):
+    """BiT-HyperRule's staircase: 30, 60 and 90% of 211 steps are 63, 127 and 190."""
+    options = ["schedule=multistep", "milestones=[0.3,0.6,0.9]", f"decay_factor={factor}"]
+    found = rates(recipe(*options, f"warmup={warmup}", f"lr={LR}"))
+    for step in points(62, 63, 126, 127, 189, 190):
+        falls = (step >= 63) + (step >= 127) + (step >= 190)
+        expected = LR * (step + 1) / warmup if step < warmup else LR * factor**falls
+        assert found[step] == pytest.approx(expected), step
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear"])
+def test_a_final_rate_is_where_the_schedule_ends(name):
+    found = rates(recipe(f"schedule={name}", "warmup=17", f"lr={LR}", "final_lr=0.25"))
+    low = 0.25 * LR
+    for step in points(16, 17):
+        t = (step - 17) / (STEPS - 17)
+        shape = (1 + math.cos(math.pi * t)) / 2 if name == "cosine" else 1 - t
+        expected = LR * (step + 1) / 17 if step < 17 else low + (LR - low) * shape
+        assert found[step] == pytest.approx(expected), step
+    assert rate(recipe(f"schedule={name}", "final_lr=0.25"), STEPS, STEPS) == pytest.approx(0.25)
+
+
+def test_the_first_step_has_a_rate_and_the_warm_up_ends_at_the_whole():
+    found = rates(recipe("warmup=10", f"lr={LR}", "schedule=constant"))
+    assert found[:10] == pytest.approx([LR * k / 10 for k in range(1, 11)])
+    assert found[10:] == pytest.approx([LR] * (STEPS - 10))
+
+
+def test_a_warm_up_longer_than_the_run_ends_with_it():
+    found = rates(recipe("warmup=50", f"lr={LR}"), steps=20)
+    assert found == pytest.approx([LR * k / 50 for k in range(1, 21)])
+
+
+def test_the_rate_is_zero_only_past_the_end():
+    for name, end in (("cosine", 0.0), ("linear", 0.0), ("constant", 1.0)):
+        options = recipe(f"schedule={name}", "warmup=5")
+        assert rate(options, STEPS, STEPS) == pytest.approx(end)
+        assert rate(options, STEPS + 99, STEPS) == pytest.approx(end), "and it does not rise again"
+    assert rate(recipe("schedule=constant", "cooldown=5"), STEPS + 99, STEPS) == 0
+
+
+def test_a_rate_for_another_batch_is_scaled():
+    assert max(rates(recipe(f"lr={LR}", "lr_batch=64", "batch_size=96"))) == pytest.approx(1.5 * LR)

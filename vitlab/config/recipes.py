@@ -1,0 +1,69 @@
+"""Checks of a recipe, and of a recipe with the model and the batch that it is for. Each problem is one line."""
+
+from collections.abc import Iterator
+
+from omegaconf import DictConfig, ListConfig
+
+ENDING = ("cosine", "linear")  # schedules that go down to `final_lr`
+COOLED = ("rsqrt", "constant")  # schedules that have no end of their own
+
+
+def problems_of(config: DictConfig) -> list[str]:
+    node = config.recipe
+    return [*optimizer(node), *schedule(node, config.get("model")), *batch(node), *budget(node.budget)]
+
+
+def optimizer(node: DictConfig) -> Iterator[str]:
+    """What an optimizer would refuse."""
+    if len(node.betas) != 2:
+        yield f"recipe.betas={node.betas}: give two, for example recipe.betas=[0.9,0.999]"
+    if node.optimizer in ("sgd", "muon") and node.nesterov and node.momentum == 0:
+        yield "recipe.nesterov=True: needs a recipe.momentum above 0"
+
+
+def schedule(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
+    """Keys of a schedule that lack, contradict each other, or would change nothing."""
+    name = node.schedule
+    if name == "noam":
+        if isinstance(model, DictConfig) and "width" not in model:
+            yield (
+                f"recipe.schedule=noam: the rate depends on the model's width, and model={model.name} has no key "
+                "'width'; choices for it: cosine, linear, constant, rsqrt, multistep"
+            )
+        if node.warmup == 0:
+            yield "recipe.warmup=0: recipe.schedule=noam divides by it; give recipe.warmup=4000"
+    if name == "rsqrt" and node.timescale is None and node.warmup == 0:
+        yield "recipe.warmup=0: recipe.schedule=rsqrt takes its timescale from it; give recipe.timescale=10000"
+    if name != "rsqrt" and node.timescale is not None:
+        yield f"recipe.timescale={node.timescale}: only recipe.schedule=rsqrt has one, not {name}; give null"
+    if name not in ENDING and node.final_lr:
+        yield f"recipe.final_lr={node.final_lr}: only for recipe.schedule={' or '.join(ENDING)}, not {name}; give 0"
+    if name not in COOLED and node.cooldown:
+        yield f"recipe.cooldown={node.cooldown}: only for recipe.schedule={' or '.join(COOLED)}, not {name}; give 0"
+    yield from milestones(node.milestones, name)
+
+
+def milestones(values: ListConfig, name: str) -> Iterator[str]:
+    example = "give for example recipe.milestones=[0.3,0.6,0.9]"
+    if name == "multistep" and not values:
+        yield f"recipe.milestones=[]: recipe.schedule=multistep needs at least one; {example}"
+    elif name != "multistep" and values:
+        yield f"recipe.milestones={values}: only for recipe.schedule=multistep, not {name}; give []"
+    elif sorted(set(values)) != list(values):
+        yield f"recipe.milestones={values}: must increase; {example}"
+
+
+def batch(node: DictConfig) -> Iterator[str]:
+    """What a batch is too small for."""
+    if node.repeats > node.batch_size:
+        yield f"recipe.repeats={node.repeats}: must be at most recipe.batch_size={node.batch_size}"
+    for key in ("mixup", "cutmix"):
+        if node[key] and node.batch_size == 1:
+            yield f"recipe.{key}={node[key]}: mixes pairs of images, recipe.batch_size=1 has none; give 0"
+
+
+def budget(node: DictConfig) -> Iterator[str]:
+    given = {key: value for key, value in node.items() if value is not None}
+    if len(given) > 1:
+        shown = " and ".join(f"recipe.budget.{key}={value}" for key, value in given.items())
+        yield f"{shown}: give at most one; to train shorter or longer, give budget.{next(iter(given))}=N"

@@ -1,0 +1,29 @@
+"""How long a run trains: from a budget to a number of optimizer steps."""
+
+import math
+
+from omegaconf import DictConfig
+
+from vitlab.config import UserError
+
+
+def steps_of(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
+    """Optimizer steps of a run under a budget. Raises UserError when the budget is below one step."""
+    if budget.steps is not None:
+        return budget.steps
+    if budget.flops is not None:
+        steps = int(budget.flops // (flops_per_example * batch_size))
+        if steps < 1:
+            raise UserError(
+                f"budget.flops={budget.flops:g}: one step of {batch_size} examples takes "
+                f"{flops_per_example * batch_size:.3g}; give at least that"
+            )
+        return steps
+    examples = budget.examples if budget.examples is not None else budget.epochs * train_size
+    return max(1, math.ceil(examples / batch_size))
+
+
+def budget_text(budget: DictConfig) -> str:
+    """`steps=1000`: the one unit that is given."""
+    key, value = next((key, value) for key, value in budget.items() if value is not None)
+    return f"{key}={value if isinstance(value, int) else format(value, 'g')}"

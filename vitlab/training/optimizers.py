@@ -1,0 +1,110 @@
+"""Optimizers and their parameter groups: what is decayed, which rate each layer has, what Muon takes."""
+
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from timm.models import group_parameters
+from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+from torch import nn
+from torch.optim import SGD, AdamW, Muon, Optimizer
+
+from vitlab.config import UserError
+
+
+def optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
+    """The recipe's optimizer; norms, biases, positions and class tokens are not decayed.
+
+    With `layer_decay` the head has the recipe's rate and each layer below it that share of the next one's (Clark et
+    al., 2020; Bao et al., 2022). Raises UserError for muon and a model that has no hidden matrices.
+    """
+    if recipe.optimizer == "muon":
+        return muon(model, recipe)
+    groups = parameter_groups(model, recipe)
+    if recipe.optimizer == "sgd":
+        return SGD(groups, lr=peak_rate(recipe), momentum=recipe.momentum, nesterov=recipe.nesterov)
+    return AdamW(groups, lr=peak_rate(recipe), betas=tuple(recipe.betas), eps=recipe.eps)
+
+
+def peak_rate(recipe: DictConfig) -> float:
+    """The recipe's rate for its batch: linear in the batch where `lr_batch` says what `lr` is meant for (Goyal et al.,
+    2017).
+    """
+    return recipe.lr if recipe.lr_batch is None else recipe.lr * recipe.batch_size / recipe.lr_batch
+
+
+def parameter_groups(model: nn.Module, recipe: DictConfig, fallback: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """timm's groups, each with its own `lr`; those of the parameters named in `fallback` have `use_fallback`."""
+    kept = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": kept, "fallback_list": fallback}
+    if recipe.layer_decay is None:
+        return param_groups_weight_decay(model, **options)
+    groups = param_groups_layer_decay(model, layer_decay=recipe.layer_decay, **options)
+    for group in groups:
+        group["lr"] = peak_rate(recipe) * group.pop("lr_scale")
+    return groups
+
+
+def muon(model: nn.Module, recipe: DictConfig) -> "Together":
+    """Muon for the hidden matrices, AdamW for all else, with one rate for both: Muon's step is scaled to AdamW's
+    (Jordan et al., 2024; Liu et al., 2025, arXiv 2502.16982, eq. 4).
+    """
+    hidden = hidden_matrices(model)
+    if not hidden:
+        raise UserError(
+            "recipe.optimizer=muon: this model has no linear layers between its first and its last layer, which is "
+            "what Muon is for; choices for it: adamw, sgd"
+        )
+    others = tuple(name for name, _ in model.named_parameters() if name not in hidden)
+    matrices, rest = [], []
+    for group in parameter_groups(model, recipe, others):
+        (rest if group.pop("use_fallback", False) else matrices).append(group)
+    momentum = {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
+    lr = peak_rate(recipe)
+    return Together(
+        Muon(matrices, lr=lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw", **momentum),
+        AdamW(rest, lr=lr, betas=tuple(recipe.betas), eps=recipe.eps),
+    )
+
+
+def hidden_matrices(model: nn.Module) -> set[str]:
+    """Names of the weights of linear layers in the model's blocks: neither in its first nor in its last layer.
+
+    Layers are those of the model's `group_matcher`; none without one.
+    """
+    if not hasattr(model, "group_matcher"):
+        return set()
+    layers = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
+    linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    return {name for name in linear & layers.keys() if 0 < layers[name] < max(layers.values())}
+
+
+class Together(Optimizer):
+    """Several optimizers as one, each with its own parameters: one list of groups, one state, one step."""
+
+    def __init__(self, *parts: Optimizer):
+        self.parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self.share()
+
+    def share(self) -> None:
+        """Let every part work on its groups of the common list, and on the common state."""
+        first = 0
+        for part in self.parts:
+            last = first + len(part.param_groups)
+            part.param_groups, part.state = self.param_groups[first:last], self.state
+            first = last
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)  # makes new groups and a new state
+        self.share()
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self.parts:
+            part.step()
+        return loss

@@ -1,0 +1,75 @@
+"""Learning-rate schedules: the rate of each step as a share of the recipe's rate, by the papers' formulas.
+
+`step` counts from 0 to `steps` - 1. A linear warm-up comes before every schedule: (step + 1) / warmup, so that its last
+step has the whole rate and no step is wasted.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from types import SimpleNamespace
+
+from omegaconf import DictConfig, OmegaConf
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def cosine(progress: float, final: float = 0.0) -> float:
+    """Half a cosine from 1 to `final` (Loshchilov and Hutter, 2017, eq. 5)."""
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def linear(progress: float, final: float = 0.0) -> float:
+    """From 1 to `final` along a line."""
+    return final + (1 - final) * (1 - progress)
+
+
+def rsqrt(step: int, timescale: int) -> float:
+    """Reciprocal square root, `step` steps after the warm-up (Zhai et al., 2022, appendix B; big_vision)."""
+    return (timescale / (timescale + step)) ** 0.5
+
+
+def noam(step: int, warmup: int, width: int) -> float:
+    """Vaswani et al., 2017, eq. 3, which counts steps from 1; the warm-up is part of it."""
+    return width**-0.5 * min((step + 1) ** -0.5, (step + 1) * warmup**-1.5)
+
+
+def multistep(step: int, steps: int, milestones: Sequence[float], factor: float) -> float:
+    """`factor` once for each milestone, a share of the steps, that is reached."""
+    return factor ** sum(step >= round(share * steps) for share in milestones)
+
+
+def cooldown(step: int, steps: int, length: int) -> float:
+    """From 1 to 0 at `steps` along a line, over the last `length` steps."""
+    return max(0.0, min(1.0, (steps - step) / length)) if length else 1.0
+
+
+def in_steps(value: float, steps: int) -> int:
+    """A length of time as a number of steps: below 1 it is a share of them."""
+    return round(value * steps) if value < 1 else int(value)
+
+
+def rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
+    """The learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
+
+    `width` is the model's, which noam alone reads.
+    """
+    warmup = in_steps(recipe.warmup, steps)
+    if recipe.schedule == "noam":
+        return noam(step, max(1, warmup), width)
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+    if recipe.schedule == "cosine":
+        return cosine(progress, recipe.final_lr)
+    if recipe.schedule == "linear":
+        return linear(progress, recipe.final_lr)
+    if recipe.schedule == "multistep":
+        return multistep(step, steps, recipe.milestones, recipe.decay_factor)
+    end = cooldown(step, steps, in_steps(recipe.cooldown, steps))
+    return end * (rsqrt(step - warmup, recipe.timescale or max(1, warmup)) if recipe.schedule == "rsqrt" else 1.0)
+
+
+def schedule(optimizer: Optimizer, recipe: DictConfig, steps: int, width: int | None = None) -> LambdaLR:
+    plain = SimpleNamespace(**OmegaConf.to_container(recipe))  # read at every step, and a DictConfig reads slowly
+    return LambdaLR(optimizer, partial(rate, plain, steps=steps, width=width))
