@@ -3,6 +3,7 @@
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def train_locked(
         before_head(run.model)  # raises UserError now rather than when it is trained
     run.files.write_config(resolved(config))
     if run.init is not None:
+        write_json(run.files.init_path, asdict(run.init))
         print(run.init, file=sys.stderr)
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
     if run.resumed_step:

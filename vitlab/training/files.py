@@ -93,6 +93,7 @@ class RunFiles:
         self.config_path = self.folder / "config.yaml"
         self.metrics_path = self.folder / "metrics.jsonl"
         self.result_path = self.folder / "result.json"
+        self.init_path = self.folder / "init.json"  # what became of the weights it began with
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
         self.analysis_folder = self.folder / "analysis"
 

@@ -4,7 +4,6 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -216,7 +215,6 @@ class Run:
             "status": "finished",
             "id": identity(config),
             "settings": self.settings.as_dict(),
-            "init": None if self.init is None else asdict(self.init),
             "environment": environment.environment(self.settings.accelerator),
             "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
             **extra,
