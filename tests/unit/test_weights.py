@@ -13,7 +13,7 @@ from torch import nn
 
 from vitlab import UserError, build_model, export_weights, load_weights
 from vitlab.models.timm import pretrained_cfg
-from vitlab.models.weights import Weights, fit
+from vitlab.models.weights import Weights, first_convolution, fit
 from vitlab.training.files import source_problems
 from vitlab.training.sources import read_weights
 
@@ -297,6 +297,25 @@ def test_timms_weights_come_from_the_hub_cache(hub_cache):
     images = torch.randn(2, 3, 160, 160)
     torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
     assert math.isfinite(mine(images).sum())
+
+
+def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_cache):
+    name = "test_resnet.r160_in1k"
+    theirs = timm.create_model(name).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    hub_cache(name, theirs)
+    mine = build_model("timm:test_resnet", num_classes=7, image_size=40, channels=1).eval()
+    report = load_weights(mine, f"timm:{name}")
+    assert (report.new, report.missing, report.unexpected) == (["fc.weight", "fc.bias"], [], [])
+    assert report.resized == [f"{first_convolution(mine)[0]} (16x3x3x3 -> 16x1x3x3)"]
+    grey = torch.randn(2, 1, 40, 40)
+    mine.fc, theirs.fc = nn.Identity(), nn.Identity()
+    torch.testing.assert_close(mine(grey), theirs(grey.expand(2, 3, 40, 40)), rtol=1e-4, atol=1e-4)
+    again = build_model(f"timm:{name}", image_size=40).eval()
+    assert len(
+        load_weights(again, theirs.state_dict() | {"fc.weight": again.fc.weight, "fc.bias": again.fc.bias}).loaded
+    )
 
 
 def test_weights_that_cannot_be_had_are_one_line(hub_cache):
