@@ -1,7 +1,6 @@
 """Loading weights: names, sizes, channels, classes; nothing silent, nothing unpickled, all or nothing."""
 
 import json
-import math
 import pickle
 
 import pytest
@@ -296,7 +295,6 @@ def test_timms_weights_come_from_the_hub_cache(hub_cache):
     assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
     images = torch.randn(2, 3, 160, 160)
     torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
-    assert math.isfinite(mine(images).sum())
 
 
 def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_cache):
@@ -312,10 +310,6 @@ def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_c
     grey = torch.randn(2, 1, 40, 40)
     mine.fc, theirs.fc = nn.Identity(), nn.Identity()
     torch.testing.assert_close(mine(grey), theirs(grey.expand(2, 3, 40, 40)), rtol=1e-4, atol=1e-4)
-    again = build_model(f"timm:{name}", image_size=40).eval()
-    assert len(
-        load_weights(again, theirs.state_dict() | {"fc.weight": again.fc.weight, "fc.bias": again.fc.bias}).loaded
-    )
 
 
 def test_weights_that_cannot_be_had_are_one_line(hub_cache):
