@@ -243,7 +243,7 @@ def test_problems_of_a_study_and_of_its_models_come_at_once():
         ("model.width=1000000007", "must be at most"),
         ("model.dropout=1", "model.dropout=1.0: must be at most 0.99"),
         ("model.pool=cls", "expected one of ['token', 'mean', 'none']"),
-        ("model.pool=none", "task=classification wants the image's; choices: token, mean"),
+        ("model.pool=none", "task=classification wants one an image; choices: token, mean"),
         ("model.positions=no", "expected one of ['learned', 'sincos1d', 'sincos2d', 'rotary', 'none']"),
         ("recipe.lr=0", "recipe.lr=0.0: must be above 0"),
         ("recipe.lr=nan", "recipe.lr=nan: must be a finite number"),

@@ -149,7 +149,7 @@ def images(config: DictConfig) -> Iterator[str]:
     if not isinstance(model, DictConfig) or model.get("kind") != "vit":
         return
     if model.pool == "none" and OmegaConf.select(config, "task.kind") == "classification":
-        yield "model.pool=none: gives each patch its logits, task=classification wants the image's; choices: token, mean"
+        yield "model.pool=none: one output a patch, task=classification wants one an image; choices: token, mean"
     attends = isinstance(model.mixer, DictConfig) and model.mixer.kind == "attention"
     if attends and model.head_width is None and not list(ranges(model)) and model.width % model.heads:
         fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
