@@ -5,7 +5,7 @@ It knows nothing of what its tokens are. Parts are given to the constructor, mas
 Shapes: B batch, N tokens, M context tokens, D model width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -62,7 +62,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, context: Tensor | None = None, context_mask: Tensor | None = None, **mixing: Any
     ) -> Tensor:
-        """`mixing` is what the mixer takes beside its input: `mask`, `causal`, `rotary`."""
+        """`mixing` is what the mixer takes beside its input: `mask`, `causal`, `rotary`, `cache`."""
         x = self.residual(x, self.norm1, self.ls1, lambda y: self.mixer(y, **mixing))
         if self.cross is not None:
             x = self.residual(
@@ -118,17 +118,20 @@ class TransformerEncoder(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         rotary: Tensor | None = None,
+        caches: Sequence[Any] | None = None,
     ) -> Tensor:
         """x (B, N, D), context (B, M, D) -> (B, N, D).
 
         mask is bool, broadcastable to (B, heads, N, N), True where a query may look; context_mask likewise to
-        (B, heads, N, M); `causal` hides the tokens that follow; `rotary` (2, N, head width) are rotary positions. A
-        mixer that cannot heed one of them raises TypeError.
+        (B, heads, N, M); `causal` hides the tokens that follow; `rotary` (2, N, head width) are rotary positions;
+        `caches`, one per block, are what each mixer keeps of the tokens before x. A mixer that cannot heed one of them
+        raises TypeError.
         """
         mixing = {"mask": mask, "causal": causal or None, "rotary": rotary}
         mixing = {name: value for name, value in mixing.items() if value is not None}
-        for block in self.blocks:
-            x = block(x, context=context, context_mask=context_mask, **mixing)
+        for layer, block in enumerate(self.blocks):
+            cached = {} if caches is None else {"cache": caches[layer]}
+            x = block(x, context=context, context_mask=context_mask, **mixing, **cached)
         return self.norm(x)
 
 

@@ -14,6 +14,29 @@ from vitlab.models.mixers import MixerSpec
 from vitlab.models.positions import rotate
 
 
+class KeyValueCache:
+    """Keys and values (B, H, M, K) of the tokens that one attention layer has seen."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.keys is None else self.keys.shape[2]
+
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of all tokens, the new ones last."""
+        if self.keys is not None:
+            k, v = torch.cat([self.keys, k], dim=2), torch.cat([self.values, v], dim=2)
+        self.keys, self.values = k, v
+        return k, v
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the rows of the batch at `rows` (B,), in that order."""
+        if self.keys is not None:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+
+
 class Attention(nn.Module):
     """softmax(q k^T / sqrt(K)) v per head, joined by a linear layer.
 
@@ -66,11 +89,20 @@ class Attention(nn.Module):
         causal: bool = False,
         context: Tensor | None = None,
         rotary: Tensor | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """x (B, N, D), mask bool broadcastable to (B, H, N, M), True where a query may look -> (B, N, D)."""
+        """x (B, N, D), mask bool broadcastable to (B, H, N, M), True where a query may look -> (B, N, D).
+
+        With a cache x are the tokens that follow those in it, and M counts all.
+        """
         q, k, v = self.queries_keys_values(x, context, rotary)
-        if causal and mask is not None:  # the kernel takes one of them
-            mask, causal = mask & torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(), False
+        before = 0
+        if cache is not None:
+            before = len(cache)
+            k, v = cache.extend(k, v)
+        if causal and (mask is not None or before):  # the kernel takes one of them, and has no offset
+            earlier = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(before)
+            mask, causal = earlier if mask is None else mask & earlier, False
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale)
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 

@@ -1,0 +1,135 @@
+"""BERT and GPT-2 against Hugging Face's, tiny random models saved to disk: the same hidden states and logits."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel
+
+from vitlab import UserError
+from vitlab.models.huggingface import load_huggingface, save_huggingface
+from vitlab.models.text import bert, language_model
+
+B, N, V, LENGTH, D, HEADS, HIDDEN, DEPTH = 3, 7, 53, 19, 24, 3, 37, 2
+
+
+def randomized(model):
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.02, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    config = GPT2Config(
+        vocab_size=V, n_positions=LENGTH, n_embd=D, n_layer=DEPTH, n_head=HEADS, n_inner=HIDDEN, bos_token_id=1,
+        eos_token_id=2,
+    )  # fmt: skip
+    model = randomized(GPT2LMHeadModel(config))
+    model.save_pretrained(tmp_path / "gpt2")
+    return model, tmp_path / "gpt2"
+
+
+@pytest.fixture
+def their_bert(tmp_path):
+    config = BertConfig(
+        vocab_size=V, max_position_embeddings=LENGTH, hidden_size=D, num_hidden_layers=DEPTH, intermediate_size=HIDDEN,
+        num_attention_heads=HEADS, pad_token_id=None,
+    )  # fmt: skip
+    model = randomized(BertForPreTraining(config))
+    model.save_pretrained(tmp_path / "bert")
+    return model, tmp_path / "bert"
+
+
+def batch():
+    """Tokens, and a mask that ends the rows after 7, 4 and 1 of them."""
+    return torch.randint(V, (B, N)), torch.arange(N) < torch.tensor([[7], [4], [1]])
+
+
+def test_gpt2s_hidden_states_and_logits_are_theirs(gpt2):
+    theirs, folder = gpt2
+    mine, report = load_huggingface(folder)
+    assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
+    tokens, mask = batch()
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=mask.long(), output_hidden_states=True)
+        hidden, logits = mine.text(tokens, mask), mine(tokens, mask)
+    assert logits.std() > 0.1
+    torch.testing.assert_close(hidden[mask], expected.hidden_states[-1][mask], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(logits[mask], expected.logits[mask], rtol=1e-5, atol=1e-5)
+
+
+def test_berts_hidden_states_and_both_heads_are_theirs(their_bert):
+    theirs, folder = their_bert
+    mine, report = load_huggingface(folder)
+    assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
+    tokens, mask = batch()
+    segments = (torch.arange(N) > 2).long().expand(B, N)
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=mask.long(), token_type_ids=segments, output_hidden_states=True)
+        hidden = mine(tokens, mask, segments)
+        masked, following = mine.masked_logits(hidden), mine.next_sentence_logits(hidden)
+    assert masked.std() > 0.1
+    torch.testing.assert_close(hidden[mask], expected.hidden_states[-1][mask], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(masked[mask], expected.prediction_logits[mask], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(following, expected.seq_relationship_logits, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_written_as_gpt2_is_read_by_hugging_face(tmp_path):
+    mine = randomized(language_model(V, length=LENGTH, width=D, depth=DEPTH, heads=HEADS, mlp_width=HIDDEN, mlp="relu"))
+    save_huggingface(mine, tmp_path)
+    theirs, tokens = GPT2LMHeadModel.from_pretrained(tmp_path).eval(), batch()[0]
+    torch.testing.assert_close(mine(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
+    again, report = load_huggingface(tmp_path)
+    assert not report.missing
+    assert torch.equal(again(tokens), mine(tokens))
+
+
+def test_a_model_written_as_bert_is_read_by_hugging_face(tmp_path):
+    mine = randomized(bert(V, length=LENGTH, width=D, depth=DEPTH, heads=HEADS, mlp_width=HIDDEN))
+    save_huggingface(mine, tmp_path)
+    theirs, tokens = BertForPreTraining.from_pretrained(tmp_path).eval(), batch()[0]
+    hidden = mine(tokens)
+    found = theirs(tokens)
+    torch.testing.assert_close(mine.masked_logits(hidden), found.prediction_logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine.next_sentence_logits(hidden), found.seq_relationship_logits, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bert_without_heads_gets_new_ones_and_says_so(their_bert, tmp_path):
+    theirs, _ = their_bert
+    theirs.bert.save_pretrained(tmp_path / "base")
+    mine, report = load_huggingface(tmp_path / "base")
+    assert set(report.missing) == {
+        "bias", "transform.weight", "transform.bias", "norm.weight", "norm.bias", "next_sentence.weight",
+        "next_sentence.bias",
+    }  # fmt: skip
+    tokens, mask = batch()
+    expected = theirs.bert(tokens, attention_mask=mask.long()).last_hidden_state
+    torch.testing.assert_close(mine(tokens, mask)[mask], expected[mask], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (None, "cannot read config.json"),
+        ("[", "cannot read config.json"),
+        ("[]", "model_type=None of config.json: choices: bert, gpt2"),
+        ({"model_type": "t5"}, "model_type=t5 of config.json: choices: bert, gpt2"),
+        ({"model_type": "gpt2", "tie_word_embeddings": False}, "tie_word_embeddings=false"),
+        ({"model_type": "bert"}, "cannot read model.safetensors"),
+    ],
+)
+def test_a_folder_that_is_neither_is_one_line(config, says, tmp_path):
+    if config is not None:
+        (tmp_path / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    with pytest.raises(UserError, match=says):
+        load_huggingface(tmp_path)
+
+
+def test_rotary_positions_cannot_be_written_as_gpt2(tmp_path):
+    model = language_model(V, length=LENGTH, width=D, depth=1, heads=HEADS, positions="rotary")
+    with pytest.raises(UserError, match="GPT-2 has learned positions"):
+        save_huggingface(model, tmp_path)
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,209 @@
+"""Language model and BERT: what may look where, caches, generation; the encoder is the ViT's."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab.models import build_model
+from vitlab.models import encoder as encoder_module
+from vitlab.models.generate import beam_search, generate, kept
+from vitlab.models.text import bert, language_model
+
+B, N, V, LENGTH = 3, 7, 29, 23
+SIZES = {"length": LENGTH, "width": 24, "depth": 2, "heads": 3, "mlp_width": 37}
+POSITIONS = ["learned", "sincos", "rotary", "none"]
+
+
+def randomized(model):
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.02, std=0.3)
+    return model.eval()
+
+
+def lm(positions="learned", **changes):
+    return randomized(language_model(V, positions=positions, **SIZES | changes))
+
+
+def tokens(rows=B, length=N):
+    return torch.randint(V, (rows, length))
+
+
+# ---- what may look where
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_future_token_never_changes_an_earlier_logit(positions):
+    model, words = lm(positions), tokens()
+    before = model(words)
+    for place in range(1, N):
+        changed = words.clone()
+        changed[:, place] = (changed[:, place] + 1) % V
+        after = model(changed)
+        torch.testing.assert_close(after[:, :place], before[:, :place], rtol=0, atol=1e-6)
+        assert not torch.allclose(after[:, place], before[:, place])
+
+
+@pytest.mark.parametrize("build", [lm, lambda: randomized(bert(V, **SIZES))], ids=["language model", "bert"])
+def test_padding_never_changes_a_result(build):
+    model, words = build(), tokens()
+    alone = model(words)
+    padded = torch.cat([words, tokens(B, 4)], dim=1)
+    mask = (torch.arange(N + 4) < N).expand(B, -1)
+    torch.testing.assert_close(model(padded, mask)[:, :N], alone, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(build()(padded)[:, :N], alone, atol=1e-3) or build is lm
+
+
+def test_bert_sees_both_sides_and_its_segments():
+    model, words = randomized(bert(V, **SIZES)), tokens()
+    changed = words.clone()
+    changed[:, -1] = (changed[:, -1] + 1) % V
+    assert not torch.allclose(model(words)[:, 0], model(changed)[:, 0])
+    segments = torch.arange(N).gt(3).long().expand(B, N)
+    assert not torch.allclose(model(words), model(words, segments=segments))
+    torch.testing.assert_close(model(words), model(words, segments=torch.zeros_like(words)))
+
+
+def test_predictions_are_by_the_tokens_own_vectors():
+    model, words = lm(), tokens()
+    torch.testing.assert_close(model(words), model.text(words) @ model.text.embed.tokens.weight.T)
+    assert sum(p.numel() for p in model.parameters()) == sum(
+        (
+            V * 24 + LENGTH * 24,  # tokens, places
+            2 * (24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 37 + 37 + 24 + 4 * 24) + 2 * 24,  # blocks, last norm
+        )
+    )
+
+
+def test_gpt2_and_bert_base_have_their_published_sizes():
+    with torch.device("meta"):
+        assert sum(p.numel() for p in language_model(50257).parameters()) == 124_439_808
+        model = bert(30522)
+    heads = ("transform.", "norm.", "next_sentence.", "bias")
+    assert sum(p.numel() for n, p in model.named_parameters() if not n.startswith(heads)) == 109_482_240
+
+
+def test_more_tokens_than_the_model_takes_are_refused():
+    with pytest.raises(ValueError, match="24 tokens, the model takes 23"):
+        lm()(tokens(1, LENGTH + 1))
+
+
+# ---- one encoder
+
+
+def test_vit_language_model_and_bert_share_one_encoder_class_that_knows_no_text():
+    vit = build_model("vit_nano", image_size=24)
+    classes = {type(vit.encoder), type(lm().text.encoder), type(bert(V, **SIZES).text.encoder)}
+    assert classes == {encoder_module.TransformerEncoder}
+    source = Path(encoder_module.__file__).read_text().lower()
+    words = ("text", "word", "sentence", "language", "vocabulary", "bert", "gpt", "image", "patch", "pixel")
+    assert not [word for word in words if re.search(rf"(?<!con)\b{word}", source)]
+
+
+# ---- caches and generation
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("chunks", [(7,), (1,) * 7, (3, 1, 3), (2, 5)])
+def test_a_cache_changes_no_logit(positions, chunks):
+    model, words = lm(positions), tokens()
+    caches, found, first = model.new_caches(), [], 0
+    for size in chunks:
+        found.append(model(words[:, first : first + size], caches=caches))
+        first += size
+    torch.testing.assert_close(torch.cat(found, dim=1), model(words), rtol=1e-5, atol=1e-5)
+    assert [len(cache) for cache in caches] == [N, N]
+
+
+def test_a_cache_heeds_padding():
+    model, words = lm(), tokens()
+    mask = torch.arange(N) >= torch.tensor([[0], [2], [3]])  # to the left
+    caches = model.new_caches()
+    first = model(words[:, :4], mask[:, :4], caches)
+    second = model(words[:, 4:], mask, caches)
+    expected = model(words, mask)
+    torch.testing.assert_close(torch.cat([first, second], dim=1)[mask], expected[mask], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.8}, {"temperature": 1.5, "top_k": 5, "top_p": 0.9}])
+def test_cached_generation_equals_uncached(positions, options):
+    model, prompt = lm(positions), tokens()
+    runs = [
+        generate(model, prompt, 11, generator=torch.Generator().manual_seed(3), cached=cached, **options)
+        for cached in (True, False)
+    ]
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+    assert [len(row) for row in runs[0]] == [11] * B
+
+
+def test_greedy_takes_the_likeliest_each_time():
+    model, prompt = lm(), tokens()
+    words = prompt
+    for _ in range(5):
+        words = torch.cat([words, model(words)[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
+    assert torch.equal(torch.stack(generate(model, prompt, 5)), words[:, N:])
+
+
+def test_generation_stops_at_the_end_token_and_at_the_models_length():
+    model, prompt = lm(), tokens()
+    whole = generate(model, prompt, 100)
+    assert [len(row) for row in whole] == [LENGTH - N] * B
+    end = int(whole[0][2])
+    cut = generate(model, prompt, 100, end=end)
+    for row, full in zip(cut, whole, strict=True):
+        first = (full == end).nonzero()
+        assert torch.equal(row, full[: int(first[0]) + 1] if len(first) else full)
+
+
+def test_top_k_and_top_p_keep_what_they_say():
+    logits = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.7, 0.1, 0.1, 0.1]]).log()
+    assert kept(logits, top_k=2).isfinite().tolist() == [[False, True, True, False], [True, True, False, False]]
+    assert kept(logits, top_p=0.69).isfinite().tolist() == [[False, True, True, False], [True, False, False, False]]
+    assert kept(logits, top_p=0.71).isfinite().tolist()[0] == [False, True, True, True]
+    assert kept(logits, top_p=0.0).isfinite().sum(dim=1).tolist() == [1, 1], "the likeliest always stays"
+    both = kept(logits, top_k=3, top_p=0.5)
+    assert both.isfinite().tolist()[0] == [False, True, True, False]  # 0.4 / 0.9 of the three is below a half
+
+
+def test_sampling_follows_the_probabilities():
+    model, prompt = lm(), tokens(1, 4).expand(4000, 4)
+    shares = model(prompt[:1])[0, -1].div(2.0).softmax(dim=-1)
+    drawn = torch.stack(generate(model, prompt, 1, temperature=2.0, generator=torch.Generator().manual_seed(0)))[:, 0]
+    found = drawn.bincount(minlength=V) / 4000
+    assert (found - shares).abs().max() < 4 * math.sqrt(0.25 / 4000)
+
+
+def likeliest(model, prompt, steps):
+    """By trying all continuations."""
+    words, scores = prompt[None], torch.zeros(1)
+    for _ in range(steps):
+        following = (scores[:, None] + model(words)[:, -1].log_softmax(dim=-1)).flatten()
+        words = torch.cat([words.repeat_interleave(V, 0), torch.arange(V).repeat(len(words))[:, None]], dim=1)
+        scores = following
+    return words[scores.argmax()][len(prompt) :]
+
+
+@torch.no_grad()
+def test_beam_search_with_one_beam_is_greedy_and_with_all_beams_finds_the_likeliest():
+    for seed in range(5):
+        model = lm()
+        torch.manual_seed(seed)
+        prompt = tokens(1, 5)[0]
+        assert torch.equal(beam_search(model, prompt, 6, beams=1), generate(model, prompt[None], 6)[0])
+        assert torch.equal(beam_search(model, prompt, 3, beams=V**2), likeliest(model, prompt, 3))
+
+
+@torch.no_grad()
+def test_beam_search_ends_where_a_beam_ends():
+    model, prompt = lm(), tokens(1, 5)[0]
+    end = int(generate(model, prompt[None], 1)[0][0])
+    assert beam_search(model, prompt, 9, beams=1, end=end).tolist() == [end]
+    best = beam_search(model, prompt, 9, beams=4, end=end)
+    assert best.tolist().count(end) <= 1
+    longer = beam_search(model, prompt, 9, beams=4, end=end, length_penalty=5.0)
+    assert len(longer) >= len(best)

@@ -1,0 +1,108 @@
+"""Text from a causal language model: greedy, sampled, by beam search; each with a cache of keys and values.
+
+Shapes: B prompts of N tokens each, V vocabulary.
+"""
+
+import torch
+from torch import Generator, Tensor
+
+from vitlab.models.text import LanguageModel
+
+
+@torch.no_grad()
+def generate(
+    model: LanguageModel,
+    prompt: Tensor,
+    steps: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    end: int | None = None,
+    generator: Generator | None = None,
+    cached: bool = True,
+) -> list[Tensor]:
+    """The tokens (M,) that follow each prompt int64 (B, N), M <= steps; the `end` token is the last where it comes.
+
+    Each is drawn from softmax(logits / temperature), with temperature 0 the likeliest is taken; `top_k` keeps so many
+    of the likeliest (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Ends
+    at the model's length. The model is in eval mode.
+    """
+    caches = model.new_caches() if cached else None
+    tokens, given = prompt, prompt
+    ended = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
+    for _ in range(min(steps, model.text.embed.length - prompt.shape[1])):
+        logits = model(given, caches=caches)[:, -1]
+        chosen = choose(logits, temperature, top_k, top_p, generator)
+        tokens = torch.cat([tokens, chosen[:, None]], dim=1)
+        given = chosen[:, None] if cached else tokens
+        if end is not None:
+            ended |= chosen == end
+            if ended.all():
+                break
+    return [until(row, end) for row in tokens[:, prompt.shape[1] :]]
+
+
+def choose(
+    logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: Generator | None
+) -> Tensor:
+    """One token (B,) of each row of logits (B, V)."""
+    if temperature == 0:
+        return logits.argmax(dim=-1)
+    return torch.multinomial(kept(logits / temperature, top_k, top_p).softmax(dim=-1), 1, generator=generator)[:, 0]
+
+
+def kept(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
+    """Logits (B, V), minus infinity for the tokens that `top_k` and `top_p` leave out; the likeliest always stays."""
+    ordered, places = logits.sort(dim=-1, descending=True)
+    out = torch.zeros_like(ordered, dtype=torch.bool)
+    if top_k is not None:
+        out[:, max(1, top_k) :] = True
+    if top_p is not None:
+        shares = ordered.masked_fill(out, float("-inf")).softmax(dim=-1)
+        out |= shares.cumsum(dim=-1) - shares >= top_p
+    out[:, 0] = False
+    return logits.masked_fill(out.scatter(1, places, out), float("-inf"))
+
+
+@torch.no_grad()
+def beam_search(
+    model: LanguageModel, prompt: Tensor, steps: int, *, beams: int, end: int | None = None, length_penalty: float = 0.0
+) -> Tensor:
+    """The likeliest continuation (M,) of one prompt int64 (N,) that is found, M <= steps; `end` ends it.
+
+    Continuations compare by log probability / M^length_penalty (after Wu et al., 2016, section 7). A beam that ends
+    leaves its place empty. With one beam this is greedy.
+    """
+    caches = model.new_caches()
+    given, tails, scores = prompt[None], prompt.new_zeros(1, 0), torch.zeros(1, device=prompt.device)
+    best, best_score = prompt[:0], float("-inf")
+
+    def keep_best(scores: Tensor, tails: Tensor) -> None:
+        nonlocal best, best_score
+        for score, tail in zip(scores.tolist(), tails, strict=True):
+            if tail.numel() and score / len(tail) ** length_penalty > best_score:
+                best, best_score = tail, score / len(tail) ** length_penalty
+
+    for _ in range(min(steps, model.text.embed.length - len(prompt))):
+        following = scores[:, None] + model(given, caches=caches)[:, -1].log_softmax(dim=-1)
+        scores, places = following.flatten().topk(min(beams, following.numel()))
+        rows, chosen = places // following.shape[1], places % following.shape[1]
+        tails = torch.cat([tails[rows], chosen[:, None]], dim=1)
+        going = torch.ones_like(chosen, dtype=torch.bool) if end is None else chosen != end
+        keep_best(scores[~going], tails[~going])
+        scores, tails, given = scores[going], tails[going], chosen[going, None]
+        # without a penalty a continuation never gets likelier by going on
+        if not len(scores) or (length_penalty == 0 and best_score >= scores.max()):
+            break
+        for cache in caches:
+            cache.reorder(rows[going])
+    else:
+        keep_best(scores, tails)
+    return best
+
+
+def until(tokens: Tensor, end: int | None) -> Tensor:
+    """Tokens (M,) up to the first `end`, with it."""
+    found = (tokens == end).nonzero() if end is not None else []
+    return tokens[: int(found[0]) + 1] if len(found) else tokens

@@ -1,0 +1,206 @@
+"""BERT and GPT-2 in Hugging Face's folders: config.json and model.safetensors, read and written.
+
+Their weights are the same but for names, for queries, keys and values (three layers in BERT) and for GPT-2's matrices,
+which stand the other way round.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from vitlab.config import UserError, choices_text, first_line
+from vitlab.files import replacing, write_json
+from vitlab.models.text import Bert, LanguageModel, bert, language_model
+from vitlab.models.weights import LoadReport, Weights, fit
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
+GPT2 = (  # their names, ours; {i} is the layer
+    ("wte.", "text.embed.tokens."),
+    ("wpe.weight", "text.embed.positions"),
+    ("h.{i}.ln_1.", "text.encoder.blocks.{i}.norm1."),
+    ("h.{i}.attn.c_attn.", "text.encoder.blocks.{i}.mixer.qkv."),
+    ("h.{i}.attn.c_proj.", "text.encoder.blocks.{i}.mixer.proj."),
+    ("h.{i}.ln_2.", "text.encoder.blocks.{i}.norm2."),
+    ("h.{i}.mlp.c_fc.", "text.encoder.blocks.{i}.mlp.fc1."),
+    ("h.{i}.mlp.c_proj.", "text.encoder.blocks.{i}.mlp.fc2."),
+    ("ln_f.", "text.encoder.norm."),
+)
+BERT = (
+    ("embeddings.word_embeddings.", "text.embed.tokens."),
+    ("embeddings.position_embeddings.weight", "text.embed.positions"),
+    ("embeddings.token_type_embeddings.", "text.embed.segments."),
+    ("embeddings.LayerNorm.", "text.embed.norm."),
+    ("encoder.layer.{i}.attention.self.query.", "text.encoder.blocks.{i}.mixer.q."),
+    ("encoder.layer.{i}.attention.self.key.", "text.encoder.blocks.{i}.mixer.k."),
+    ("encoder.layer.{i}.attention.self.value.", "text.encoder.blocks.{i}.mixer.v."),
+    ("encoder.layer.{i}.attention.output.dense.", "text.encoder.blocks.{i}.mixer.proj."),
+    ("encoder.layer.{i}.attention.output.LayerNorm.", "text.encoder.blocks.{i}.norm1."),
+    ("encoder.layer.{i}.intermediate.dense.", "text.encoder.blocks.{i}.mlp.fc1."),
+    ("encoder.layer.{i}.output.dense.", "text.encoder.blocks.{i}.mlp.fc2."),
+    ("encoder.layer.{i}.output.LayerNorm.", "text.encoder.blocks.{i}.norm2."),
+    ("pooler.dense.", "pooler."),
+    ("cls.predictions.transform.dense.", "transform."),
+    ("cls.predictions.transform.LayerNorm.", "norm."),
+    ("cls.predictions.bias", "bias"),
+    ("cls.seq_relationship.", "next_sentence."),
+)
+TIED = ("lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")  # of masks and places, in older files
+
+
+def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel, LoadReport]:
+    """A BERT or GPT-2 from its folder, in eval mode, and what became of each weight; heads it lacks are new.
+
+    Raises UserError for a folder that holds neither, and for options that this project's models have not.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    try:
+        state = load_file(folder / "model.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder}: cannot read model.safetensors ({first_line(error)})") from None
+    if config["model_type"] == "gpt2":
+        model, rules, prefix = gpt2_of(config), GPT2, "transformer."
+    else:
+        model, rules, prefix = bert_of(config), BERT, "bert."
+    found = {}
+    for name, value in state.items():
+        if name in TIED or name.endswith(BUFFERS):
+            continue
+        found[renamed(name.removeprefix(prefix), rules)] = value.T if turned(name) and value.dim() == 2 else value
+    for name in [name for name in found if ".mixer.q." in name]:
+        parts = [found.pop(name.replace(".q.", f".{part}."), None) for part in "qkv"]
+        if all(part is not None for part in parts):
+            found[name.replace(".q.", ".qkv.")] = torch.cat(parts)
+    return model.eval(), fit(model, Weights(found, str(folder)))
+
+
+def save_huggingface(model: Bert | LanguageModel, folder: str | Path) -> None:
+    """Write a model as a folder that Hugging Face's BertForPreTraining or GPT2LMHeadModel loads.
+
+    Raises UserError for a model that is neither, such as one with rotary positions.
+    """
+    is_bert = isinstance(model, Bert)
+    if not is_bert and not isinstance(model.text.embed.positions, nn.Parameter):
+        raise UserError("GPT-2 has learned positions: this model cannot be written as one")
+    rules, prefix = (BERT, "bert.") if is_bert else (GPT2, "transformer.")
+    state = {}
+    for name, value in model.state_dict().items():
+        value = value.detach().cpu()
+        parts = {name: value}
+        if is_bert and ".mixer.qkv." in name:
+            parts = {name.replace(".qkv.", f".{part}."): v for part, v in zip("qkv", value.chunk(3), strict=True)}
+        for own, part in parts.items():
+            theirs = renamed(own, [(ours, theirs) for theirs, ours in rules])
+            theirs = theirs if theirs.startswith("cls.") else prefix + theirs
+            state[theirs] = (part.T if turned(theirs) and part.dim() == 2 else part).contiguous()
+    if is_bert:  # kept once in the file, under each name that its class asks for
+        state["cls.predictions.decoder.bias"] = state["cls.predictions.bias"].clone()
+    write_json(Path(folder) / "config.json", bert_config(model) if is_bert else gpt2_config(model))
+    with replacing(Path(folder) / "model.safetensors") as file:
+        file.write(save(state, metadata={"format": "pt"}))
+
+
+def renamed(name: str, rules: Iterable[tuple[str, str]]) -> str:
+    """A name by the first rule whose left side it begins with; as it is without one."""
+    for source, target in rules:
+        if found := re.match(re.escape(source).replace(r"\{i\}", r"(\d+)"), name):
+            return target.replace("{i}", found[1] if found.groups() else "") + name[found.end() :]
+    return name
+
+
+def turned(name: str) -> bool:
+    """Whether a weight of theirs is a matrix (inputs, outputs), as GPT-2's are, and not (outputs, inputs)."""
+    return name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if kind not in ("bert", "gpt2"):
+        raise UserError(f"{folder}: model_type={kind} of config.json: choices: bert, gpt2")
+    if not config.get("tie_word_embeddings", True):
+        raise UserError(f"{folder}: tie_word_embeddings=false: vitlab's models predict by the tokens' own vectors")
+    return config
+
+
+def activation(name: str) -> str:
+    if name not in ACTIVATIONS:
+        raise UserError(f"activation {name}: unknown; {choices_text(name, ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def gpt2_of(config: Mapping[str, Any]) -> LanguageModel:
+    return language_model(
+        config["vocab_size"],
+        length=config["n_positions"],
+        width=config["n_embd"],
+        depth=config["n_layer"],
+        heads=config["n_head"],
+        mlp_width=config.get("n_inner"),
+        mlp=activation(config["activation_function"]),
+        norm_eps=config["layer_norm_epsilon"],
+    )
+
+
+def gpt2_config(model: LanguageModel) -> dict[str, Any]:
+    blocks, embed = model.text.encoder.blocks, model.text.embed
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": embed.tokens.num_embeddings,
+        "n_positions": embed.length,
+        "n_embd": embed.tokens.embedding_dim,
+        "n_layer": len(blocks),
+        "n_head": blocks[0].mixer.heads,
+        "n_inner": blocks[0].mlp.fc1.out_features,
+        "activation_function": their_activation(blocks[0].mlp.act),
+        "layer_norm_epsilon": blocks[0].norm1.eps,
+    }
+
+
+def bert_of(config: Mapping[str, Any]) -> Bert:
+    return bert(
+        config["vocab_size"],
+        length=config["max_position_embeddings"],
+        width=config["hidden_size"],
+        depth=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        mlp_width=config["intermediate_size"],
+        mlp=activation(config["hidden_act"]),
+        segments=config["type_vocab_size"],
+        norm_eps=config["layer_norm_eps"],
+    )
+
+
+def bert_config(model: Bert) -> dict[str, Any]:
+    blocks, embed = model.text.encoder.blocks, model.text.embed
+    return {
+        "model_type": "bert",
+        "architectures": ["BertForPreTraining"],
+        "vocab_size": embed.tokens.num_embeddings,
+        "max_position_embeddings": embed.length,
+        "hidden_size": embed.tokens.embedding_dim,
+        "num_hidden_layers": len(blocks),
+        "num_attention_heads": blocks[0].mixer.heads,
+        "intermediate_size": blocks[0].mlp.fc1.out_features,
+        "hidden_act": their_activation(blocks[0].mlp.act),
+        "type_vocab_size": embed.segments.num_embeddings,
+        "layer_norm_eps": blocks[0].norm1.eps,
+    }
+
+
+def their_activation(module: nn.Module) -> str:
+    if isinstance(module, nn.GELU):
+        return "gelu_new" if module.approximate == "tanh" else "gelu"
+    return "relu"
