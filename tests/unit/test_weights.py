@@ -318,3 +318,39 @@ def test_weights_that_cannot_be_had_are_one_line(hub_cache):
     ) as caught:
         read_weights("timm:test_vit.r160_in1k")
     assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize("registers", [0, 3])
+def test_tokens_without_positions_in_the_source_have_none_here_either(registers):
+    """timm's no_embed_class (DINOv2 with registers, DeiT III), into models with places for all tokens, and the way back."""
+    alone = vit(image_size=(16, 16), prefix_positions=False, registers=registers)
+    all_places = vit(image_size=(16, 16), registers=registers, seed=2)
+    report = load_weights(all_places, alone.state_dict())
+    assert [line.partition(" ")[0] for line in report.resized] == ["pos_embed"]
+    images = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(all_places(images), alone(images))
+    source = vit(image_size=(16, 16), registers=registers, seed=3)
+    target = vit(image_size=(16, 16), registers=registers, prefix_positions=False, seed=4)
+    report = load_weights(target, source.state_dict())
+    assert "cls_token (with its position)" in report.resized
+    torch.testing.assert_close(target(images), source(images))
+    resized = vit(image_size=(24, 24), registers=registers, prefix_positions=False, seed=5)
+    assert load_weights(resized, alone.state_dict()).resized == ["pos_embed (1x16x24 -> 1x36x24)"]
+    assert torch.equal(resized.cls_token, alone.cls_token)
+
+
+@pytest.mark.parametrize("name", ["hiera_tiny_224", "volo_d1_224"])
+def test_timms_other_designs_of_positions_load_as_they_are(name):
+    source, target = (timm.create_model(name, num_classes=3, img_size=64) for _ in range(2))
+    assert len(load_weights(target, source.state_dict()).loaded) == len(source.state_dict())
+
+
+def test_fixed_positions_go_out_and_come_back():
+    source = vit(positions="sincos2d", pool="mean")
+    report = load_weights(vit(positions="sincos2d", pool="mean", seed=2), export_weights(source))
+    assert not report.unexpected
+    assert load_weights(vit(positions="sincos1d", pool="mean"), export_weights(source)).unexpected == ["pos_embed"]
+
+
+def test_a_head_that_read_a_hidden_layer_is_not_kept_without_it():
+    assert load_weights(vit(), vit(pre_logits=True, seed=2).state_dict()).new == ["head.weight", "head.bias"]

@@ -12,6 +12,7 @@ from vitlab.config import UserError, choices_text
 from vitlab.files import replacing
 
 FORMATS = ("own", "timm")
+LARGEST_ONNX = 2**31 - 2**24  # bytes of weights: a protobuf message ends at 2 GiB
 
 
 def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
@@ -54,8 +55,12 @@ def save_onnx(
 ) -> None:
     """Write the model as ONNX: `images` float32 (batch, C, Y, X), normalised, -> `logits`, for any batch size.
 
-    `about` is kept in the file's metadata. Raises UserError where the packages for it are not installed.
+    `about` is kept in the file's metadata. Raises UserError where the packages for it are not
+    installed, and above 2 GiB.
     """
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    if size > LARGEST_ONNX:
+        raise UserError(f"{path}: the model's {size / 1e9:.1f} GB do not fit into one ONNX file; give .safetensors")
     try:
         import onnxscript  # noqa: F401  (torch's exporter asks for it only deep inside)
     except ImportError:

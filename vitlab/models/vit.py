@@ -111,7 +111,8 @@ class ViT(nn.Module):
 
     def embed(self, images: Tensor) -> Tensor:
         """(B, C, Y, X) -> (B, prefix + N, D), what the encoder reads."""
-        x = self.patch_embed(images)
+        # autocast's convolution gives bfloat16; sums along the residual path are the weights' type, whatever is added
+        x = self.patch_embed(images).to(self.head.weight.dtype)
         prefix = [token.expand(x.shape[0], -1, -1) for token in self.prefix()]
         if self.pos_embed is None:
             x = torch.cat([*prefix, x], dim=1)
@@ -165,6 +166,8 @@ class ViT(nn.Module):
         ):  # fmt: skip
             if mark in path:
                 return part
+        if any(part.startswith("ls") for part in path):
+            return "layer_scale"
         return "norms" if path[0] in ("encoder", "fc_norm") else "embedding"
 
     def timm_name(self, name: str) -> str:
@@ -177,9 +180,13 @@ class ViT(nn.Module):
 
     def timm_lacks(self) -> str | None:
         """What this model has that none of timm's classes above has."""
-        mixer = self.encoder.blocks[0].mixer
+        mixer, width = self.encoder.blocks[0].mixer, self.head.in_features
         if not isinstance(mixer, (Attention, TokenMLP)):
             return f"mixer {type(mixer).__name__}"
+        if isinstance(mixer, Attention) and mixer.proj.in_features != width:
+            return f"heads of {mixer.proj.in_features // mixer.heads} wide at a width of {width}"
+        if isinstance(mixer, TokenMLP) and (self.num_prefix_tokens or self.pos_embed is not None):
+            return "MLP-Mixer with positions, or with tokens before the patches"
         if not self.encoder.blocks[0].norm_first:
             return "norms after the residual sums (norm_first=false)"
         return None if self.rotary is None else "rotary positions"

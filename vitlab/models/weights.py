@@ -3,16 +3,14 @@
 Shapes: N tokens, D width, C channels.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from timm.layers import resample_abs_pos_embed, resample_patch_embed
-from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.models.resample import first_convolution, grid_of, kernels, positions, tokens_with_positions
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             report.missing.append(name)
             continue
         value = found[name]
-        if name == "pos_embed" and value.shape[-1] == old.shape[-1]:
-            fitted = positions(value, old, model.patch_embed.grid_size, weights)
+        if name == "pos_embed" and (grid := grid_of(model, old, value)) is not None:
+            fitted = positions(value, old, grid, found, weights.grid_size)
         elif first is not None and name == first[0]:
             fitted = kernels(value, first[1])
         else:
@@ -81,7 +79,10 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             report.resized.append(f"{name} ({shape(value)} -> {shape(old)})")
         report.loaded.append(name)
         state[name] = fitted
-    report.unexpected = [name for name in found if name not in mine]
+    moved = tokens_with_positions(model, found, weights.grid_size)
+    state |= moved
+    report.resized += [f"{name} (with its position)" for name in moved]
+    report.unexpected = [name for name in found if name not in mine and not has_fixed(model, name, found[name])]
     if not report.loaded and not problems:
         problems.append(
             f"none of its parameters is one of the model's: it has {', '.join([*found][:3])} ..., the model "
@@ -122,53 +123,16 @@ def same_head(
     """Whether a source's head is for the model's classes."""
     if theirs is not None and classes is not None and tuple(theirs) != tuple(classes):
         return False
+    if any(name.startswith("pre_logits.") for name in found) != any(name.startswith("pre_logits.") for name in mine):
+        return False  # it reads something else
     present = [name for name in heads if name in found]
     return bool(present) and all(found[name].shape == mine[name].shape for name in present)
 
 
-def first_convolution(model: nn.Module) -> tuple[str, nn.Conv2d] | None:
-    """The convolution that reads the images, with its weight's name."""
-    convolutions = ((f"{name}.weight", m) for name, m in model.named_modules() if isinstance(m, nn.Conv2d))
-    return next(convolutions, None)
-
-
-def kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
-    """(D, C, Y, X) for the target's channels and, where it embeds patches, for its patch size."""
-    if weight.dim() != 4:
-        return weight
-    if weight.shape[1] != target.in_channels:
-        weight = adapt_input_conv(target.in_channels, weight, base_chans=weight.shape[1])
-    if weight.shape[2:] != target.kernel_size and target.kernel_size == target.stride:
-        weight = resample_patch_embed(weight, list(target.kernel_size))
-    return weight
-
-
-def positions(value: Tensor, old: Tensor, grid: tuple[int, int], weights: Weights) -> Tensor:
-    """(1, prefix + N, D) for the model's grid. Prefix tokens beyond the source's keep what `old` has.
-
-    A source that does not say its grid is taken to have the model's when it has as many places, else a square one.
-    """
-    if weights.grid_size is None and value.shape == old.shape:
-        return value
-    prefix, source_grid = old.shape[1] - math.prod(grid), weights.grid_size or square_grid(value.shape[1], weights)
-    had = value.shape[1] - math.prod(source_grid)
-    if had == prefix and tuple(source_grid) == tuple(grid):
-        return value
-    patches = resample_abs_pos_embed(value[:, had:], list(grid), old_size=list(source_grid), num_prefix_tokens=0)
-    return torch.cat([value[:, : min(had, prefix)], old[:, had:prefix], patches], dim=1)
-
-
-def square_grid(places: int, weights: Weights) -> tuple[int, int]:
-    """The grid of a table with so many places, some for the prefix tokens that the source has, or none."""
-    tokens = sum(weights.state[k].shape[1] for k in ("cls_token", "dist_token", "reg_token") if k in weights.state)
-    for prefix in (tokens, 0):
-        side = math.isqrt(max(places - prefix, 0))
-        if side and side * side == places - prefix:
-            return side, side
-    raise UserError(
-        f"init={weights.origin}: pos_embed has {places} places, {tokens} for prefix tokens and the rest no square: "
-        "give a run's folder, which says its grid"
-    )
+def has_fixed(model: nn.Module, name: str, value: Tensor) -> bool:
+    """Whether a parameter of the source is what the model has fixed, such as sine positions."""
+    mine = dict(model.named_buffers()).get(name)
+    return mine is not None and mine.shape == value.shape and torch.allclose(mine, value.to(mine), atol=1e-6)
 
 
 def shape(tensor: Tensor) -> str:

@@ -63,7 +63,9 @@ class TrainingModule(L.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         # another stream than that of dropout
         generator = torch.Generator(self.device).manual_seed(~(self.seed * SEED_STRIDE + self.global_step))
-        loss = self.task.loss(self.model, self.task.prepare(batch, generator))
+        with torch.autocast(self.device.type, enabled=False):  # the places of pixels are no matter for bfloat16
+            batch = self.task.prepare(batch, generator)
+        loss = self.task.loss(self.model, batch)
         self.loss = loss.detach()
         return loss
 

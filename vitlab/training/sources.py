@@ -97,9 +97,15 @@ def unwrapped(found: Any) -> dict[str, Tensor]:
     if not isinstance(found, Mapping):
         return {}
     state = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
-    for prefix in PREFIXES:
-        inside = [name for name in state if name.startswith(prefix)]
-        # what a wrapper keeps beside the model, as the state of metrics, has no such prefix
-        if inside and (prefix == "model." or len(inside) == len(state)):
-            state = {name.removeprefix(prefix): state[name] for name in inside}
+
+    def inner() -> dict[str, Tensor] | None:
+        for prefix in PREFIXES:
+            inside = [name for name in state if name.startswith(prefix)]
+            # what a wrapper keeps beside the model, as the state of metrics, has no such prefix
+            if inside and (prefix == "model." or len(inside) == len(state)):
+                return {name.removeprefix(prefix): state[name] for name in inside}
+        return None
+
+    while (found := inner()) is not None:
+        state = found
     return state
