@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import vitlab as api
 from tests.integration.commands import TINY, vitlab
@@ -57,6 +57,28 @@ def test_a_run_that_resumes_has_no_need_of_its_source(pretrained, tmp_path):
     source.unlink()
     train_run(config, tmp_path / "parts")
     assert_same_training(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_source_that_changed_is_not_taken_for_the_old_one(pretrained, tmp_path):
+    source = tmp_path / "vit.safetensors"
+    assert vitlab("export", pretrained, source).returncode == 0
+    words = ["train", *TINY, f"init={source}", "budget.steps=2", "--out", tmp_path / "fine"]
+    assert vitlab(*words).returncode == vitlab(*words).returncode == 0
+    result = (tmp_path / "fine" / "result.json").read_bytes()
+    state = load_file(source)
+    save_file({name: value + 1 for name, value in state.items()}, source)
+    done = vitlab(*words)
+    assert done.returncode == 2
+    assert f"init={source}: has changed since" in done.stderr
+    assert (tmp_path / "fine" / "result.json").read_bytes() == result
+
+
+def test_a_study_says_at_once_that_a_source_fits_only_some_models(pretrained, tmp_path):
+    words = ["models=[vit_nano,resnet_nano]", "data=digits", "sizes=[50]", "budget.steps=2", f"set=[init={pretrained}]"]
+    done = vitlab("scale", *words, "--out", tmp_path / "study")
+    assert done.returncode == 2
+    assert "none of its parameters is one of the model's" in done.stderr
+    assert not [*tmp_path.glob("study/*-s0")]
 
 
 def test_other_image_and_patch_sizes_are_resampled(pretrained, tmp_path):

@@ -137,3 +137,8 @@ def test_a_crop_is_a_function_of_the_generator_alone():
     x = ramps(count=7)
     assert torch.equal(crop(x, (0.3, 1), generator(3)), crop(x, (0.3, 1), generator(3)))
     assert not torch.equal(crop(x, (0.3, 1), generator(3)), crop(x, (0.3, 1), generator(4)))
+
+
+def test_a_crop_of_aspect_one_is_not_stretched():
+    height, width, _, _ = boxes(crop(ramps(), (0.3, 0.3), generator(), (1, 1)))
+    torch.testing.assert_close(height, width, rtol=0.05, atol=0.5)

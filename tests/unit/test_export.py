@@ -75,6 +75,8 @@ def test_own_to_timm_and_back_keeps_every_logit(variant):
         ({"mixer": "fourier"}, "format=timm: timm's models have no mixer Fourier; give format=own"),
         ({"norm_first": False}, "norms after the residual sums"),
         ({"positions": "rotary"}, "rotary positions"),
+        ({"head_width": 16}, "heads of 16 wide at a width of 24"),
+        ({"mixer": "token_mlp"}, "MLP-Mixer with positions, or with tokens before the patches"),
     ],
 )
 def test_what_timm_has_not_is_refused(changes, says):
@@ -123,3 +125,11 @@ def test_onnx_gives_torchs_logits_at_two_batch_sizes(build, tmp_path):
         np.testing.assert_allclose(logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4)
     assert session.get_modelmeta().custom_metadata_map["classes"] == '["a", "b"]'
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_model_above_two_gigabytes_is_not_written_as_onnx(tmp_path):
+    with torch.device("meta"):
+        model = build_model("vit_h14")
+    with pytest.raises(UserError, match=r"2\.5 GB do not fit into one ONNX file; give \.safetensors"):
+        save_onnx(model, tmp_path / "h.onnx", image_size=(224, 224), channels=3)
+    assert not [*tmp_path.iterdir()]

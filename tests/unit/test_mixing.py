@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from vitlab.config import TrainConfig, compose
 from vitlab.data.mixing import Mixing
+from vitlab.training.module import TrainingModule
 
 B, C, H, W, CLASSES = 101, 3, 19, 23, 7
 
@@ -135,3 +136,25 @@ def test_the_loss_of_mixed_labels_is_the_mixed_loss(dtype, smoothing):
         found = F.cross_entropy(logits, target, label_smoothing=smoothing)
     parts = [F.cross_entropy(logits.float(), of, label_smoothing=smoothing) for of in (labels, labels.roll(1))]
     assert found.item() == pytest.approx((share * parts[0] + (1 - share) * parts[1]).item(), rel=1e-3)
+
+
+def test_a_batch_is_prepared_outside_autocast():
+    """In bfloat16 the places of pixels would be off by half a pixel at 224."""
+    seen = []
+
+    class Task:
+        def prepare(self, batch, generator):
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return batch
+
+        def loss(self, model, batch):
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return torch.zeros((), requires_grad=True)
+
+        def metrics(self):
+            return None
+
+    module = TrainingModule(torch.nn.Identity(), Task(), None, steps=1, seed=0, shape={}, classes=())
+    with torch.autocast("cpu", torch.bfloat16):
+        module.training_step(None, 0)
+    assert seen == [False, True]

@@ -60,7 +60,6 @@ def test_a_vit_with_rotary_positions_sees_the_order_of_patches():
         torch.nn.init.normal_(parameter, std=0.3)
     assert model.pos_embed is None
     images = torch.randn(2, 3, 8, 12)
-    assert not torch.allclose(model(images), model(images.flip(3)[..., :12].roll(4, 3)), atol=1e-3)
     swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
     assert not torch.allclose(model(images), model(swapped), atol=1e-3)
 

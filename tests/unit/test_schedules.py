@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.config import TrainConfig, compose
+from vitlab.config import TrainConfig, UserError, compose
 from vitlab.training.optimizers import optimizer as build
-from vitlab.training.schedules import in_steps, rate, schedule
+from vitlab.training.schedules import in_steps, rate, refuse, schedule
 
 STEPS, LR, WIDTH = 211, 0.37, 53
 
@@ -125,9 +125,16 @@ def test_the_first_step_has_a_rate_and_the_warm_up_ends_at_the_whole():
     assert found[10:] == pytest.approx([LR] * (STEPS - 10))
 
 
-def test_a_warm_up_longer_than_the_run_ends_with_it():
-    found = rates(recipe("warmup=50", f"lr={LR}"), steps=20)
-    assert found == pytest.approx([LR * k / 50 for k in range(1, 21)])
+@pytest.mark.parametrize(("warmup", "steps", "fits"), [(20, 20, False), (19, 20, True), (0.9, 1, True), (0, 1, True)])
+def test_a_warm_up_that_the_run_would_not_end_is_refused(warmup, steps, fits):
+    options = recipe(f"warmup={warmup}")
+    if fits:
+        refuse(options, steps)
+        return
+    with pytest.raises(
+        UserError, match=f"recipe.warmup=20: the run ends before it, after {steps} steps; give recipe.warmup=0.1"
+    ):
+        refuse(options, steps)
 
 
 def test_the_rate_is_zero_only_past_the_end():

@@ -291,8 +291,12 @@ def test_timms_weights_come_from_the_hub_cache(hub_cache):
         "vit_ti16", image_size=160, depth=8, width=64, heads=2, mlp_width=192, pool="mean", registers=1,
         layer_scale=1e-5, fc_norm=True,
     ).eval()  # fmt: skip
-    report = load_weights(mine, f"timm:{name}")
+    report = load_weights(mine, f"timm:{name}", mean=[0.5], std=[0.5])
     assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
+    cfg = pretrained_cfg(name)
+    means = ",".join(format(value, "g") for value in cfg.mean)
+    assert (f"trained with data.mean=[{means}]" in str(report)) == (tuple(cfg.mean) != (0.5, 0.5, 0.5))
+    assert not load_weights(mine, f"timm:{name}", mean=list(cfg.mean), std=list(cfg.std)).advice
     images = torch.randn(2, 3, 160, 160)
     torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
 
@@ -322,7 +326,7 @@ def test_weights_that_cannot_be_had_are_one_line(hub_cache):
 
 @pytest.mark.parametrize("registers", [0, 3])
 def test_tokens_without_positions_in_the_source_have_none_here_either(registers):
-    """timm's no_embed_class (DINOv2 with registers, DeiT III), into models with places for all tokens, and the way back."""
+    """timm's no_embed_class (DINOv2 with registers, DeiT III) into models with places for all tokens, and back."""
     alone = vit(image_size=(16, 16), prefix_positions=False, registers=registers)
     all_places = vit(image_size=(16, 16), registers=registers, seed=2)
     report = load_weights(all_places, alone.state_dict())

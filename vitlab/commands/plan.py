@@ -1,5 +1,6 @@
 """What a study will do, before it does it: runs, steps, parameters, operations, time."""
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ from vitlab.data.subset import resolve_size, size_problems
 from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, expand, models_of
-from vitlab.training import averaging, budgets, settings
+from vitlab.training import averaging, budgets, schedules, settings
 from vitlab.training.optimizers import optimizer as build_optimizer
+from vitlab.training.sources import initialise
 
 TIMED = 1.5  # seconds of training steps per model that an estimate is made of
 
@@ -120,7 +122,9 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     )
     for spec in specs:
         recipe = by_model[spec.config["model"]["name"]].config.recipe
-        averaging.refuse(recipe, plan.steps(spec))  # raises UserError, also for a budget below one step
+        steps = plan.steps(spec)  # raises UserError for a budget below one step
+        schedules.refuse(recipe, steps)
+        averaging.refuse(recipe, steps)
     return plan
 
 
@@ -138,6 +142,8 @@ def plan_model(config: DictConfig, data: ImageData, timed: bool) -> ModelPlan:
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # and for a model that it is not for
+    if config.init.weights is not None:  # and where the first weights do not fit
+        print(initialise(models.build(config.model, **shape), config, data), file=sys.stderr)
     _, train_flops = count.flops(model, image_size=data.image_size, channels=data.channels)
     step_s = time_step(config, data, task) if timed else None
     return ModelPlan(config, count.parameters(model), train_flops, step_s)
@@ -163,8 +169,9 @@ def time_step(config: DictConfig, data: ImageData, task: Any) -> float:
     while done < 1 or time.perf_counter() - started < TIMED:
         if done == 0:  # the first step is slower than the others
             started = time.perf_counter()
+        batch = task.prepare((images, labels.to(device)), generator)
         with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
-            loss = task.loss(model, task.prepare((images, labels.to(device)), generator))
+            loss = task.loss(model, batch)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -107,10 +107,12 @@ def size(key: str, value: Any) -> Iterator[str]:
 
 
 def crop(config: DictConfig) -> Iterator[str]:
-    """A range of area shares that is none."""
-    value = OmegaConf.select(config, "data.augment.crop_scale", throw_on_missing=False)
-    if value is not None and (len(value) != 2 or value[0] > value[1]):
-        yield f"data.augment.crop_scale={value}: give [least,most] of the area, for example [0.08,1]"
+    """Ranges of crops that are none."""
+    examples = {"crop_scale": "the area, for example [0.08,1]", "crop_aspect": "the aspect, for example [0.75,1.33]"}
+    for key, of in examples.items():
+        value = OmegaConf.select(config, f"data.augment.{key}", throw_on_missing=False)
+        if value is not None and (len(value) != 2 or value[0] > value[1]):
+            yield f"data.augment.{key}={value}: give [least,most] of {of}"
 
 
 def extent(value: Any) -> tuple[int, int]:

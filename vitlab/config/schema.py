@@ -94,8 +94,9 @@ class ResNetConfig(ModelConfig):
 class AugmentConfig:
     flip: bool = False  # mirror half of the images
     shift: int = ranged(0, least=0)  # pad by this many pixels, crop at random
-    # [low, high]: cut out a random share of the area, of aspect 3/4 to 4/3, and resize it to the whole image
+    # [least, most]: cut out a random share of the area, of some aspect (width / height), resize it to the whole image
     crop_scale: Optional[list[float]] = ranged(None, above=0, most=1)
+    crop_aspect: list[float] = items(0.75, 1.3333, above=0, most=100)
 
 
 @dataclass

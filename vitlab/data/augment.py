@@ -45,18 +45,25 @@ def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) 
     return taken.view(B, C, H, W) * inside if shift else taken.view(B, C, H, W)
 
 
-def crop(images: Tensor, scale: Sequence[float] | None, generator: torch.Generator) -> Tensor:
-    """Cut out of each image a random share of its area, of aspect 3/4 to 4/3, and resize it bilinearly to the whole.
+def crop(
+    images: Tensor,
+    scale: Sequence[float] | None,
+    generator: torch.Generator,
+    aspect: Sequence[float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """Cut out of each image a random share of its area, of some aspect, and resize it bilinearly to the whole.
 
-    uint8 (B, C, H, W) -> the same; the very tensor without a `scale`, [least, most] of the area (Szegedy et al., 2015;
-    torchvision's RandomResizedCrop: area uniform, logarithm of the aspect uniform, up to 10 attempts that fit).
+    uint8 (B, C, H, W) -> the same; the very tensor without a `scale`, [least, most] of the area; `aspect` is [least,
+    most] of width to height (Szegedy et al., 2015; torchvision's RandomResizedCrop: area uniform, logarithm of the
+    aspect uniform, up to 10 attempts that fit).
     """
     if scale is None:
         return images
     B, _, H, W = images.shape
-    area, aspect, x, y = torch.rand((4, ATTEMPTS, B), generator=generator, device=generator.device)
+    area, tilt, x, y = torch.rand((4, ATTEMPTS, B), generator=generator, device=generator.device)
     area = (scale[0] + (scale[1] - scale[0]) * area) * (H * W)
-    ratio = torch.exp((2 * aspect - 1) * math.log(4 / 3))  # of width to height
+    low, high = (math.log(value) for value in aspect)
+    ratio = torch.exp(low + (high - low) * tilt)
     width, height = (area * ratio).sqrt() / W, (area / ratio).sqrt() / H  # shares of the sides
     first = ((width <= 1) & (height <= 1)).int().argmax(0, keepdim=True)  # the first that fits, or the very first
     width, height, x, y = (v.gather(0, first)[0] for v in (width.clamp(max=1), height.clamp(max=1), x, y))

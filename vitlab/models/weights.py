@@ -21,6 +21,8 @@ class Weights:
     origin: str
     grid_size: tuple[int, int] | None = None  # of its patches; none: square
     classes: Sequence[str] | None = None
+    mean: Sequence[float] | None = None  # of the pixels (0..1) that it was trained on; none: not known
+    std: Sequence[float] | None = None
 
 
 @dataclass
@@ -33,6 +35,7 @@ class LoadReport:
     new: list[str] = field(default_factory=list)  # the head, begun at zero
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
+    advice: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.origin}: {len(self.loaded)} of {len(self.loaded) + len(self.new) + len(self.missing)} loaded"]
@@ -40,6 +43,7 @@ class LoadReport:
             names = getattr(self, what)
             shown = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
             lines += [f"  {what}: {shown}"] if names else []
+        lines += [f"  {self.advice}"] if self.advice else []
         return "\n".join(lines)
 
 

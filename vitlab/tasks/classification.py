@@ -30,6 +30,7 @@ class Classification:
         self.mean, self.std = list(data_config.mean), list(data_config.std)
         self.flip, self.shift = data_config.augment.flip, data_config.augment.shift
         self.crop_scale = data_config.augment.crop_scale and list(data_config.augment.crop_scale)
+        self.crop_aspect = list(data_config.augment.crop_aspect)
         self.rand_augment = recipe.rand_augment if recipe.rand_augment.layers else None
         self.mixing = Mixing(recipe, self.outputs)
         if self.rand_augment is not None and data.channels not in (1, 3):
@@ -43,7 +44,7 @@ class Classification:
         images, labels = batch
         if generator is None:
             return normalize(images, self.mean, self.std), labels
-        images = crop(images, self.crop_scale, generator)
+        images = crop(images, self.crop_scale, generator, self.crop_aspect)
         images = augment(images, self.flip, self.shift, generator)
         images = rand_augment(images, self.rand_augment, generator)
         return self.mixing(normalize(images, self.mean, self.std), labels, generator)

@@ -124,6 +124,10 @@ class RunFiles:
             raise UserError(f"{self.result_path}: cannot read it ({error}); delete the file to train again") from None
         return found
 
+    def init(self) -> dict[str, Any] | None:
+        """What became of the weights that the run began with, and their SHA-256; None without such weights."""
+        return json.loads(self.init_path.read_text()) if self.init_path.is_file() else None
+
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""
         self.config()

@@ -23,13 +23,13 @@ from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, subset
 from vitlab.models import count
 from vitlab.models.weights import LoadReport
-from vitlab.training import averaging, budgets, checkpoint, environment, settings
+from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
 from vitlab.training.files import RunFiles
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import optimizer
-from vitlab.training.sources import load_weights
+from vitlab.training.sources import fingerprint, initialise
 
 
 class Run:
@@ -56,15 +56,22 @@ class Run:
             batch_size=config.recipe.batch_size,
             flops_per_example=self.flops_per_example if config.budget.flops is not None else 0,
         )
+        schedules.refuse(config.recipe, self.steps)
         averaging.refuse(config.recipe, self.steps)
         optimizer(self.model, config.recipe)  # raises UserError for a model that it is not for
 
     def initialise(self) -> LoadReport | None:
         """Load the configuration's first weights; a run that resumes, or has ended, has its own."""
-        init = self.config.init
-        if init.weights is None or self.files.checkpoint_path.exists():
+        source = self.config.init.weights
+        if source is None:
             return None
-        return load_weights(self.model, init.weights, head=init.head, classes=self.data.classes)
+        begun, now = self.files.init(), fingerprint(source)
+        if begun is not None and now is not None and begun["sha256"] != now:
+            raise UserError(
+                f"init={source}: has changed since {self.files.folder} began with it; give another --out, or delete "
+                "that folder"
+            )
+        return None if self.files.checkpoint_path.exists() else initialise(self.model, self.config, self.data)
 
     @property
     def shape(self) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from vitlab.config import UserError
+
 
 def cosine(progress: float, final: float = 0.0) -> float:
     """Half a cosine from 1 to `final` (Loshchilov and Hutter, 2017, eq. 5)."""
@@ -47,6 +49,15 @@ def cooldown(step: int, steps: int, length: int) -> float:
 def in_steps(value: float, steps: int) -> int:
     """A length of time as a number of steps: below 1 it is a share of them."""
     return round(value * steps) if value < 1 else int(value)
+
+
+def refuse(recipe: DictConfig, steps: int) -> None:
+    """Raise UserError where a warm-up would not end, and the rate never reach the recipe's."""
+    if recipe.warmup >= max(1, steps):
+        raise UserError(
+            f"recipe.warmup={recipe.warmup}: the run ends before it, after {steps} steps; give recipe.warmup=0.1, "
+            "a share of them, or a longer budget"
+        )
 
 
 def rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:

@@ -1,16 +1,20 @@
 """Where weights come from: timm and its hub cache, runs of this project, files. Nothing is unpickled."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
+from omegaconf import DictConfig
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
+from vitlab.data.base import ImageData
 from vitlab.models import count
 from vitlab.models.timm import pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, fit
@@ -27,15 +31,58 @@ def load_weights(
     *,
     head: str = "auto",
     classes: Sequence[str] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> LoadReport:
     """Load weights into a model, in place; the report says what was resized, begun anew, missing or not used.
 
     source: `timm:NAME`, a run's folder, a file (.safetensors; .pt, .pth, .bin or .ckpt read without unpickling), or a
     state dict, in this project's or timm's names. `head` is what becomes of the classifier, `classes` are the names of
-    the model's (`vitlab.models.weights.fit`). Raises UserError, the model unchanged.
+    the model's (`vitlab.models.weights.fit`), `mean` and `std` what its images are normalised by: where timm's weights
+    were trained with others, the report says so. Raises UserError, the model unchanged.
     """
     weights = Weights(source, "state dict") if isinstance(source, Mapping) else read_weights(str(source))
-    return fit(model, weights, head, classes)
+    report = fit(model, weights, head, classes)
+    known = None not in (mean, std, weights.mean, weights.std)
+    if known and not (same_colours(mean, weights.mean) and same_colours(std, weights.std)):
+        report.advice = (
+            f"these weights were trained with data.mean={listed(weights.mean)} data.std={listed(weights.std)}, here "
+            f"they are {listed(mean)} and {listed(std)}"
+        )
+    return report
+
+
+def initialise(model: nn.Module, config: DictConfig, data: ImageData) -> LoadReport:
+    """Load the first weights that a run's configuration names. Raises UserError."""
+    return load_weights(
+        model,
+        config.init.weights,
+        head=config.init.head,
+        classes=data.classes,
+        mean=list(config.data.mean),
+        std=list(config.data.std),
+    )
+
+
+def same_colours(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two means, or deviations, are the same; one value stands for all channels."""
+    channels = max(len(one), len(other))
+    pairs = zip(islice(cycle(one), channels), islice(cycle(other), channels), strict=True)
+    return all(abs(a - b) < 1e-3 for a, b in pairs)
+
+
+def listed(values: Sequence[float]) -> str:
+    """As the command line takes it."""
+    return f"[{','.join(format(value, 'g') for value in values)}]"
+
+
+def fingerprint(source: str) -> str | None:
+    """SHA-256 of the file that a source is, of a run its checkpoint; None for timm's, and for one that is gone."""
+    path = RunFiles(source).checkpoint_path if Path(source).is_dir() else Path(source)
+    if source.startswith("timm:") or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_weights(source: str) -> Weights:
@@ -59,7 +106,8 @@ def of_timm(source: str) -> Weights:
             "cache ($HF_HOME), or give a file of weights"
         ) from error
     grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-    return Weights(model.state_dict(), source, grid_size and tuple(grid_size))
+    cfg = model.pretrained_cfg
+    return Weights(model.state_dict(), source, grid_size and tuple(grid_size), mean=cfg.get("mean"), std=cfg.get("std"))
 
 
 def of_run(source: str) -> Weights:
