@@ -39,7 +39,7 @@ def umask() -> int:
 
 def write_text(path: str | Path, text: str) -> None:
     with replacing(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))  # file names may bring what is no text
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -312,3 +312,23 @@ def test_other_classes_than_the_runs_are_refused_where_they_matter(classes, says
         refuse_misfit(trained_on(), images_of(classes))
     refuse_misfit(trained_on(), images_of(classes), images_alone=True)
     refuse_misfit(trained_on(), images_of())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"),
+    [
+        ("timm:resnet18", {"options": {"block": 3}}, "timm cannot build resnet18"),
+        ("timm:vit_tiny_patch16_224", {"options": {"num_heads": 0}}, "timm cannot build vit_tiny_patch16_224"),
+        ("timm:vit_tiny_patch16_224", {"options": {"norm_layer": "nope"}}, "timm cannot build vit_tiny_patch16_224"),
+        ("vit_nano", {"width": 2**20, "mlp_width": 2**20, "heads": 1}, "model=vit_nano: cannot be built"),
+    ],
+)
+def test_what_torch_or_timm_refuse_is_the_users_mistake(name, changes, says):
+    with pytest.raises(UserError, match=says):
+        build_model(name, image_size=224, **changes)
+
+
+def test_images_that_a_model_does_not_take_are_the_users_mistake():
+    model = on_meta("timm:inception_v3", (32, 32))
+    with pytest.raises(UserError, match=r"Inception.* does not take images of 32 x 32 pixels, 3 channels, to logits"):
+        count.flops(model, image_size=(32, 32), channels=3)

@@ -208,3 +208,9 @@ def test_muons_step_has_the_size_of_adamws():
     for name in hidden_matrices(vit):
         moved = (vit.get_parameter(name) - before[name]).square().mean().sqrt()
         assert 0.4 * 0.2 * LR < moved < 1.3 * 0.2 * LR, name
+
+
+def test_batchnorm_and_a_batch_of_one_are_refused():
+    model = build_model("resnet_nano", image_size=8, num_classes=3)
+    with pytest.raises(UserError, match=r"recipe\.batch_size=1: the model's BatchNorm"):
+        build(model, compose(TrainConfig, ["model=resnet_nano", "recipe.batch_size=1"]).recipe)

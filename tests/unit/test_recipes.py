@@ -144,6 +144,7 @@ def test_a_study_has_its_own_budget():
         ("recipe.rand_augment=2", "set one of its keys instead; choices: recipe.rand_augment.layers"),
         ("recipe.random_erasing=1.1", "recipe.random_erasing=1.1: must be at most 1"),
         ("recipe=deit recipe.budget.steps=9", "recipe.budget.steps=9 and recipe.budget.epochs=300.0: give at most one"),
+        ("recipe.mixup=1e-300", "recipe.mixup=1e-300: too small to draw shares from; give 0, or at least 1e-06"),
         ("data.augment.crop_aspect=[2,1]", "data.augment.crop_aspect=[2.0, 1.0]: give [least,most] of the aspect"),
         ("data.augment.crop_scale=[0.5]", "data.augment.crop_scale=[0.5]: give [least,most] of the area"),
         ("data.augment.crop_scale=[0.9,0.5]", "data.augment.crop_scale=[0.9, 0.5]: give [least,most] of the area"),

@@ -358,3 +358,23 @@ def test_fixed_positions_go_out_and_come_back():
 
 def test_a_head_that_read_a_hidden_layer_is_not_kept_without_it():
     assert load_weights(vit(), vit(pre_logits=True, seed=2).state_dict()).new == ["head.weight", "head.bias"]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "says"),
+    [
+        ({"head.weight": 3}, {}, "a state dict has tensors by name, and nothing else"),
+        ({3: torch.zeros(2)}, {}, "a state dict has tensors by name, and nothing else"),
+        ({}, {"head": "foo"}, "head=foo: unknown; choices: auto, keep, new"),
+        (None, {}, "source: NoneType: give timm:NAME"),
+        (nn.Identity(), {}, "source: Identity: give timm:NAME"),
+    ],
+)
+def test_a_source_of_another_kind_is_the_users_mistake(source, options, says):
+    with pytest.raises(UserError, match=says):
+        load_weights(vit(), source, **options)
+
+
+def test_a_grouped_first_convolution_loads_as_it_is():
+    model = nn.Sequential(nn.Conv2d(6, 6, 2, groups=3))
+    assert load_weights(model, model.state_dict()).resized == []

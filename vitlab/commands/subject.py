@@ -11,6 +11,7 @@ from vitlab import models
 from vitlab.commands.opening import open_data
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
+from vitlab.models import count
 from vitlab.models.timm import pretrained_cfg
 from vitlab.training.files import RunFiles
 from vitlab.training.load import LoadedRun, load_run
@@ -55,6 +56,8 @@ def of_timm(source: str, config: DictConfig, changed: Set[str]) -> Subject:
     if cfg is not None and data.channels == 3 and not changed & {"data.mean", "data.std"}:
         config.data.mean, config.data.std = list(cfg.mean), list(cfg.std)
     shape = {"num_classes": len(data.classes), "image_size": data.image_size, "channels": data.channels}
+    size, channels = data.image_size, data.channels
+    count.flops(count.meta(config.model, **shape), image_size=size, channels=channels)  # refuses images that do not fit
     model = models.build(config.model, **shape).eval()
     folder = Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"
     strange = ""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from omegaconf import DictConfig, ListConfig
 
 ENDING = ("cosine", "linear")  # schedules that go down to `final_lr`
+LEAST_ALPHA = 1e-6  # of mixup and CutMix
 COOLED = ("rsqrt", "constant")  # schedules that have no end of their own
 
 
@@ -60,6 +61,8 @@ def batch(node: DictConfig) -> Iterator[str]:
     for key in ("mixup", "cutmix"):
         if node[key] and node.batch_size == 1:
             yield f"recipe.{key}={node[key]}: mixes pairs of images, recipe.batch_size=1 has none; give 0"
+        if 0 < node[key] < LEAST_ALPHA:
+            yield f"recipe.{key}={node[key]}: too small to draw shares from; give 0, or at least {LEAST_ALPHA:g}"
 
 
 def budget(node: DictConfig) -> Iterator[str]:

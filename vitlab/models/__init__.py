@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vitlab.config import DescribeConfig, UserError, compose, extent
+from vitlab.config import DescribeConfig, UserError, compose, extent, first_line
 from vitlab.registry import implementation
 
 FAMILIES = {  # of timm's modules
@@ -31,6 +31,8 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
         raise
     except ValueError as error:
         raise UserError(f"model={config.name}: {error}") from error
+    except (RuntimeError, MemoryError) as error:  # torch's way to say that there is no memory for it
+        raise UserError(f"model={config.name}: cannot be built: {first_line(error)}") from error
 
 
 def build_model(

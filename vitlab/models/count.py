@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
+from vitlab.config import UserError, first_line
 from vitlab.models import build
 
 
@@ -110,14 +111,21 @@ def flops(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> tu
     """Operations for one image, forward and for a training step (forward and backward): 2 per multiply-add.
 
     `model` is on the meta device (see `meta`). Counted on the operations that would run: matrix products,
-    convolutions, fused attention.
+    convolutions, fused attention. Raises UserError for a model that does not take such images.
     """
     images = torch.zeros(1, channels, *image_size, device="meta")
     formulas = {torch.ops.aten.convolution_backward: convolution_backward_flops}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        out = model.eval()(images)  # in training mode a norm over a batch of one raises
-        forward = counter.get_total_flops()
-        out.sum().backward()
+        try:
+            out = model.eval()(images)  # in training mode a norm over a batch of one raises
+            forward = counter.get_total_flops()
+            out.sum().backward()
+        except (RuntimeError, AssertionError, ValueError, TypeError, AttributeError, IndexError) as error:
+            # what the many models of timm say of images that are too small, or no multiple of something
+            raise UserError(
+                f"{type(model).__name__} does not take images of {image_size[0]} x {image_size[1]} pixels, {channels} "
+                f"channels, to logits: {first_line(error)}"
+            ) from error
     return forward, counter.get_total_flops()
 
 

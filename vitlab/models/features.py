@@ -72,6 +72,8 @@ def extract(
             done += len(rows)
             if progress:
                 progress(done, total)
+    if not x.isfinite().all():
+        raise UserError("the model's features of these images are not finite: is data.std what it was trained with?")
     return Features(x, labels)
 
 

@@ -27,7 +27,7 @@ def kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
     """(D, C, Y, X) for the target's channels and, where it embeds patches, for its patch size."""
     if weight.dim() != 4:
         return weight
-    if weight.shape[1] != target.in_channels:
+    if weight.shape[1] != target.in_channels and target.groups == 1:
         weight = adapt_input_conv(target.in_channels, weight, base_chans=weight.shape[1])
     if weight.shape[2:] != target.kernel_size and target.kernel_size == target.stride:
         weight = resample_patch_embed(weight, list(target.kernel_size))

@@ -21,7 +21,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
         model = timm.create_model(
             name, pretrained=config.pretrained, num_classes=num_classes, in_chans=channels, **options
         )
-    except (TypeError, ValueError, AssertionError, RuntimeError, OSError) as error:
+    except Exception as error:  # its many models raise many kinds for options and sizes that they do not take
         raise UserError(
             f"model={config.name}: timm cannot build {name} for images of {image_size}: {first_line(error)}"
         ) from error

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from vitlab.config import UserError
+from vitlab.config import UserError, choices_text
 from vitlab.models.resample import first_convolution, grid_of, kernels, positions, tokens_with_positions
+
+HEADS = ("auto", "keep", "new")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     section 3.2) or "auto": new where the number of classes or, as far as known, their names (`classes` of the model)
     are others. Raises UserError, the model unchanged, where a shape does not fit or no name does.
     """
+    if head not in HEADS:
+        raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
+        raise UserError(f"init={weights.origin}: a state dict has tensors by name, and nothing else")
     found, mine = in_names_of(model, weights.state), model.state_dict()
     report = LoadReport(weights.origin)
     state: dict[str, Tensor] = {}

@@ -32,6 +32,8 @@ def read(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
         lacking = [key for key in KEYS if key not in found]
         if lacking:
             raise ValueError(f"it lacks {', '.join(lacking)}")
+        if not isinstance(found["shape"], dict) or not isinstance(found["state_dict"], dict):
+            raise ValueError("its shape or its weights are none")
         return found
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint") from None

@@ -126,7 +126,11 @@ class RunFiles:
 
     def init(self) -> dict[str, Any] | None:
         """What became of the weights that the run began with, and their SHA-256; None without such weights."""
-        return json.loads(self.init_path.read_text()) if self.init_path.is_file() else None
+        try:
+            found = json.loads(self.init_path.read_text()) if self.init_path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.init_path}: cannot read it ({error}); delete the run's folder") from None
+        return found if isinstance(found, dict) else None
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""
@@ -134,6 +138,8 @@ class RunFiles:
         found = self.result()
         if found is None:
             raise UserError(f"{self.folder}: the run is not finished; give its command again and it goes on")
+        if lacking := [key for key in RESULT_KEYS if key not in found]:
+            raise UserError(f"{self.result_path}: lacks {', '.join(lacking)}; delete the file to train again")
         return found
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -16,8 +16,13 @@ def optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
     """The recipe's optimizer; norms, biases, positions and class tokens are not decayed.
 
     With `layer_decay` the head has the recipe's rate and each layer below it that share of the next one's (Clark et
-    al., 2020; Bao et al., 2022). Raises UserError for muon and a model that has no hidden matrices.
+    al., 2020; Bao et al., 2022). Raises UserError for muon and a model that has no hidden matrices, and for
+    BatchNorm and a batch of one.
     """
+    if recipe.batch_size == 1 and any(
+        isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()
+    ):
+        raise UserError("recipe.batch_size=1: the model's BatchNorm takes the statistics of a batch; give at least 2")
     if recipe.optimizer == "muon":
         return muon(model, recipe)
     groups = parameter_groups(model, recipe)

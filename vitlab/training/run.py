@@ -54,7 +54,7 @@ class Run:
             config.budget,
             train_size=self.train_size,
             batch_size=config.recipe.batch_size,
-            flops_per_example=self.flops_per_example if config.budget.flops is not None else 0,
+            flops_per_example=self.flops_per_example,  # counted for the result too; refuses images that do not fit
         )
         schedules.refuse(config.recipe, self.steps)
         averaging.refuse(config.recipe, self.steps)
@@ -66,7 +66,7 @@ class Run:
         if source is None:
             return None
         begun, now = self.files.init(), fingerprint(source)
-        if begun is not None and now is not None and begun["sha256"] != now:
+        if begun is not None and now is not None and begun.get("sha256", now) != now:
             raise UserError(
                 f"init={source}: has changed since {self.files.folder} began with it; give another --out, or delete "
                 "that folder"

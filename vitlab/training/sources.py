@@ -41,6 +41,8 @@ def load_weights(
     the model's (`vitlab.models.weights.fit`), `mean` and `std` what its images are normalised by: where timm's weights
     were trained with others, the report says so. Raises UserError, the model unchanged.
     """
+    if not isinstance(source, (str, Path, Mapping)) or source == "":
+        raise UserError(f"source: {type(source).__name__}: give timm:NAME, a run's folder, a file, or a state dict")
     weights = Weights(source, "state dict") if isinstance(source, Mapping) else read_weights(str(source))
     report = fit(model, weights, head, classes)
     known = None not in (mean, std, weights.mean, weights.std)
