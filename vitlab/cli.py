@@ -81,12 +81,17 @@ def scale(words: Sequence[str]) -> int:
     studies = [word for word in args.words if "=" not in word]
     if len(studies) > 1:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
-    from vitlab.studies.grid import compose_study
+    from vitlab.studies.grid import compose_study, models_of
     from vitlab.studies.store import StudyFiles
+    from vitlab.training.files import source_problems
 
     config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
     folder = out_folder(args.out, config.name)
     StudyFiles(folder).refuse(config)
+    if not StudyFiles(folder).config_path.exists():  # a study that goes on may do without
+        sources = dict.fromkeys(run.init.weights for run in models_of(config).values())
+        if problems := [line for source in sources for line in source_problems(source)]:
+            raise UserError(problems)
     from vitlab.commands import scale as command
 
     return command.scale(config, folder, jobs=args.jobs, dry_run=args.dry_run)
@@ -105,7 +110,7 @@ def train(words: Sequence[str]) -> int:
     name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     folder = out_folder(args.out, name)
     RunFiles(folder).refuse(config)
-    if problems := list(source_problems(config.init.weights)):
+    if not RunFiles(folder).checkpoint_path.exists() and (problems := list(source_problems(config.init.weights))):
         raise UserError(problems)
     from vitlab.commands import train as command
 
@@ -179,7 +184,7 @@ def export(words: Sequence[str]) -> int:
     p.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
     args = p.parse_args(words)
     path = Path(args.file)
-    if path.suffix not in (".safetensors", ".onnx"):
+    if path.suffix not in (".safetensors", ".onnx") or path.is_dir():
         raise UserError(f"{path}: give a file that ends in .safetensors or .onnx")
     from vitlab.training.files import RunFiles, refuse_unwritable
 

@@ -57,6 +57,8 @@ def test_a_run_that_resumes_has_no_need_of_its_source(pretrained, tmp_path):
     source.unlink()
     train_run(config, tmp_path / "parts")
     assert_same_training(tmp_path / "whole", tmp_path / "parts")
+    again = vitlab("train", *TINY, f"init={source}", "budget.steps=6", "--out", tmp_path / "whole")
+    assert again.returncode == 0, again.stderr
 
 
 def test_a_source_that_changed_is_not_taken_for_the_old_one(pretrained, tmp_path):

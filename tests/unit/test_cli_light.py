@@ -11,7 +11,7 @@ from vitlab.cli import COMMANDS
 from vitlab.commands.listing import GROUPS
 from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.files import write_json
-from vitlab.training.files import RunFiles
+from vitlab.training.files import RESULT_KEYS, RunFiles
 
 HEAVY = {
     "torch",
@@ -182,7 +182,7 @@ def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab
     run = RunFiles(tmp_path / "run")
     run.write_config(resolved(compose(TrainConfig)))
     assert "run: the run is not finished" in refused(vitlab("eval", "run"))
-    write_json(run.result_path, {})
+    write_json(run.result_path, dict.fromkeys(RESULT_KEYS, 1))
     for command in (("eval", "run"), ("analyze", "run", "--out", "other")):
         assert "data=digts: unknown data; did you mean 'digits'?" in refused(vitlab(*command, "data=digts"))
 

@@ -90,7 +90,7 @@ def test_a_mixer_of_the_grid_refuses_tokens_that_are_not_on_it(mixer, changes):
 
 @pytest.mark.parametrize(("mixer", "kernel"), [("depthwise", 2), ("pooling", 0)])
 def test_a_kernel_has_a_middle(mixer, kernel):
-    with pytest.raises(UserError, match=f"model.mixer.kernel={kernel}: give an odd number"):
+    with pytest.raises(UserError, match=f"model.mixer.kernel={kernel}: give an odd number from 1 to 999"):
         build_model("vit_nano", image_size=24, mixer={"name": mixer, "kernel": kernel})
 
 
@@ -124,3 +124,9 @@ def test_qk_norm_bounds_every_score():
     module = Attention(12, 3, qk_norm=nn.LayerNorm)
     q, k, _ = module.queries_keys_values(100 * torch.randn(B, N, 12))
     assert (q @ k.transpose(-2, -1) * module.scale).abs().max() <= 4 * module.scale + 1e-4  # |q| = |k| = sqrt(4)
+
+
+@pytest.mark.parametrize("hidden", ["x", 2.5, 0, True, 10**30, [3]])
+def test_a_hidden_width_is_a_whole_number(hidden):
+    with pytest.raises(UserError, match=r"model\.mixer\.hidden=.*: give a whole number from 1 to"):
+        build_model("mixer_nano", image_size=24, mixer={"name": "token_mlp", "hidden": hidden})

@@ -1,6 +1,7 @@
 """Loading weights: names, sizes, channels, classes; nothing silent, nothing unpickled, all or nothing."""
 
 import json
+import os
 import pickle
 
 import pytest
@@ -378,3 +379,46 @@ def test_a_source_of_another_kind_is_the_users_mistake(source, options, says):
 def test_a_grouped_first_convolution_loads_as_it_is():
     model = nn.Sequential(nn.Conv2d(6, 6, 2, groups=3))
     assert load_weights(model, model.state_dict()).resized == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda value: value.to_sparse(), "head.weight is no plain tensor of numbers"),
+        (lambda value: value.to("meta"), "head.weight is no plain tensor of numbers"),
+        (lambda value: value.long(), "head.weight is of torch.int64, the model's of torch.float32"),
+        (lambda value: value * float("nan"), "head.weight has values that are not finite"),
+        (lambda value: value[:0], "head.weight is empty"),
+    ],
+)
+def test_a_tensor_that_is_no_parameter_is_refused_and_changes_nothing(change, says):
+    target, state = vit(), vit(seed=2).state_dict()
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    with pytest.raises(UserError, match=says):
+        load_weights(target, state | {"head.weight": change(state["head.weight"])}, head="keep")
+    assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
+
+
+def test_half_precision_is_taken_in_the_models_own():
+    source, target = vit(), vit(seed=2)
+    assert load_weights(target, {name: value.half() for name, value in source.state_dict().items()}).resized == []
+    torch.testing.assert_close(target.head.weight, source.head.weight, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(()), torch.zeros(3), torch.zeros(1, 0, 24)])
+def test_positions_of_another_shape_are_refused(value):
+    with pytest.raises(UserError, match="pos_embed"):
+        load_weights(vit(prefix_positions=False), vit(seed=2).state_dict() | {"pos_embed": value})
+
+
+def test_a_checkpoint_that_holds_itself_is_no_endless_loop(tmp_path):
+    found = {}
+    found["model"] = found
+    torch.save(found, tmp_path / "cycle.pt")
+    with pytest.raises(UserError, match=r"cycle\.pt: holds no weights"):
+        read_weights(str(tmp_path / "cycle.pt"))
+
+
+def test_a_pipe_is_no_source(tmp_path):
+    os.mkfifo(tmp_path / "pipe.pt")
+    assert "is no file; give timm:NAME" in next(source_problems(str(tmp_path / "pipe.pt")))

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
+from vitlab.config import UserError
 from vitlab.models.export import save_onnx, save_safetensors
-from vitlab.training.load import load_run
+from vitlab.training.load import LoadedRun, load_run
 
 
 def export(run: str, path: Path, *, names: str) -> int:
@@ -19,10 +20,17 @@ def export(run: str, path: Path, *, names: str) -> int:
         "mean": json.dumps(list(data.mean)),
         "std": json.dumps(list(data.std)),
     }
+    try:
+        write(loaded, path, names, about)
+    except OSError as error:
+        raise UserError(f"FILE {path}: cannot be written ({error.strerror})") from None
+    print(path)
+    return 0
+
+
+def write(loaded: LoadedRun, path: Path, names: str, about: dict[str, str]) -> None:
     if path.suffix == ".onnx":
         size = tuple(loaded.shape["image_size"])
         save_onnx(loaded.model, path, image_size=size, channels=loaded.shape["channels"], about=about)
     else:
         save_safetensors(loaded.model, path, names, about)
-    print(path)
-    return 0

@@ -24,6 +24,7 @@ from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, expand, models_of
 from vitlab.training import averaging, budgets, schedules, settings
+from vitlab.training.files import source_problems
 from vitlab.training.optimizers import optimizer as build_optimizer
 from vitlab.training.sources import initialise
 
@@ -142,7 +143,7 @@ def plan_model(config: DictConfig, data: ImageData, timed: bool) -> ModelPlan:
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # and for a model that it is not for
-    if config.init.weights is not None:  # and where the first weights do not fit
+    if config.init.weights is not None and not [*source_problems(config.init.weights)]:  # and where these do not fit
         print(initialise(models.build(config.model, **shape), config, data), file=sys.stderr)
     _, train_flops = count.flops(model, image_size=data.image_size, channels=data.channels)
     step_s = time_step(config, data, task) if timed else None

@@ -22,6 +22,8 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
         changed = {parse_override(text)[0] for text in overrides}
         if "data" not in changed:
             problems.append(f"{source}: give data=NAME, the images to look at; choices: {', '.join(names('data'))}")
+        unread = sorted(key for key in changed if key.partition(".")[0] not in (*free, "model"))
+        problems += [f"{key}: nothing here reads it; choices: {', '.join((*free, 'model'))}" for key in unread]
         if "model" in changed:
             problems.append(f"model: {source} is the model; only its fields change, as model.options.KEY=VALUE")
         config = compose(TrainConfig, overrides, base={"model": {"name": source, "pretrained": True}})

@@ -169,7 +169,7 @@ class TrainerConfig:
     memory_format: Literal["auto", "contiguous", "channels_last"] = "auto"
     threads: Union[int, Literal["auto"]] = ranged("auto", least=1, most=1024)
     compile: bool = False
-    workers: Union[int, Literal["auto"]] = ranged("auto", least=0)  # processes that decode images that are not cached
+    workers: Union[int, Literal["auto"]] = ranged("auto", least=0, most=256)  # processes that decode images
     deterministic: bool = True
     log_every: int = ranged(25, least=1)  # steps
     evaluations: int = ranged(8, least=1, most=10**6)  # on the held-out images, evenly spaced, the last at the end

@@ -29,7 +29,7 @@ def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
         return state
     lacking = model.timm_lacks() if hasattr(model, "timm_lacks") else None
     if lacking:
-        raise UserError(f"format=timm: timm's models have no {lacking}; give format=own")
+        raise UserError(f"format=timm: timm's models have no {lacking}; give format=own, or --names own")
     positions = getattr(model, "pos_embed", None)
     if positions is not None and "pos_embed" not in state:
         state["pos_embed"] = positions.detach().cpu()

@@ -65,6 +65,8 @@ def tokens_with_positions(model: nn.Module, source: Mapping[str, Tensor], known:
     table, mine = source.get("pos_embed"), model.state_dict()
     if getattr(model, "prefix_positions", None) != 0 or table is None or "pos_embed" not in mine:
         return {}
+    if any(source[name].dim() != 3 for name in ("pos_embed", *PREFIX) if name in source):
+        return {}
     if known is None and table.shape == mine["pos_embed"].shape:
         return {}
     had, first, moved = table.shape[1] - math.prod(known or square_grid(table, source)), 0, {}

@@ -3,7 +3,7 @@
 Shapes: N tokens, D width, C channels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -61,7 +61,11 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
         raise UserError(f"init={weights.origin}: a state dict has tensors by name, and nothing else")
-    found, mine = in_names_of(model, weights.state), model.state_dict()
+    mine = model.state_dict()
+    found = {name: as_type(value, mine.get(name)) for name, value in in_names_of(model, weights.state).items()}
+    unfit = [line for name, value in found.items() if name in mine for line in unloadable(name, value, mine[name])]
+    if unfit:
+        raise UserError(f"init={weights.origin}: {'; '.join(unfit[:3])}")
     report = LoadReport(weights.origin)
     state: dict[str, Tensor] = {}
     problems = []
@@ -103,6 +107,24 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
         raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}{more}")
     model.load_state_dict(state, strict=False)
     return report
+
+
+def as_type(value: Tensor, old: Tensor | None) -> Tensor:
+    """A parameter in the model's own precision."""
+    same_kind = old is not None and value.is_floating_point() and old.is_floating_point() and not value.is_quantized
+    return value.to(old.dtype) if same_kind else value
+
+
+def unloadable(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
+    """What makes a tensor no parameter, whatever its shape."""
+    if value.layout != torch.strided or value.is_meta or value.is_quantized:
+        yield f"{name} is no plain tensor of numbers"
+    elif value.is_floating_point() != old.is_floating_point():
+        yield f"{name} is of {value.dtype}, the model's of {old.dtype}"
+    elif value.is_floating_point() and not value.isfinite().all():
+        yield f"{name} has values that are not finite"
+    elif not value.numel() and old.numel():
+        yield f"{name} is empty"
 
 
 def in_names_of(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -9,7 +9,6 @@ from omegaconf import DictConfig
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, identity, parse_override, resolved
 from vitlab.config.groups import read
-from vitlab.training.files import source_problems
 
 FIXED = ("data", "task", "train_size", "seed", "study", "budget", "wandb")  # a study sets these for all its runs
 
@@ -60,7 +59,6 @@ def models_of(study: DictConfig) -> dict[str, DictConfig]:
             found[model] = run_config(study, model, "all", study.seeds[0])
         except UserError as error:
             problems += error.problems
-    problems += [line for config in found.values() for line in source_problems(config.init.weights)]
     names = [run_name(config.model.name, "", 0) for config in found.values()]
     problems += [
         f"models: two are named '{config.model.name}' or alike; their runs would share a folder"

@@ -29,7 +29,8 @@ class Averaging(WeightAveraging):
 def refuse(recipe: DictConfig, steps: int) -> None:
     """Raise UserError where the average would still be mostly of the first step's weights at the end."""
     if recipe.ema is not None and recipe.ema ** (steps - 1) > STALE:
+        advice = f"recipe.ema={max(0.1, 1 - 10 / steps):.4g} or recipe.ema=null" if steps > 1 else "recipe.ema=null"
         raise UserError(
             f"recipe.ema={recipe.ema}: after {steps} steps {recipe.ema ** (steps - 1):.0%} of the average would still "
-            f"be the weights of the first step; give recipe.ema={max(0.1, 1 - 10 / steps):.4g} or recipe.ema=null"
+            f"be the weights of the first step; give {advice}"
         )

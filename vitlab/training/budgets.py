@@ -6,6 +6,8 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError
 
+LARGEST_STEPS = 2**40  # as budget.steps
+
 
 def steps_of(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
     """Optimizer steps of a run under a budget. Raises UserError when the budget is below one step."""
@@ -17,6 +19,10 @@ def steps_of(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_
             raise UserError(
                 f"budget.flops={budget.flops:g}: one step of {batch_size} examples takes "
                 f"{flops_per_example * batch_size:.3g}; give at least that"
+            )
+        if steps > LARGEST_STEPS:
+            raise UserError(
+                f"budget.flops={budget.flops:g}: is {steps:.3g} steps; give at most {LARGEST_STEPS:.3g} of them"
             )
         return steps
     examples = budget.examples if budget.examples is not None else budget.epochs * train_size

@@ -32,8 +32,9 @@ def read(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
         lacking = [key for key in KEYS if key not in found]
         if lacking:
             raise ValueError(f"it lacks {', '.join(lacking)}")
-        if not isinstance(found["shape"], dict) or not isinstance(found["state_dict"], dict):
-            raise ValueError("its shape or its weights are none")
+        kinds = {"shape": dict, "state_dict": dict, "classes": list}
+        if not all(isinstance(found[key], kind) for key, kind in kinds.items()):
+            raise ValueError("its shape, its weights or its classes are none")
         return found
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint") from None

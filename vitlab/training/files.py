@@ -81,6 +81,8 @@ def source_problems(source: str | None) -> Iterator[str]:
     path = Path(source)
     if not path.exists():
         yield f"init={source}: no such file or folder; give timm:NAME, a run's folder, or a file of weights"
+    elif not path.is_dir() and not path.is_file():
+        yield f"init={source}: is no file; give timm:NAME, a run's folder, or a file of weights"
     elif path.is_dir() and not RunFiles(path).checkpoint_path.is_file():
         yield f"init={source}: not a run, it holds no checkpoints/last.ckpt"
 

@@ -127,10 +127,9 @@ def of_file(path: Path) -> Weights:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, OSError) as error:
         raise UserError(f"init={path}: cannot read the file ({first_line(error)})") from error
-    except Exception as error:  # torch raises many kinds for a damaged or a refused file
+    except Exception as error:  # torch raises many kinds for a damaged or a refused file, and advises to trust it
         raise UserError(
-            f"init={path}: not a file of weights that can be read without unpickling ({first_line(error)}); save it as "
-            ".safetensors"
+            f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
         ) from error
     state = unwrapped(found)
     if not state:
@@ -140,10 +139,9 @@ def of_file(path: Path) -> Weights:
 
 def unwrapped(found: Any) -> dict[str, Tensor]:
     """The state dict in a checkpoint, without the prefixes that wrappers of models leave; empty where there is none."""
-    while isinstance(found, Mapping) and (
-        key := next((k for k in WRAPPERS if isinstance(found.get(k), Mapping)), None)
-    ):
-        found = found[key]
+    for _ in WRAPPERS:  # each at most once: a dict may hold itself
+        key = next((k for k in WRAPPERS if isinstance(found, Mapping) and isinstance(found.get(k), Mapping)), None)
+        found = found if key is None else found[key]
     if not isinstance(found, Mapping):
         return {}
     state = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}

@@ -18,8 +18,8 @@ class Pooling(nn.Module):
 
     def __init__(self, grid_size: tuple[int, int], kernel: int):
         super().__init__()
-        if kernel % 2 == 0 or kernel < 1:
-            raise ValueError(f"model.mixer.kernel={kernel}: give an odd number")
+        if kernel % 2 == 0 or not 1 <= kernel < 1000:
+            raise ValueError(f"model.mixer.kernel={kernel}: give an odd number from 1 to 999")
         self.grid_size = grid_size
         self.kernel = kernel
 

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 from timm.layers import Mlp
 from torch import Tensor, nn
 
+from vitlab.config.schema import LARGEST_LAYER
 from vitlab.models.mixers import MixerSpec
 
 
@@ -23,4 +24,7 @@ class TokenMLP(nn.Module):
 
 
 def build(config: DictConfig, spec: MixerSpec) -> TokenMLP:
-    return TokenMLP(spec.tokens, config.hidden or spec.width // 2, spec.dropout)
+    hidden = spec.width // 2 if config.hidden is None else config.hidden
+    if type(hidden) is not int or not 1 <= hidden <= LARGEST_LAYER:
+        raise ValueError(f"model.mixer.hidden={hidden}: give a whole number from 1 to {LARGEST_LAYER}")
+    return TokenMLP(spec.tokens, hidden, spec.dropout)
