@@ -21,7 +21,9 @@ STUDY is a name under configs/study/ (default: quick) or the path of a YAML file
 Given again, the command goes on where it stopped."""
 TRAIN = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
   vitlab train model=vit_nano data=digits budget.epochs=20
-  vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000"""
+  vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000
+  vitlab train model=vit_b16 init=timm:vit_base_patch16_224 data=imagefolder data.root=photos data.image_size=384
+The choices: vitlab list models|data|tasks|recipes, and in the README."""
 EVAL = """Evaluate a finished run on held-out images, its own or another data set's, and probe its features:
   vitlab eval runs/quick/vit_nano-n32000-s0 --out evaluation
   vitlab eval runs/quick/vit_nano-n32000-s0 probes=[fewshot,linear,knn] train_size=5000

@@ -119,6 +119,7 @@ def test_a_bert_without_heads_gets_new_ones_and_says_so(their_bert, tmp_path):
         ({"model_type": "t5"}, "model_type=t5 of config.json: choices: bert, gpt2"),
         ({"model_type": "gpt2", "tie_word_embeddings": False}, "tie_word_embeddings=false"),
         ({"model_type": "bert"}, "cannot read model.safetensors"),
+        ({"model_type": "gpt2", "n_embd": 24}, "cannot read model.safetensors"),
     ],
 )
 def test_a_folder_that_is_neither_is_one_line(config, says, tmp_path):
@@ -133,3 +134,19 @@ def test_rotary_positions_cannot_be_written_as_gpt2(tmp_path):
     with pytest.raises(UserError, match="GPT-2 has learned positions"):
         save_huggingface(model, tmp_path)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"hidden_size": None}, "config.json lacks hidden_size"),
+        ({"hidden_act": "silu"}, "activation silu: unknown; did you mean"),
+        ({"num_attention_heads": 5}, r"its sizes make no model \(heads=5 does not divide width=24\)"),
+    ],
+)
+def test_a_config_that_makes_no_model_is_one_line(their_bert, changes, says):
+    path = their_bert[1] / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    with pytest.raises(UserError, match=says):
+        load_huggingface(path.parent)

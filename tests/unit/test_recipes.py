@@ -8,6 +8,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from tests.configurations import leaves
 from tests.conftest import ROOT
 from vitlab.config import TrainConfig, UserError, compose, groups, names, resolved
 from vitlab.studies.grid import compose_study, expand
@@ -42,14 +43,6 @@ def command(recipe):
     return shlex.split(re.search(r"vitlab train ((?:.*\\\s*)*.*)", "\n".join(header(recipe)))[1].replace("\\\n", " "))
 
 
-def flat(node, path=""):
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
-
-
 @pytest.mark.parametrize("recipe", PUBLISHED)
 def test_a_recipe_resolves_to_the_published_numbers_and_every_number_of_it_is_published(recipe):
     config = compose(TrainConfig, command(recipe))
@@ -64,7 +57,7 @@ def test_a_recipe_resolves_to_the_published_numbers_and_every_number_of_it_is_pu
         if "one of" in source:
             assert value in [float(x) for x in source.partition("one of")[2].split(",")]
     written = yaml.safe_load((Path(groups.config_dir()) / "recipe" / f"{recipe}.yaml").read_text())
-    assert {key for key, _ in flat(written)} <= {key for key, *_ in rows}
+    assert {key for key, _ in leaves(written)} <= {key for key, *_ in rows}
 
 
 def test_the_table_names_no_recipe_that_is_not_there():

@@ -161,6 +161,14 @@ def test_narrow_and_wide_layouts_share_their_axes(study):
     assert wide.layout.title.text is None
 
 
+def test_a_title_above_a_single_panel_has_room():
+    panel = Panel((Series("a", [1], [1.0], "vit"),), "250 examples")
+    figure = Figure("f", "t", Axis("x"), Axis("y"), (panel,))
+    bare = Figure("f", "t", Axis("x"), Axis("y"), (Panel(panel.series),))
+    titled, plain = (interactive.plotly_figure(one, bare=True).layout.margin.t for one in (figure, bare))
+    assert titled >= plain + 10
+
+
 def test_ticks_with_little_room_keep_the_ends():
     assert spaced((100, 200, 400, 800, 1600), 2, log=True) == [100, 400, 1600]
     assert spaced((100, 1500, 1600), 3, log=True) == [100, 1600]

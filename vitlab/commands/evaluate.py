@@ -53,7 +53,8 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     with progress_bar(console) as progress:
         if not subject.strange:
             measured = held_out(subject, task, workers, progress)
-            found = {name: number(value) for name, value in measured.items() if not value.ndim}
+            found = {name: float(value) for name, value in measured.items() if not value.ndim}
+            refuse_not_finite(found)
             tables = {name: value.cpu() for name, value in measured.items() if value.ndim}
             if "confusion_matrix" in tables:
                 found["most_confused"] = most_confused(tables["confusion_matrix"], data.classes)
@@ -86,9 +87,10 @@ def held_out(
         return dict(metrics.compute())
 
 
-def number(value: Tensor) -> float | None:
-    """None for what is not finite: JSON has no word for it."""
-    return float(value) if math.isfinite(value) else None
+def refuse_not_finite(found: dict[str, float]) -> None:
+    for name, value in found.items():
+        if not math.isfinite(value):
+            raise UserError(f"the model's {name} on these images is {value}: is data.std what it was trained with?")
 
 
 def most_confused(confusion: Tensor, classes: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ which stand the other way round.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,28 @@ BERT = (
     ("cls.predictions.bias", "bias"),
     ("cls.seq_relationship.", "next_sentence."),
 )
+GPT2_SIZES = {  # their names, ours
+    "vocab_size": "vocabulary",
+    "n_positions": "length",
+    "n_embd": "width",
+    "n_layer": "depth",
+    "n_head": "heads",
+    "n_inner": "mlp_width",
+    "activation_function": "mlp",
+    "layer_norm_epsilon": "norm_eps",
+}
+BERT_SIZES = {
+    "vocab_size": "vocabulary",
+    "max_position_embeddings": "length",
+    "hidden_size": "width",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "heads",
+    "intermediate_size": "mlp_width",
+    "hidden_act": "mlp",
+    "type_vocab_size": "segments",
+    "layer_norm_eps": "norm_eps",
+}
+OPTIONAL = ("n_inner",)  # four times the width without it
 TIED = ("lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")  # of masks and places, in older files
 
@@ -67,9 +89,9 @@ def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel, LoadRepo
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: cannot read model.safetensors ({first_line(error)})") from None
     if config["model_type"] == "gpt2":
-        model, rules, prefix = gpt2_of(config), GPT2, "transformer."
+        model, rules, prefix = build_of(config, language_model, GPT2_SIZES), GPT2, "transformer."
     else:
-        model, rules, prefix = bert_of(config), BERT, "bert."
+        model, rules, prefix = build_of(config, bert, BERT_SIZES), BERT, "bert."
     found = {}
     for name, value in state.items():
         if name in TIED or name.endswith(BUFFERS):
@@ -103,7 +125,7 @@ def save_huggingface(model: Bert | LanguageModel, folder: str | Path) -> None:
             state[theirs] = (part.T if turned(theirs) and part.dim() == 2 else part).contiguous()
     if is_bert:  # kept once in the file, under each name that its class asks for
         state["cls.predictions.decoder.bias"] = state["cls.predictions.bias"].clone()
-    write_json(Path(folder) / "config.json", bert_config(model) if is_bert else gpt2_config(model))
+    write_json(Path(folder) / "config.json", config_of(model, BERT_SIZES if is_bert else GPT2_SIZES))
     with replacing(Path(folder) / "model.safetensors") as file:
         file.write(save(state, metadata={"format": "pt"}))
 
@@ -134,73 +156,34 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def activation(name: str) -> str:
-    if name not in ACTIVATIONS:
-        raise UserError(f"activation {name}: unknown; {choices_text(name, ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+def build_of(config: Mapping[str, Any], builder: Callable[..., nn.Module], sizes: Mapping[str, str]) -> Any:
+    """The model of a config.json, by its names of the sizes. Raises UserError."""
+    if lacking := [theirs for theirs in sizes if theirs not in config and theirs not in OPTIONAL]:
+        raise UserError(f"config.json lacks {', '.join(lacking)}")
+    options = {ours: config.get(theirs) for theirs, ours in sizes.items()}
+    if options["mlp"] not in ACTIVATIONS:
+        raise UserError(f"activation {options['mlp']}: unknown; {choices_text(str(options['mlp']), ACTIVATIONS)}")
+    try:
+        return builder(**{**options, "mlp": ACTIVATIONS[options["mlp"]]})
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"config.json: its sizes make no model ({first_line(error)})") from error
 
 
-def gpt2_of(config: Mapping[str, Any]) -> LanguageModel:
-    return language_model(
-        config["vocab_size"],
-        length=config["n_positions"],
-        width=config["n_embd"],
-        depth=config["n_layer"],
-        heads=config["n_head"],
-        mlp_width=config.get("n_inner"),
-        mlp=activation(config["activation_function"]),
-        norm_eps=config["layer_norm_epsilon"],
-    )
-
-
-def gpt2_config(model: LanguageModel) -> dict[str, Any]:
+def config_of(model: Bert | LanguageModel, sizes: Mapping[str, str]) -> dict[str, Any]:
+    """The config.json of a model."""
     blocks, embed = model.text.encoder.blocks, model.text.embed
-    return {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": embed.tokens.num_embeddings,
-        "n_positions": embed.length,
-        "n_embd": embed.tokens.embedding_dim,
-        "n_layer": len(blocks),
-        "n_head": blocks[0].mixer.heads,
-        "n_inner": blocks[0].mlp.fc1.out_features,
-        "activation_function": their_activation(blocks[0].mlp.act),
-        "layer_norm_epsilon": blocks[0].norm1.eps,
+    act = blocks[0].mlp.act
+    gelu = "gelu_new" if getattr(act, "approximate", "") == "tanh" else "gelu"
+    own = {
+        "vocabulary": embed.tokens.num_embeddings,
+        "length": embed.length,
+        "width": embed.tokens.embedding_dim,
+        "depth": len(blocks),
+        "heads": blocks[0].mixer.heads,
+        "mlp_width": blocks[0].mlp.fc1.out_features,
+        "mlp": gelu if isinstance(act, nn.GELU) else "relu",
+        "segments": embed.segments and embed.segments.num_embeddings,
+        "norm_eps": blocks[0].norm1.eps,
     }
-
-
-def bert_of(config: Mapping[str, Any]) -> Bert:
-    return bert(
-        config["vocab_size"],
-        length=config["max_position_embeddings"],
-        width=config["hidden_size"],
-        depth=config["num_hidden_layers"],
-        heads=config["num_attention_heads"],
-        mlp_width=config["intermediate_size"],
-        mlp=activation(config["hidden_act"]),
-        segments=config["type_vocab_size"],
-        norm_eps=config["layer_norm_eps"],
-    )
-
-
-def bert_config(model: Bert) -> dict[str, Any]:
-    blocks, embed = model.text.encoder.blocks, model.text.embed
-    return {
-        "model_type": "bert",
-        "architectures": ["BertForPreTraining"],
-        "vocab_size": embed.tokens.num_embeddings,
-        "max_position_embeddings": embed.length,
-        "hidden_size": embed.tokens.embedding_dim,
-        "num_hidden_layers": len(blocks),
-        "num_attention_heads": blocks[0].mixer.heads,
-        "intermediate_size": blocks[0].mlp.fc1.out_features,
-        "hidden_act": their_activation(blocks[0].mlp.act),
-        "type_vocab_size": embed.segments.num_embeddings,
-        "layer_norm_eps": blocks[0].norm1.eps,
-    }
-
-
-def their_activation(module: nn.Module) -> str:
-    if isinstance(module, nn.GELU):
-        return "gelu_new" if module.approximate == "tanh" else "gelu"
-    return "relu"
+    kind, name = ("bert", "BertForPreTraining") if isinstance(model, Bert) else ("gpt2", "GPT2LMHeadModel")
+    return {"model_type": kind, "architectures": [name], **{theirs: own[ours] for theirs, ours in sizes.items()}}

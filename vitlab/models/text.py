@@ -5,6 +5,7 @@ Shapes: B batch, N tokens, D width, V vocabulary.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -154,6 +155,19 @@ def reset_parameters(model: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
+def text_encoder(
+    width: int, depth: int, heads: int, mlp_width: int | None, mlp: str, dropout: float, **options: Any
+) -> TransformerEncoder:
+    """The shared encoder with attention; `options` are its own."""
+    return TransformerEncoder(
+        width,
+        depth,
+        mixer=partial(Attention, width, heads, dropout=dropout),
+        mlp=partial(feed_forward, width, mlp_width or 4 * width, dropout, mlp),
+        **options,
+    )
+
+
 def language_model(
     vocabulary: int,
     *,
@@ -172,13 +186,7 @@ def language_model(
     The defaults are GPT-2's (Radford et al., 2019). Raises ValueError for sizes that do not go together.
     """
     norm = partial(nn.LayerNorm, eps=norm_eps)
-    encoder = TransformerEncoder(
-        width,
-        depth,
-        mixer=partial(Attention, width, heads, dropout=dropout),
-        mlp=partial(feed_forward, width, mlp_width or 4 * width, dropout, mlp),
-        norm=norm,
-    )
+    encoder = text_encoder(width, depth, heads, mlp_width, mlp, dropout, norm=norm)
     added = "none" if positions == "rotary" else positions
     rotary = rotary1d(length, width // heads) if positions == "rotary" else None
     embed = TokenEmbed(vocabulary, width, length, positions=added, dropout=dropout)
@@ -203,14 +211,6 @@ def bert(
     Raises ValueError for sizes that do not go together.
     """
     norm = partial(nn.LayerNorm, eps=norm_eps)
-    encoder = TransformerEncoder(
-        width,
-        depth,
-        mixer=partial(Attention, width, heads, dropout=dropout),
-        mlp=partial(feed_forward, width, mlp_width or 4 * width, dropout, mlp),
-        norm=norm,
-        norm_first=False,
-        norm_last=False,
-    )
+    encoder = text_encoder(width, depth, heads, mlp_width, mlp, dropout, norm=norm, norm_first=False, norm_last=False)
     embed = TokenEmbed(vocabulary, width, length, segments=segments, norm=norm, dropout=dropout)
     return Bert(TextEncoder(embed, encoder), width, vocabulary, norm)

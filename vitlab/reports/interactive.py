@@ -91,7 +91,8 @@ def layout(figure: Figure, columns: int, bare: bool, width: int) -> dict[str, An
     rows = figure.rows(columns) or 1
     single = len(figure.panels) <= 1
     legend = not bare and len(figure.legend()) > 1
-    top = (10 if single else PANEL_TITLE) + TITLE * (not bare) + LEGEND * legend
+    titled = any(panel.title for panel in figure.panels)
+    top = (PANEL_TITLE if titled else 10) + TITLE * (not bare) + LEGEND * legend
     tall = SINGLE_HEIGHT if single else PANEL_HEIGHT
     inner = rows * tall + (rows - 1) * GAP
     height = top + inner + BELOW

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,9 @@ import timm
 import torch
 from omegaconf import DictConfig
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from timm.models import clean_state_dict, load_state_dict
 from torch import Tensor, nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
 from vitlab.data.base import ImageData
@@ -20,9 +20,6 @@ from vitlab.models.timm import pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, fit
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles, source_problems
-
-WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict")  # keys under which checkpoints keep their weights
-PREFIXES = ("module.", "model.", "_orig_mod.")  # of parallel training, of Lightning, of torch.compile
 
 
 def load_weights(
@@ -68,9 +65,8 @@ def initialise(model: nn.Module, config: DictConfig, data: ImageData) -> LoadRep
 
 def same_colours(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether two means, or deviations, are the same; one value stands for all channels."""
-    channels = max(len(one), len(other))
-    pairs = zip(islice(cycle(one), channels), islice(cycle(other), channels), strict=True)
-    return all(abs(a - b) < 1e-3 for a, b in pairs)
+    comparable = 1 in (len(one), len(other)) or len(one) == len(other)
+    return comparable and torch.allclose(torch.tensor(one), torch.tensor(other), rtol=0, atol=1e-3)
 
 
 def listed(values: Sequence[float]) -> str:
@@ -117,43 +113,26 @@ def of_run(source: str) -> Weights:
     state = checkpoint.read(RunFiles(source).checkpoint_path)
     shape = {**state["shape"], "image_size": tuple(state["shape"]["image_size"])}
     grid_size = getattr(getattr(count.meta(config.model, **shape), "patch_embed", None), "grid_size", None)
-    return Weights(unwrapped(state), source, grid_size, tuple(state["classes"]))
+    return Weights(tensors(state["state_dict"]), source, grid_size, tuple(state["classes"]))
 
 
 def of_file(path: Path) -> Weights:
     try:
-        if path.suffix == ".safetensors":
-            return Weights(unwrapped(load_file(path)), str(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = load_state_dict(str(path), weights_only=True)  # timm's: the averaged weights where there are such
     except (SafetensorError, OSError) as error:
         raise UserError(f"init={path}: cannot read the file ({first_line(error)})") from error
     except Exception as error:  # torch raises many kinds for a damaged or a refused file, and advises to trust it
         raise UserError(
             f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
         ) from error
-    state = unwrapped(found)
+    state = tensors(found)
     if not state:
-        raise UserError(f"init={path}: holds no weights, it holds {type(found).__name__}")
+        raise UserError(f"init={path}: holds no weights")
     return Weights(state, str(path))
 
 
-def unwrapped(found: Any) -> dict[str, Tensor]:
-    """The state dict in a checkpoint, without the prefixes that wrappers of models leave; empty where there is none."""
-    for _ in WRAPPERS:  # each at most once: a dict may hold itself
-        key = next((k for k in WRAPPERS if isinstance(found, Mapping) and isinstance(found.get(k), Mapping)), None)
-        found = found if key is None else found[key]
-    if not isinstance(found, Mapping):
-        return {}
-    state = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
-
-    def inner() -> dict[str, Tensor] | None:
-        for prefix in PREFIXES:
-            inside = [name for name in state if name.startswith(prefix)]
-            # what a wrapper keeps beside the model, as the state of metrics, has no such prefix
-            if inside and (prefix == "model." or len(inside) == len(state)):
-                return {name.removeprefix(prefix): state[name] for name in inside}
-        return None
-
-    while (found := inner()) is not None:
-        state = found
-    return state
+def tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The parameters of a state dict, without the prefixes of Lightning, torch.compile and parallel training."""
+    kept = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+    consume_prefix_in_state_dict_if_present(kept, "model.")
+    return clean_state_dict(kept)
