@@ -34,7 +34,8 @@ def choose_tokens(maskable: Tensor, share: float, generator: Generator) -> Tenso
     wanted = maskable.sum(1, keepdim=True) * share + uniform((rows, 1), generator, maskable.device)
     scores = uniform((rows, length), generator, maskable.device).masked_fill(~maskable, 2.0)
     first = torch.arange(length, device=maskable.device) < wanted.floor()
-    return torch.zeros_like(maskable).scatter(1, scores.argsort(1), first) & maskable
+    chosen = torch.zeros_like(maskable).scatter(1, scores.argsort(1), first)
+    return chosen & maskable  # at share 1 `wanted` may have been rounded up to one token too many
 
 
 def corrupt(
