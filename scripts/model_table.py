@@ -19,7 +19,7 @@ def main() -> None:
         size = SMALL if name.endswith("nano") else OWN_SIZE.get(name, 224)
         config = compose(DescribeConfig, [f"model={name}", f"image_size={size}"])
         model = count.meta(config.model, num_classes=1000, image_size=extent(size), channels=3)
-        forward, _ = count.flops(model, image_size=extent(size), channels=3)
+        forward, _ = count.flops(model, {"image_size": extent(size), "channels": 3})
         cells = (name, family(config.model, model), size, f"{count.parameters(model):,}", count.tokens(model) or "")
         print(f"| {' | '.join(map(str, cells))} | {forward / 1e9:.4g} |")
 

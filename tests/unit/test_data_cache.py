@@ -22,7 +22,7 @@ MODULE = """
     from pathlib import Path
     import numpy as np
     from vitlab.config import UserError
-    from vitlab.data.base import ImageData, ImageSplit
+    from vitlab.data.base import ImageData, Split
 
     CALLS = Path(__file__).with_name("calls")
     N, SIZE = {"train": 431, "test": 131}, (5, 7)
@@ -43,7 +43,7 @@ MODULE = """
     def load(config):
         with CALLS.open("a") as file:
             file.write(f"{os.getpid()}\\n")
-        splits = {part: ImageSplit(np.arange(n) % 4, Read(config, part)) for part, n in N.items()}
+        splits = {part: Split(np.arange(n) % 4, Read(config, part)) for part, n in N.items()}
         return ImageData(config.name, ("a", "b", "c", "d"), SIZE, 3, **splits)
 """
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitlab.config import UserError
-from vitlab.data.base import ImageSplit
+from vitlab.data.base import Split
 from vitlab.data.loader import StepBatches, eval_loader, train_loader
 
 N = 101
@@ -26,7 +26,7 @@ class Numbered:
 
 
 def split(**kwargs):
-    return ImageSplit(np.arange(N) * 3 % 11, Numbered(**kwargs))
+    return Split(np.arange(N) * 3 % 11, Numbered(**kwargs))
 
 
 def collect(loader):
@@ -113,7 +113,7 @@ def test_evaluation_reads_each_image_once_in_order(workers):
 
 
 def test_an_evaluation_may_be_limited_to_a_stratified_part():
-    sorted_by_class = ImageSplit(np.repeat(np.arange(5), 20), Numbered())
+    sorted_by_class = Split(np.repeat(np.arange(5), 20), Numbered())
     loader = eval_loader(sorted_by_class, batch_size=4, limit=10)
     labels = torch.cat([labels for _, labels in loader])
     assert torch.bincount(labels).tolist() == [2] * 5

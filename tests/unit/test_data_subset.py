@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from vitlab.config import UserError
-from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, write_manifest
+from vitlab.data.base import Split
+from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, training_items, write_manifest
 
 COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
 
@@ -64,8 +65,12 @@ def test_subsets_are_nested_and_depend_on_the_seed_alone(seed):
     assert not np.array_equal(subset(y, 53, seed), subset(y, 53, seed + 1))
 
 
+def split(count):
+    return Split(np.zeros(count, dtype=np.int64), None)
+
+
 def test_size_problems_are_all_reported_with_value_and_limit():
-    found = size_problems([10, 50_000, "all", 32_000, 0.5, 0.001, "x"], 32_000, 36, name="glyphs")
+    found = size_problems([10, 50_000, "all", 32_000, 0.5, 0.001, "x"], split(32_000), range(36), name="glyphs")
     assert found == [
         "sizes=10: glyphs has 36 classes; give at least 36, one image of each",
         "sizes=50000: glyphs has 32000 training images; give at most 32000 or all",
@@ -73,14 +78,14 @@ def test_size_problems_are_all_reported_with_value_and_limit():
         "sizes=0.001 (32 images): glyphs has 36 classes; give at least 36, one image of each",
         "sizes=x: a size is a whole number, a fraction between 0 and 1, or all",
     ]
-    assert size_problems([36, 500, "all"], 32_000, [str(i) for i in range(36)]) == []
-    assert size_problems([7], 5, 2, key="train_size")[0].startswith("train_size=7: ")
+    assert size_problems([36, 500, "all"], split(32_000), [str(i) for i in range(36)]) == []
+    assert size_problems([7], split(5), "ab", key="train_size")[0].startswith("train_size=7: ")
 
 
 def test_the_manifest_says_what_the_subsets_hold(tmp_path):
     y, classes = labels(), ("a", "b", "c", "d", "e")
     path = tmp_path / "subsets" / "toy-seed4.json"
-    written = write_manifest(path, y, classes, ["all", 53, 0.5], seed=4)
+    written = write_manifest(path, Split(y, None), classes, ["all", 53, 0.5], seed=4)
     manifest = json.loads(path.read_text())
     assert manifest == written
     assert (manifest["data"], manifest["seed"], manifest["sizes"]) == ("toy", 4, [53, 177, 354])
@@ -90,3 +95,28 @@ def test_the_manifest_says_what_the_subsets_hold(tmp_path):
         assert entry["per_class"] == {name: int((y[indices] == k).sum()) for k, name in enumerate(classes)}
         assert sum(entry["per_class"].values()) == entry["size"]
     assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_sizes_in_tokens_are_whole_sequences():
+    y = labels()
+    whole = Split(y, None, unit="token", per_item=17)
+    assert whole.total == 17 * len(y)
+    for size, count in ((17, 1), (33, 1), (34, 2), (17 * 53 + 5, 53), ("all", len(y))):
+        assert np.array_equal(training_items(whole, size, seed=3), subset(y, count, seed=3))
+    (line,) = size_problems([16], whole, ())
+    assert line == "sizes=16: less than one sequence; give at least 17, the tokens of one"
+
+
+def test_sizes_in_documents_take_all_items_of_each():
+    groups = np.repeat(np.arange(29), np.arange(1, 30))
+    whole = Split(np.zeros(len(groups), dtype=np.int64), None, unit="document", groups=groups)
+    assert whole.total == 29
+    smaller = set()
+    for size in (1, 5, 13, 29):
+        items = training_items(whole, size, seed=7)
+        documents = set(groups[items].tolist())
+        assert len(documents) == size
+        assert smaller <= documents
+        assert len(items) == sum(d + 1 for d in documents)
+        smaller = documents
+    assert "has 29 training documents" in size_problems([30], whole, ())[0]

@@ -102,7 +102,7 @@ def test_layers_and_what_is_outside_them_make_up_the_whole(name, layers):
 def test_operations_by_part_are_their_formulas(pool):
     model = vit("meta", pool=pool)
     tokens = TOKENS if pool == "token" else TOKENS - 1
-    assert count.forward_flops_by_part(model, **IMAGES) == {
+    assert count.forward_flops_by_part(model, IMAGES) == {
         "embedding": 2 * 6 * 5 * 7 * CHANNELS * WIDTH,
         "attention": DEPTH * (2 * tokens * 4 * WIDTH * WIDTH + 2 * 2 * tokens * tokens * WIDTH),
         "mlp": DEPTH * 2 * tokens * 2 * WIDTH * HIDDEN,
@@ -115,7 +115,7 @@ def test_operations_by_part_sum_to_all(name):
     with torch.device("meta"):
         model = build_model(name, image_size=224)
     images = {"image_size": (224, 224), "channels": 3}
-    assert sum(count.forward_flops_by_part(model, **images).values()) == count.flops(model, **images)[0]
+    assert sum(count.forward_flops_by_part(model, images).values()) == count.flops(model, images)[0]
 
 
 # ---- memory
@@ -131,7 +131,7 @@ def test_activations_of_a_vit_are_their_formula(pool):
     last = D * T + 2 * T + (D * T if pool == "token" else D)  # the class token is a view of all tokens
     images = CHANNELS * SIZE[0] * SIZE[1]
     expected = 4 * (images + DEPTH * (attention + mlp + norms) + last)
-    assert count.activation_bytes(vit("meta", pool=pool), **IMAGES) == expected
+    assert count.activation_bytes(vit("meta", pool=pool), IMAGES) == expected
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_activations_are_those_of_a_real_step(name, changes):
     real = really_kept(build_model(name, **shape, **changes), torch.randn(2, 2, *shape["image_size"]))
     with torch.device("meta"):
         model = build_model(name, **shape, **changes)
-    found = count.activation_bytes(model, image_size=shape["image_size"], channels=2)
+    found = count.activation_bytes(model, shape)
     assert found * 2 == real
     assert all(p.is_meta for p in model.parameters()), "the model is left as it was"
 

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import nn
 
 import vitlab
 from vitlab.commands.describe import describe
-from vitlab.commands.subject import refuse_misfit
+from vitlab.commands.subject import other_classes, refuse_misfit
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
 from vitlab.models import build, build_model, count, family
@@ -119,12 +121,12 @@ def test_operations_of_a_small_vit_are_its_formula():
             "vit_nano", (10, 21), num_classes=11, channels=2, depth=3, width=20, heads=5, mlp_width=28,
             patch_size=[5, 7], pool=pool,
         )  # fmt: skip
-        found = count.flops(model, image_size=(10, 21), channels=2)
+        found = count.flops(model, {"image_size": (10, 21), "channels": 2})
         assert found == vit_flops(**sizes, tokens=6 + prefix, patches=6, patch=5 * 7 * 2), pool
 
 
 def test_operations_of_vit_b16_are_its_formula():
-    found = count.flops(on_meta("vit_b16"), image_size=(224, 224), channels=3)
+    found = count.flops(on_meta("vit_b16"), {"image_size": (224, 224), "channels": 3})
     assert found == vit_flops(**B16)
     assert found[0] == pytest.approx(2 * 17.56e9, rel=0.001)  # 17.56 billion multiply-adds, as it is usually given
 
@@ -135,7 +137,7 @@ def test_operations_of_a_resnet_are_those_of_its_convolutions():
     first = 2 * 2 * 12 * 20 * 9 * 5 * 5
     second = 2 * 6 * 10 * (9 * 5 * 7 + 9 * 7 * 7 + 5 * 7) + 2 * 2 * 6 * 10 * 9 * 7 * 7
     forward = stem + first + second + 2 * 7 * 11
-    assert count.flops(model, image_size=(12, 20), channels=2) == (forward, 3 * forward - stem)
+    assert count.flops(model, {"image_size": (12, 20), "channels": 2}) == (forward, 3 * forward - stem)
 
 
 def test_a_grouped_convolution_costs_three_times_its_forward_pass_to_train():
@@ -147,7 +149,7 @@ def test_a_grouped_convolution_costs_three_times_its_forward_pass_to_train():
         )
     point = 2 * size * size * 3 * channels
     grouped = 2 * size * size * 9 * channels * channels // groups
-    forward, training = count.flops(model, image_size=(size, size), channels=3)
+    forward, training = count.flops(model, {"image_size": (size, size), "channels": 3})
     assert (forward, training) == (point + grouped, 2 * point + 3 * grouped)
 
 
@@ -283,7 +285,7 @@ def test_a_family_is_what_the_configuration_says_else_that_of_the_module(name, e
 
 
 def trained_on(classes=("a", "b", "c"), image_size=(8, 12), channels=1):
-    shape = {"num_classes": len(classes), "image_size": list(image_size), "channels": channels}
+    shape = {"num_classes": len(classes), "image_size": image_size, "channels": channels}
     return LoadedRun(compose(TrainConfig), nn.Identity(), shape, tuple(classes), {}, [])
 
 
@@ -298,20 +300,29 @@ def images_of(classes=("a", "b", "c"), image_size=(8, 12), channels=1):
         ({"channels": 3}, r"data=other: has channels=3, the run's model was trained for 1"),
     ],
 )
-@pytest.mark.parametrize("images_alone", [False, True])
-def test_images_of_another_shape_than_the_runs_are_the_users_mistake(changes, says, images_alone):
+def test_images_of_another_shape_than_the_runs_are_the_users_mistake(changes, says):
     with pytest.raises(UserError, match=says):
-        refuse_misfit(trained_on(), images_of(**changes), images_alone)
+        refuse_misfit(trained_on(), images_of(**changes))
 
 
 @pytest.mark.parametrize(
     ("classes", "says"), [(("a", "b"), "has num_classes=2"), (("a", "x", "c"), "'x' stands in the place of 'b'")]
 )
-def test_other_classes_than_the_runs_are_refused_where_they_matter(classes, says):
-    with pytest.raises(UserError, match=says):
-        refuse_misfit(trained_on(), images_of(classes))
-    refuse_misfit(trained_on(), images_of(classes), images_alone=True)
-    refuse_misfit(trained_on(), images_of())
+def test_other_classes_than_the_runs_are_told(classes, says):
+    (line,) = other_classes(trained_on(), images_of(classes))
+    assert says in line
+    refuse_misfit(trained_on(), images_of(classes))
+    assert other_classes(trained_on(), images_of()) == []
+
+
+def test_texts_may_be_shorter_than_the_runs_but_not_longer_nor_in_other_tokens():
+    shape = {"length": 31, "vocabulary": 97, "head": "next_token"}
+    run = LoadedRun(compose(TrainConfig), nn.Identity(), shape, (), {}, [])
+    for length, vocabulary, says in ((31, 97, ""), (7, 97, ""), (32, 97, "length=32"), (31, 89, "vocabulary=89")):
+        data = SimpleNamespace(name="other", shape={"length": length, "vocabulary": vocabulary})
+        with pytest.raises(UserError, match=says) if says else nullcontext():
+            refuse_misfit(run, data)
+    assert other_classes(run, data) == []
 
 
 @pytest.mark.parametrize(
@@ -331,4 +342,4 @@ def test_what_torch_or_timm_refuse_is_the_users_mistake(name, changes, says):
 def test_images_that_a_model_does_not_take_are_the_users_mistake():
     model = on_meta("timm:inception_v3", (32, 32))
     with pytest.raises(UserError, match=r"Inception.* does not take images of 32 x 32 pixels, 3 channels, to logits"):
-        count.flops(model, image_size=(32, 32), channels=3)
+        count.flops(model, {"image_size": (32, 32), "channels": 3})

@@ -1,5 +1,7 @@
 """Features and probes: against brute force, and on data whose answer is known."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch import nn
 
 from vitlab.analysis.probes import fewshot, knn, linear, measure, module_of
 from vitlab.config import UserError, load, names
-from vitlab.data.base import ImageData, ImageSplit
+from vitlab.data.base import Split
 from vitlab.models import build_model
 from vitlab.models.features import Features, before_head, evaluating, extract
 
@@ -29,7 +31,7 @@ def pixels(count, seed, classes=3, size=(12, 8)):
     """A split whose classes differ in brightness."""
     labels = np.arange(count) % classes
     noise = np.random.default_rng(seed).integers(0, 40, (count, 2, *size), dtype=np.uint8)
-    return ImageSplit(labels, lambda rows: noise[rows] + (labels[rows] * 80).astype(np.uint8)[:, None, None, None])
+    return Split(labels, lambda rows: noise[rows] + (labels[rows] * 80).astype(np.uint8)[:, None, None, None])
 
 
 def prepare(batch):
@@ -228,9 +230,9 @@ def test_every_shipped_probe_finds_clusters_and_no_more_than_chance_without(name
 
 def test_measuring_takes_the_training_images_that_were_asked_for():
     model = build_model("resnet_nano", num_classes=3, image_size=(12, 8), channels=2)
-    data = ImageData("pixels", ("a", "b", "c"), (12, 8), 2, pixels(60, seed=0), pixels(31, seed=1))
+    task = SimpleNamespace(train=pixels(60, seed=0), test=pixels(31, seed=1), prepare=prepare)
     steps = []
-    found = measure(model, data, prepare, ["knn", "fewshot"], np.arange(30), progress=lambda *at: steps.append(at))
+    found = measure(model, task, ["knn", "fewshot"], np.arange(30), progress=lambda *at: steps.append(at))
     assert found["knn"] > 0.5
     assert found["fewshot_10"] > 0.5
     assert found["fewshot_25"] is None, "30 images are 10 of each class"
@@ -238,4 +240,4 @@ def test_measuring_takes_the_training_images_that_were_asked_for():
         "features of training images",
         "features of held-out images",
     ]
-    assert measure(model, data, prepare, [], np.arange(30)) == {}
+    assert measure(model, task, [], np.arange(30)) == {}

@@ -8,7 +8,7 @@ from timm.data import auto_augment
 
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.data.base import ImageData, ImageSplit
+from vitlab.data.base import ImageData, Split
 from vitlab.data.rand_augment import NAMES, OPERATIONS, SIGNED, UNSIGNED, rand_augment
 
 TIMM = {  # the names there
@@ -172,7 +172,7 @@ def test_a_random_magnitude_is_normal_about_the_recipes_and_at_most_ten(monkeypa
 
 def test_images_of_two_channels_are_refused():
     pixels = np.zeros((4, 2, 5, 5), dtype=np.uint8)
-    half = ImageSplit(np.arange(4) % 2, pixels.__getitem__)
+    half = Split(np.arange(4) % 2, pixels.__getitem__)
     data = ImageData("pairs", ("a", "b"), (5, 5), 2, half, half)
     chosen = compose(TrainConfig, ["recipe.rand_augment.layers=2"])
     with pytest.raises(UserError, match=r"take images of 1 or 3 channels, data=pairs has 2; give"):

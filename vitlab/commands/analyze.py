@@ -24,7 +24,7 @@ def analyze(source: str, chosen: Sequence[str], config: DictConfig, changed: Set
     task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
     for name in applicable(subject.model, chosen):
         options = load("analysis", name)
-        rows = [{"step": subject.step, **row} for row in examine(subject.model, task, subject.data, options)]
+        rows = [{"step": subject.step, **row} for row in examine(subject.model, task, options)]
         found = {"name": name, "unit": analysis.module_of(options).UNIT, "rows": rows}
         write_json(folder / f"{name}.json", found)
         figure = figures.attention_distance(found, f"{source}: {options.title}")

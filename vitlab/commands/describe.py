@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.opening import open_data
-from vitlab.config import extent, load
-from vitlab.models import count, family
+from vitlab.config import load
+from vitlab.models import count, described_shape, family
 from vitlab.reports.numbers import with_prefix
 
 FLOAT = 4  # bytes of a number in fp32, which all figures of memory are for
@@ -20,35 +20,34 @@ MOST_STACKS = 2  # shown weight by weight; a model of more stages has a line for
 
 def describe(config: DictConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
-    image_size, num_classes, channels = extent(config.image_size), config.num_classes, config.channels
+    shape = described_shape(config)
     if config.data is not None:
         data = open_data(config.data)
-        image_size, num_classes, channels = data.image_size, len(data.classes), data.channels
-    images = {"image_size": image_size, "channels": channels}
-    model = count.meta(config.model, num_classes=num_classes, **images)
-    forward, training = count.flops(model, **images)
+        shape |= data.shape
+        shape |= {"num_classes": len(data.classes)} if "num_classes" in shape else {}
+    model = count.meta(config.model, **shape)
+    forward, training = count.flops(model, shape)
     recipe = load("recipe", config.model.recipe)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = count.stacks(model), count.parameters(model)
     found: dict[str, Any] = {
         "model": config.model.name,
         "family": family(config.model, model),
-        "image_size": list(image_size),
-        "channels": channels,
-        "num_classes": num_classes,
+        "example": "image" if "image_size" in shape else "sequence",
+        **{key: list(value) if isinstance(value, tuple) else value for key, value in shape.items()},
         "layers": config.model.get("depth"),
         "tokens": count.tokens(model),
         "params": params,
         "params_by_part": count.parts(model),
         "forward_flops": forward,
         "train_flops": training,
-        "forward_flops_by_part": count.forward_flops_by_part(model, **images),
+        "forward_flops_by_part": count.forward_flops_by_part(model, shape),
         "stacks": [{**asdict(stack), "params_per_layer": stack.params_per_layer} for stack in layers],
         "params_outside_stacks": count.outside(model, layers),
         "weight_bytes": FLOAT * params,
         "optimizer": recipe.optimizer,
         "train_state_bytes": FLOAT * params * (2 + moments),
-        "activation_bytes_per_image": count.activation_bytes(model, **images),
+        "activation_bytes_per_image": count.activation_bytes(model, shape),
     }
     if as_json:
         print(json.dumps(found, indent=1))
@@ -59,24 +58,27 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
 
 def show(found: dict[str, Any]) -> None:
     console = Console()
-    height, width = found["image_size"]
-    facts = [f"{height} x {width} pixels", f"{found['channels']} channels", f"{found['num_classes']} classes"]
+    if "image_size" in found:
+        height, width = found["image_size"]
+        facts = [f"{height} x {width} pixels", f"{found['channels']} channels", f"{found['num_classes']} classes"]
+    else:
+        facts = [f"a vocabulary of {found['vocabulary']}"]
     facts += [f"{found['layers']} layers"] if found["layers"] else []
     facts += [f"{found['tokens']} tokens"] if found["tokens"] else []
     console.print(f"[bold]{escape(found['model'])}[/bold]  {escape(', '.join(facts))}", soft_wrap=True, highlight=False)
     show_parts(console, found)
     say(
         console,
-        f"FLOPs for one image: {found['forward_flops'] / 1e9:.4g} G forward, {found['train_flops'] / 1e9:.4g} G for a "
-        "training step (2 per multiply-add)",
+        f"FLOPs for one {found['example']}: {found['forward_flops'] / 1e9:.4g} G forward, "
+        f"{found['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
     )
     assumed = ", attention fused: its N x N weights are not kept" if found["tokens"] else ""
     say(
         console,
         f"Memory in fp32: {with_prefix(found['weight_bytes'], 'B')} of weights, "
         f"{with_prefix(found['train_state_bytes'], 'B')} with gradients and the state of {found['optimizer']};\n"
-        f"{with_prefix(found['activation_bytes_per_image'], 'B')} of activations for each image of a training step"
-        f"{assumed}",
+        f"{with_prefix(found['activation_bytes_per_image'], 'B')} of activations for each {found['example']} of a "
+        f"training step{assumed}",
     )
     if found["stacks"]:
         show_stacks(console, found)

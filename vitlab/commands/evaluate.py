@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from vitlab.commands.opening import progress_bar
 from vitlab.commands.subject import Subject, subject_of
 from vitlab.config import UserError, names, printable
 from vitlab.data.loader import eval_loader
-from vitlab.data.subset import resolve_size, size_problems, subset
+from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.reports import evaluation, static
 from vitlab.studies.store import line_of
@@ -38,37 +38,37 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     console = Console(stderr=True)
     subject = subject_of(source, config, changed)
     data = subject.data
+    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     sizes = [config.train_size] if config.probes else []
-    problems = size_problems(sizes, len(data.train), data.classes, data.name, "train_size")
+    problems = size_problems(sizes, task.train, task.classes, data.name, "train_size")
     if subject.strange and not config.probes:
         problems.append(f"{subject.strange}; ask for probes=[NAME], choices: {', '.join(names('probe'))}")
     if problems:
         raise UserError(problems)
     device = "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
     model, workers = subject.model.to(device), 0 if data.cached else cores()
-    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     found: dict[str, Any] = {}
     tables: dict[str, Tensor] = {}
-    size = resolve_size(config.train_size, len(data.train))
+    size = resolve_size(config.train_size, task.train.total)
     with progress_bar(console) as progress:
         if not subject.strange:
             measured = held_out(subject, task, workers, progress)
             found = {name: float(value) for name, value in measured.items() if not value.ndim}
-            refuse_not_finite(found)
+            refuse_not_finite(found, task)
             tables = {name: value.cpu() for name, value in measured.items() if value.ndim}
             if "confusion_matrix" in tables:
-                found["most_confused"] = most_confused(tables["confusion_matrix"], data.classes)
+                found["most_confused"] = most_confused(tables["confusion_matrix"], task.classes)
         if config.probes:
-            indices = subset(data.train.labels, size, config.seed)
-            found |= probes.measure(model, data, task.prepare, config.probes, indices, workers, progress)
-    head = {"run": source, "data": data.name, "images": len(data.test)}
+            indices = training_items(task.train, size, config.seed)
+            found |= probes.measure(model, task, config.probes, indices, workers, progress)
+    head = {"run": source, "data": data.name, f"{task.item}s": len(task.test)}
     head |= {"train_size": size} if config.probes else {}
     if as_json:
         print(json.dumps({**head, **found}, indent=1))
     else:
-        show(head, found, subject)
+        show(head, found, subject, task)
     if folder:
-        for path in write(folder, {**head, **found}, tables, subject):
+        for path in write(folder, {**head, **found}, tables, subject, task.classes):
             print(path, file=console.file if as_json else None)
     return 0
 
@@ -77,23 +77,24 @@ def held_out(
     subject: Subject, task: Task, workers: int, progress: Callable[[str, int, int], None]
 ) -> dict[str, Tensor]:
     """Every metric of the task on all held-out images."""
-    device, split = next(subject.model.parameters()).device, subject.data.test
+    device, split = next(subject.model.parameters()).device, task.test
     metrics, done = task.metrics(detailed=True).to(device), 0
     with torch.inference_mode():
         for batch in eval_loader(split, batch_size=BATCH, workers=workers):
             task.update(metrics, subject.model, task.prepare([part.to(device) for part in batch]))
             done += len(batch[0])
-            progress("held-out images", done, len(split))
+            progress(f"held-out {task.item}s", done, len(split))
         return dict(metrics.compute())
 
 
-def refuse_not_finite(found: dict[str, float]) -> None:
+def refuse_not_finite(found: dict[str, float], task: Task) -> None:
     for name, value in found.items():
         if not math.isfinite(value):
-            raise UserError(f"the model's {name} on these images is {value}: is data.std what it was trained with?")
+            why = "is data.std what it was trained with?" if task.item == "image" else "are its weights finite?"
+            raise UserError(f"the model's {name} on these {task.item}s is {value}: {why}")
 
 
-def most_confused(confusion: Tensor, classes: tuple[str, ...]) -> list[dict[str, Any]]:
+def most_confused(confusion: Tensor, classes: Sequence[str]) -> list[dict[str, Any]]:
     """The pairs of (true, predicted) class with the most images, `share` of the true class's images; all mistakes."""
     wrong = confusion.clone().fill_diagonal_(0)
     order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS]
@@ -110,17 +111,17 @@ def most_confused(confusion: Tensor, classes: tuple[str, ...]) -> list[dict[str,
     ]
 
 
-def show(head: dict[str, Any], found: dict[str, Any], subject: Subject) -> None:
-    print(f"{head['run']} on {head['images']:,} held-out images of {head['data']}:")
+def show(head: dict[str, Any], found: dict[str, Any], subject: Subject, task: Task) -> None:
+    print(f"{head['run']} on {len(task.test):,} held-out {task.item}s of {head['data']}:")
     if subject.strange:
         print(f"  accuracy, loss and the like are left out: {printable(subject.strange)}")
     elif subject.name.startswith("timm:"):
         print(f"  (its classes are taken to be those of {subject.data.name}, in the same order)")
     for name, value in found.items():
         if name != "most_confused":
-            print(f"  {name:17} {value:.4f}" if value is not None else f"  {name:17} too few training images")
+            print(f"  {name:17} {value:.4f}" if value is not None else f"  {name:17} too few training {task.item}s")
     if "train_size" in head:
-        print(f"  (probes: {head['train_size']:,} training images)")
+        print(f"  (probes: {head['train_size']:,} training {task.train.unit}s)")
     if found.get("most_confused"):
         print("Most confused classes:")
     for pair in found.get("most_confused") or ():
@@ -128,12 +129,14 @@ def show(head: dict[str, Any], found: dict[str, Any], subject: Subject) -> None:
         print(f"  {true} taken for {predicted}: {pair['images']:,} images, {pair['share']:.1%} of {true}")
 
 
-def write(folder: Path, found: dict[str, Any], tables: dict[str, Tensor], subject: Subject) -> list[Path]:
+def write(
+    folder: Path, found: dict[str, Any], tables: dict[str, Tensor], subject: Subject, classes: Sequence[str]
+) -> list[Path]:
     """The files of an evaluation; gives their paths."""
     paths, title = [folder / "eval.json"], f"{subject.name} on {subject.data.name}"
     write_json(paths[0], found)
     if "confusion_matrix" in tables:
-        classes, counts = subject.data.classes, tables["confusion_matrix"].tolist()
+        counts = tables["confusion_matrix"].tolist()
         lines = [["true \\ predicted", *classes], *([name, *row] for name, row in zip(classes, counts, strict=True))]
         paths.append(folder / "confusion_matrix.csv")
         write_text(paths[-1], "".join(map(line_of, lines)))

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -11,16 +12,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vitlab import data
 from vitlab.config import groups, resolved
-from vitlab.data.base import ImageData
 
 
-def open_data(config: DictConfig, console: Console | None = None) -> ImageData:
+def open_data(config: DictConfig, console: Console | None = None) -> Any:
     """The data set of a configuration; a process opens each once. `console` shows progress. Raises UserError."""
     return opened(json.dumps(resolved(config), sort_keys=True), console)
 
 
 @lru_cache(maxsize=4)
-def opened(config: str, console: Console | None) -> ImageData:
+def opened(config: str, console: Console | None) -> Any:
     with progress_bar(console) as progress:
         return data.load(groups.load("data", json.loads(config)), progress)
 

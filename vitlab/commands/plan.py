@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,16 @@ from vitlab import models, tasks
 from vitlab.commands.display import duration
 from vitlab.commands.opening import open_data
 from vitlab.config import UserError
-from vitlab.data.base import ImageData
-from vitlab.data.subset import resolve_size, size_problems
+from vitlab.data.loader import Items
+from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, expand, models_of
+from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
 from vitlab.training.files import source_problems
 from vitlab.training.optimizers import optimizer as build_optimizer
+from vitlab.training.run import train_flops
 from vitlab.training.sources import initialise
 
 TIMED = 1.5  # seconds of training steps per model that an estimate is made of
@@ -44,7 +47,8 @@ class ModelPlan:
 @dataclass(frozen=True)
 class Plan:
     config: DictConfig
-    data: ImageData
+    data: Any  # as `vitlab.data.load` gives it
+    task: Task
     sizes: list[int]
     specs: list[Spec]
     by_model: dict[str, ModelPlan]
@@ -54,10 +58,16 @@ class Plan:
         model = self.by_model[spec.config["model"]["name"]]
         return budgets.steps_of(
             model.config.budget,
-            train_size=spec.config["train_size"],
+            train_size=self.items[spec.config["train_size"], spec.config["seed"]],
             batch_size=model.config.recipe.batch_size,
             flops_per_example=model.train_flops,
         )
+
+    @cached_property
+    def items(self) -> dict[tuple[int, int], int]:
+        """How many items a training set has, by its size and seed."""
+        train, pairs = self.task.train, product(self.sizes, self.config.seeds)
+        return {(size, seed): len(training_items(train, size, seed)) for size, seed in pairs}
 
     @cached_property
     def budget(self) -> str:
@@ -106,20 +116,27 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     """Resolve the sizes, build every model without memory, expand the grid. Raises UserError with all problems."""
     first = models_of(config)
     data = open_data(config.data, console)
-    asked = list(config.sizes) if config.sizes is not None else default_sizes(config.data.sizes, data)
-    problems = size_problems(asked, len(data.train), data.classes, data.name)
+    task = task_of(next(iter(first.values())), data)
+    asked = list(config.sizes) if config.sizes is not None else default_sizes(config.data.sizes, task)
+    problems = size_problems(asked, task.train, task.classes, data.name)
     by_model = {}
     for run_config in first.values():
         try:
-            by_model[run_config.model.name] = plan_model(run_config, data, timed)
+            by_model[run_config.model.name] = plan_model(run_config, task_of(run_config, data), timed)
         except UserError as error:
             problems += error.problems
     if problems:
         raise UserError(dict.fromkeys(problems))
-    sizes = [resolve_size(size, len(data.train)) for size in asked]
+    sizes = [resolve_size(size, task.train.total) for size in asked]
     specs = expand(config, sizes)
     plan = Plan(
-        config, data, sizes, specs, by_model, min(jobs, len(specs)) if jobs else default_jobs(by_model, len(specs))
+        config,
+        data,
+        task,
+        sizes,
+        specs,
+        by_model,
+        min(jobs, len(specs)) if jobs else default_jobs(by_model, len(specs)),
     )
     for spec in specs:
         recipe = by_model[spec.config["model"]["name"]].config.recipe
@@ -129,31 +146,31 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     return plan
 
 
-def default_sizes(sizes: Sequence[Any], data: ImageData) -> list[int]:
-    """A data set's own list of sizes as far as this one reaches: none below its classes, none above its images."""
-    total, least = len(data.train), len(data.classes)
+def task_of(config: DictConfig, data: Any) -> Task:
+    return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+
+
+def default_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
+    """A data set's own list of sizes as far as this one reaches: none below its classes, none above the whole."""
+    total, least = task.train.total, max(len(task.classes), 1) * task.train.per_item
     return sorted({min(max(resolve_size(size, total), least), total) for size in sizes})
 
 
-def plan_model(config: DictConfig, data: ImageData, timed: bool) -> ModelPlan:
-    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-    shape = {"num_classes": task.outputs, "image_size": data.image_size, "channels": data.channels}
-    model = count.meta(config.model, **shape)
+def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
+    model = count.meta(config.model, **task.shape)
     settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine cannot do
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # and for a model that it is not for
     if config.init.weights is not None and not [*source_problems(config.init.weights)]:  # and where these do not fit
-        print(initialise(models.build(config.model, **shape), config, data), file=sys.stderr)
-    _, train_flops = count.flops(model, image_size=data.image_size, channels=data.channels)
-    step_s = time_step(config, data, task) if timed else None
-    return ModelPlan(config, count.parameters(model), train_flops, step_s)
+        print(initialise(models.build(config.model, **task.shape), config, task.classes), file=sys.stderr)
+    step_s = time_step(config, task) if timed else None
+    return ModelPlan(config, count.parameters(model), train_flops(config.model, task), step_s)
 
 
-def time_step(config: DictConfig, data: ImageData, task: Any) -> float:
-    """Seconds of one training step here, from `TIMED` seconds of them on the data set's first images."""
-    shape = {"num_classes": task.outputs, "image_size": data.image_size, "channels": data.channels}
-    model = models.build(config.model, **shape).train()
+def time_step(config: DictConfig, task: Task) -> float:
+    """Seconds of one training step here, from `TIMED` seconds of them on the data set's first items."""
+    model = models.build(config.model, **task.shape).train()
     chosen = settings.resolve(config.trainer, model, cached=True)
     device = "cuda" if chosen.accelerator == "gpu" else "cpu"
     model.to(device)
@@ -161,8 +178,7 @@ def time_step(config: DictConfig, data: ImageData, task: Any) -> float:
         model.to(memory_format=torch.channels_last)
     optimizer = build_optimizer(model, config.recipe)
     size = config.recipe.batch_size
-    indices = np.arange(size) % len(data.train)
-    images, labels = torch.from_numpy(data.train.read(indices)).to(device), torch.from_numpy(data.train.labels[indices])
+    items, targets = Items(task.train).__getitems__(list(np.arange(size) % len(task.train)))
     dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(chosen.precision)
     torch.set_num_threads(chosen.threads)
     generator = torch.Generator(device).manual_seed(0)
@@ -170,7 +186,7 @@ def time_step(config: DictConfig, data: ImageData, task: Any) -> float:
     while done < 1 or time.perf_counter() - started < TIMED:
         if done == 0:  # the first step is slower than the others
             started = time.perf_counter()
-        batch = task.prepare((images, labels.to(device)), generator)
+        batch = task.prepare((items.to(device), targets.to(device)), generator)
         with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
             loss = task.loss(model, batch)
         loss.backward()

@@ -74,12 +74,13 @@ def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
 
 def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
     """Raise UserError when the data set is no longer the one that the study's subsets were taken from."""
+    train = plan.task.train
     for path in files.subsets.glob("*.json"):
-        there, here = json.loads(path.read_text())["train_images"], len(plan.data.train)
+        there, here = json.loads(path.read_text()).get(f"train_{train.unit}s"), train.total
         if there != here:
             raise UserError(
-                f"--out {files.folder}: its subsets are of {there} training images, {plan.data.name} has {here} now; "
-                "give another --out"
+                f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
+                "now; give another --out"
             )
 
 
@@ -91,17 +92,18 @@ def prepare_folder(files: StudyFiles, plan: Plan) -> None:
         config[key] = list(dict.fromkeys([*(old.get(key) or []), *values]))
     config["sizes"].sort()
     files.write_config(config)
-    train = plan.data.train
+    train = plan.task.train
     for seed in config["seeds"]:
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
-        write_manifest(path, train.labels, plan.data.classes, config["sizes"], seed, name=plan.data.name)
-    order = nested_order(train.labels, config["seeds"][0])
-    starts = [0, *config["sizes"][:-1]]  # what each size adds to the one before
-    strips = {
-        size: train.read(order[start : min(start + SAMPLES, size)])
-        for start, size in zip(starts, config["sizes"], strict=True)
-    }
-    save_samples(strips, files.figures / "samples.png")
+        write_manifest(path, train, plan.task.classes, config["sizes"], seed, name=plan.data.name)
+    if plan.config.data.modality == "image":
+        order = nested_order(train.labels, config["seeds"][0])
+        starts = [0, *config["sizes"][:-1]]  # what each size adds to the one before
+        strips = {
+            size: train.read(order[start : min(start + SAMPLES, size)])
+            for start, size in zip(starts, config["sizes"], strict=True)
+        }
+        save_samples(strips, files.figures / "samples.png")
 
 
 def run_all(files: StudyFiles, plan: Plan, todo: Sequence[Spec]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 from torch import nn
@@ -10,7 +11,6 @@ from torch import nn
 from vitlab import models
 from vitlab.commands.opening import open_data
 from vitlab.config import UserError
-from vitlab.data.base import ImageData
 from vitlab.models import count
 from vitlab.models.timm import pretrained_cfg
 from vitlab.training.files import RunFiles
@@ -19,14 +19,14 @@ from vitlab.training.load import LoadedRun, load_run
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to look at, the images to show it, and where its analyses go."""
+    """A model to look at, the data to show it, and where its analyses go."""
 
     name: str
     model: nn.Module
-    data: ImageData
+    data: Any  # as `vitlab.data.load` gives it
     step: int
     folder: Path
-    strange: str  # why the model's outputs do not mean the images' classes; empty when they do
+    strange: str  # why the model's outputs do not mean the data's classes; empty when they do
 
 
 def subject_of(source: str, config: DictConfig, changed: Set[str]) -> Subject:
@@ -40,7 +40,7 @@ def subject_of(source: str, config: DictConfig, changed: Set[str]) -> Subject:
 def of_run(source: str, config: DictConfig) -> Subject:
     """A finished run and the data of a configuration. The numbers of training itself stay where they are."""
     loaded, data = load_run(source), open_data(config.data)
-    refuse_misfit(loaded, data, images_alone=True)
+    refuse_misfit(loaded, data)
     folder = RunFiles(source).analysis_folder / "trained"
     strange = "; ".join(other_classes(loaded, data))
     name = RunFiles(source).folder.resolve().name
@@ -55,9 +55,8 @@ def of_timm(source: str, config: DictConfig, changed: Set[str]) -> Subject:
     data = open_data(config.data)
     if cfg is not None and data.channels == 3 and not changed & {"data.mean", "data.std"}:
         config.data.mean, config.data.std = list(cfg.mean), list(cfg.std)
-    shape = {"num_classes": len(data.classes), "image_size": data.image_size, "channels": data.channels}
-    size, channels = data.image_size, data.channels
-    count.flops(count.meta(config.model, **shape), image_size=size, channels=channels)  # refuses images that do not fit
+    shape = {**data.shape, "num_classes": len(data.classes)}
+    count.flops(count.meta(config.model, **shape), shape)  # refuses images that do not fit
     model = models.build(config.model, **shape).eval()
     folder = Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"
     strange = ""
@@ -66,17 +65,19 @@ def of_timm(source: str, config: DictConfig, changed: Set[str]) -> Subject:
     return Subject(source, model, data, 0, folder, strange)
 
 
-def refuse_misfit(run: LoadedRun, data: ImageData, images_alone: bool = False) -> None:
-    """Raise UserError unless a run's model takes these images and, but for `images_alone`, means the same classes."""
-    there = {"image_size": list(data.image_size), "channels": data.channels}
-    problems = [misfit(data, key, value, run.shape[key]) for key, value in there.items() if value != run.shape[key]]
-    problems += [] if images_alone else other_classes(run, data)
-    if problems:
-        raise UserError(problems)
+def refuse_misfit(run: LoadedRun, data: Any) -> None:
+    """Raise UserError unless a run's model takes these data: images of its size, or no longer texts in its tokens."""
+    unfit = {key: value for key, value in data.shape.items() if value != run.shape[key]}
+    if unfit.get("length", 0) < run.shape.get("length", 0):
+        unfit.pop("length", None)
+    if unfit:
+        raise UserError(misfit(data, key, value, run.shape[key]) for key, value in unfit.items())
 
 
-def other_classes(run: LoadedRun, data: ImageData) -> list[str]:
-    """What is different about the classes of these images, in a line; empty when they are the run's."""
+def other_classes(run: LoadedRun, data: Any) -> list[str]:
+    """What is different about the data's classes, in a line; empty when they are the run's, or it has none."""
+    if "num_classes" not in run.shape:
+        return []
     if len(data.classes) != run.shape["num_classes"]:
         return [misfit(data, "num_classes", len(data.classes), run.shape["num_classes"])]
     pairs = [pair for pair in zip(run.classes, data.classes, strict=True) if pair[0] != pair[1]]
@@ -86,5 +87,6 @@ def other_classes(run: LoadedRun, data: ImageData) -> list[str]:
     return [f"data={data.name}: its classes are not the run's: '{other}' stands in the place of '{mine}'"]
 
 
-def misfit(data: ImageData, key: str, value: object, wanted: object) -> str:
+def misfit(data: Any, key: str, value: object, wanted: object) -> str:
+    value, wanted = (list(v) if isinstance(v, tuple) else v for v in (value, wanted))
     return f"data={data.name}: has {key}={value}, the run's model was trained for {wanted}"

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 from torch import nn
 
@@ -15,7 +14,7 @@ from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.commands.opening import open_data
 from vitlab.config import TrainConfig, compose, load, resolved
-from vitlab.data.base import ImageData
+from vitlab.data.loader import Items
 from vitlab.data.subset import examples
 from vitlab.files import write_json
 from vitlab.models import count
@@ -94,7 +93,7 @@ def analyse(run: Run, tracker: Tracker, step: int) -> None:
 
 def analysis_rows(run: Run, config: DictConfig) -> list[dict[str, Any]]:
     """The rows of one analysis of the run's model over held-out images."""
-    return examine(placed(run), run.task, run.data, config)
+    return examine(placed(run), run.task, config)
 
 
 def placed(run: Run) -> nn.Module:
@@ -104,14 +103,15 @@ def placed(run: Run) -> nn.Module:
 
 def probed(run: Run) -> dict[str, float | None]:
     """The numbers of the configuration's probes of the trained model, for results.csv."""
-    return probes.measure(placed(run), run.data, run.task.prepare, run.config.probes, run.indices, run.settings.workers)
+    return probes.measure(placed(run), run.task, run.config.probes, run.indices, run.settings.workers)
 
 
-def examine(model: nn.Module, task: Task, data: ImageData, config: DictConfig) -> list[dict[str, Any]]:
-    """The rows of one analysis of a model over `config.images` held-out images, of every class alike."""
-    indices = examples(data.test.labels, config.images)
-    images = task.prepare((torch.from_numpy(data.test.read(indices)), None))[0]
-    return analysis.module_of(config).run(model, images.to(next(model.parameters()).device), config)
+def examine(model: nn.Module, task: Task, config: DictConfig) -> list[dict[str, Any]]:
+    """The rows of one analysis of a model over `config.images` held-out items, of every class alike."""
+    items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.images)))
+    device = next(model.parameters()).device
+    inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
+    return analysis.module_of(config).run(model, inputs[0] if len(inputs) == 1 else inputs, config)
 
 
 class StudyJob:

@@ -36,6 +36,7 @@ def problems_of(config: DictConfig) -> list[str]:
                 found.append(f"{key}={name}: unknown {group}; {choices_text(name, groups.names(group))}")
     if isinstance(config.get("recipe"), DictConfig):
         found += recipes.problems_of(config)
+    found += list(modalities(config))
     found += list(images(config))
     found += list(crop(config))
     return found
@@ -106,6 +107,24 @@ def size(key: str, value: Any) -> Iterator[str]:
         yield f"{key}={value}: a size is a whole number, a fraction between 0 and 1, or all"
 
 
+HOLDS = {"image": "images", "text": "text"}
+
+
+def modalities(config: DictConfig) -> Iterator[str]:
+    """A task or a model that is not for this data."""
+    data = config.get("data")
+    if not isinstance(data, DictConfig):
+        return
+    for group in ("task", "model"):
+        node = config.get(group)
+        if isinstance(node, DictConfig) and node.modality != data.modality:
+            fit = [name for name in groups.names(group) if groups.load(group, name).modality == data.modality]
+            yield (
+                f"{group}={node.name}: takes {HOLDS[node.modality]}, data={data.name} has {HOLDS[data.modality]}; "
+                f"{choices_text('', fit)}"
+            )
+
+
 def crop(config: DictConfig) -> Iterator[str]:
     """Ranges of crops that are none."""
     examples = {"crop_scale": "the area, for example [0.08,1]", "crop_aspect": "the aspect, for example [0.75,1.33]"}
@@ -148,19 +167,20 @@ def images(config: DictConfig) -> Iterator[str]:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
     image_size = image_size_of(config)
-    if not isinstance(model, DictConfig) or model.get("kind") != "vit":
+    if not isinstance(model, DictConfig) or model.get("kind") not in ("vit", "text"):
         return
-    if model.pool == "none" and OmegaConf.select(config, "task.kind") == "classification":
+    if model.get("pool") == "none" and OmegaConf.select(config, "task.kind") == "classification":
         yield "model.pool=none: one output a patch, task=classification wants one an image; choices: token, mean"
     attends = isinstance(model.mixer, DictConfig) and model.mixer.kind == "attention"
-    if attends and model.head_width is None and not list(ranges(model)) and model.width % model.heads:
+    if attends and model.get("head_width") is None and not list(ranges(model)) and model.width % model.heads:
         fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
         near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
+        other = "; or give model.head_width" if "head_width" in model else ""
         yield (
             f"model.heads={model.heads}: does not divide model.width={model.width}; "
-            f"nearest that do: {', '.join(map(str, near))}; or give model.head_width"
+            f"nearest that do: {', '.join(map(str, near))}{other}"
         )
-    if image_size is None or not shaped or any(line for line in ranges(config)):
+    if model.kind != "vit" or image_size is None or not shaped or any(line for line in ranges(config)):
         return
     square = not isinstance(model.patch_size, ListConfig)
     for side, pixels, patch in zip(("height", "width"), image_size, extent(model.patch_size), strict=True):

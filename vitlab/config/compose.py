@@ -16,13 +16,20 @@ from vitlab.config.checks import auto_patch, image_size_of, problems_of
 from vitlab.config.errors import UserError
 from vitlab.config.schema import BudgetConfig
 
-SLOTS = {"model": "model", "data": "data", "task": "task", "recipe": "recipe", "model.mixer": "mixer"}
-SETTLED = {"kind", "model.recipe"}  # read while a group is chosen: setting them afterwards would change nothing
+SLOTS = {"data": "data", "task": "task", "model": "model", "recipe": "recipe", "model.mixer": "mixer"}
+SETTLED = {  # read while a group is chosen: setting them afterwards would change nothing
+    *("kind", "modality", "model.recipe"),
+    *("data.task", "task.data", "task.model", "task.analyses"),
+}
 WITHOUT_EFFECT = (  # keys that do not change what a run computes
-    *("wandb", "study", "data.cache", "data.sizes", "data.download"),
+    *("wandb", "study", "data.cache", "data.sizes", "data.download", "data.task"),
+    *("task.data", "task.model", "task.analyses"),
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.workers"),
     "recipe.budget",  # `budget` says what came of it
 )
+
+
+FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -66,11 +73,13 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
             continue
         slot, _, last = key.rpartition(".")
         if slot in chosen and (last in SETTLED or key in SETTLED):
-            instead = "recipe" if last == "recipe" else slot
+            instead = last if key in SETTLED else slot
             problems.append(f"{key}={groups.text(value)}: comes with the choice; give {instead}=NAME")
         else:
             problems += groups.assign(config, key, value)
     settle_patch(config)
+    if "analyses" in config and config.analyses is None:
+        config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
     # a key that was given, and refused, is not missing as well
@@ -102,6 +111,7 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
     slots: list[str] = []
     failed: list[str] = []
     problems: list[str] = []
+    given = {**given, **defaults(config, given)}
     for slot, group in SLOTS.items():
         parent_slot, _, key = slot.rpartition(".")
         parent = OmegaConf.select(config, parent_slot) if parent_slot else config
@@ -109,7 +119,7 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
         if field is None:
             continue
         slots.append(slot)
-        choice = given.get(slot, parent[key])
+        choice = given[slot] if given.get(slot) is not None else parent[key]
         if choice is None and slot == "recipe":
             # with a model that failed, any recipe will do: it lets the recipe's keys be checked all the same
             choice = "adamw" if "model" in failed else config.model.recipe
@@ -124,6 +134,29 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
             failed.append(slot)
             problems += error.problems
     return slots, failed, problems
+
+
+def defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Names for the data, the task and the model that nobody names: data have a task, a task its data and its model."""
+
+    def named(slot: str) -> Any:
+        found = given.get(slot, config.get(slot))
+        return OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+
+    def of(group: str, choice: Any, key: str) -> Any:
+        try:
+            return groups.load(group, choice if isinstance(choice, dict) else groups.text(choice))[key]
+        except UserError:
+            return None  # whoever loads it says why
+
+    found: dict[str, Any] = {}
+    if "task" in config and named("task") is None:
+        found["task"] = (named("data") is not None and of("data", named("data"), "task")) or FIRST_TASK
+    task = found.get("task", named("task") if "task" in config else None)
+    for slot in ("data", "model"):
+        if "task" in config and slot in config and named(slot) is None:
+            found[slot] = of("task", task, slot) or of("task", FIRST_TASK, slot)
+    return found
 
 
 def choice_field(parent: Any, key: str) -> Field | None:

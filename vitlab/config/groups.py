@@ -25,8 +25,10 @@ CLOSED = {  # every key of these is in the dataclass
     ("model", "vit"): schema.ViTConfig,
     ("model", "timm"): schema.TimmConfig,
     ("model", "resnet"): schema.ResNetConfig,
+    ("model", "text"): schema.TextConfig,
+    ("model", "lstm"): schema.LSTMConfig,
 }
-OPEN = {"model": schema.ModelConfig, "data": schema.DataConfig}  # the others: schema.Choice
+OPEN = {"model": schema.ModelConfig, "data": schema.ImageDataConfig, "task": schema.TaskConfig}  # others: schema.Choice
 
 
 @cache
@@ -116,6 +118,8 @@ def schema_of(group: str, kind: str, found: dict[str, Any]) -> type:
         return CLOSED[group, kind]
     base = OPEN.get(group, schema.Choice)
     declared = read(group, kind, group) if kind in names(group) else found
+    if group == "data" and declared.get("modality") == "text":
+        base = schema.TextDataConfig
     known = {f.name for f in dataclasses.fields(base)}
     extra = [(k, *typed_default(v)) for k, v in declared.items() if k not in known]
     return dataclasses.make_dataclass(f"{kind.rpartition('.')[2].title().replace('_', '')}Config", extra, bases=(base,))

@@ -12,6 +12,8 @@ from omegaconf import MISSING
 Extent = Union[int, list[int]]  # a square's side, or [height, width]
 LARGEST_IMAGE = 2**16  # pixels a side; a larger number is a mistake, and would take long to count divisors of
 LARGEST_LAYER = 2**20  # the same for widths
+LARGEST_LENGTH = 2**20  # tokens of a sequence
+Modality = Literal["image", "text"]
 
 
 def ranged(default: Any, **limits: float) -> Any:
@@ -34,6 +36,7 @@ class Choice:
 
 @dataclass
 class ModelConfig(Choice):
+    modality: Modality = "image"  # what the model takes
     family: str = ""  # groups models in figures; empty: the module that defines the model
     recipe: str = "adamw"  # the recipe when the user names none
 
@@ -91,6 +94,41 @@ class ResNetConfig(ModelConfig):
 
 
 @dataclass
+class TextConfig(ModelConfig):
+    """A transformer over tokens: causal as GPT, or seeing both sides as BERT."""
+
+    modality: Modality = "text"
+    family: str = "transformer"
+    causal: bool = True
+    depth: int = ranged(12, least=1, most=10_000)
+    width: int = ranged(768, least=1, most=LARGEST_LAYER)
+    heads: int = ranged(12, least=1, most=LARGEST_LAYER)
+    mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
+    mlp: Literal["gelu", "gelu_tanh", "relu", "swiglu"] = "gelu_tanh"
+    mixer: Any = "attention"
+    positions: Literal["learned", "sincos", "rotary", "none"] = "learned"
+    segments: int = ranged(0, least=0, most=LARGEST_LAYER)  # kinds of segment embeddings; 2 for pairs
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_eps: float = ranged(1e-5, above=0, most=1)
+    norm_first: bool = True  # pre-norm; else post-norm, with a norm of the embeddings too, as in BERT
+    dropout: float = ranged(0.0, least=0, most=0.99)
+    drop_path: float = ranged(0.0, least=0, most=0.99)
+
+
+@dataclass
+class LSTMConfig(ModelConfig):
+    """A stack of LSTM layers over tokens (Hochreiter and Schmidhuber, 1997), in both directions unless causal."""
+
+    modality: Modality = "text"
+    family: str = "lstm"
+    causal: bool = True
+    depth: int = ranged(2, least=1, most=1000)
+    width: int = ranged(512, least=1, most=LARGEST_LAYER)
+    segments: int = ranged(0, least=0, most=LARGEST_LAYER)
+    dropout: float = ranged(0.0, least=0, most=0.99)
+
+
+@dataclass
 class AugmentConfig:
     flip: bool = False  # mirror half of the images
     shift: int = ranged(0, least=0)  # pad by this many pixels, crop at random
@@ -101,12 +139,37 @@ class AugmentConfig:
 
 @dataclass
 class DataConfig(Choice):
-    image_size: Extent = ranged(32, least=1, most=LARGEST_IMAGE)
+    modality: Modality = "image"
+    task: str = "classification"  # the task of a run that names none
     sizes: list[Any] = items("all")  # training-set sizes of a study that names none
+    cache: Literal["auto", "always", "never"] = "auto"  # auto: images decoded once as uint8, up to 2 GB; texts always
+
+
+@dataclass
+class ImageDataConfig(DataConfig):
+    image_size: Extent = ranged(32, least=1, most=LARGEST_IMAGE)
     mean: list[float] = items(0.5)  # per channel, of pixels in 0..1
     std: list[float] = items(0.5, above=0)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
-    cache: Literal["auto", "always", "never"] = "auto"  # decoded once as uint8; auto: up to 2 GB
+
+
+@dataclass
+class TextDataConfig(DataConfig):
+    modality: Modality = "text"
+    task: str = "causal_lm"
+    length: int = ranged(128, least=4, most=LARGEST_LENGTH)  # tokens of a sequence
+    # bpe, wordpiece, characters: trained on the training texts; or the path of a tokenizer.json
+    tokenizer: str = "bpe"
+    vocabulary: int = ranged(4096, least=16, most=LARGEST_LAYER)  # tokens of a trained tokenizer, at most
+    lowercase: bool = False  # of a trained tokenizer
+
+
+@dataclass
+class TaskConfig(Choice):
+    modality: Modality = "image"
+    data: str = "glyphs"  # the data of a run that names none
+    model: str = "vit_nano"  # and its model
+    analyses: list[str] = items()  # and its analyses
 
 
 @dataclass
@@ -190,6 +253,7 @@ class InitConfig:
     SHORTHAND: ClassVar[str] = "weights"
 
     weights: Optional[str] = None  # timm:NAME, a run's folder, or a file of weights; none: random
+    encoder: Optional[str] = None  # the same for the transformer encoder alone, of images or of text
     head: Literal["auto", "keep", "new"] = "auto"  # auto: new unless it has the same classes
 
 
@@ -197,9 +261,9 @@ class InitConfig:
 class TrainConfig:
     """One run: `vitlab train`."""
 
-    model: Any = "vit_nano"
-    data: Any = "glyphs"
-    task: Any = "classification"
+    model: Any = None  # the task's own
+    data: Any = None  # the task's own
+    task: Any = None  # the data's own; classification when neither is named
     recipe: Any = None  # the model's own
     train_size: Union[int, float, str] = "all"  # a number, a fraction below 1, or all
     seed: int = ranged(0, least=0, most=2**31 - 1)
@@ -208,7 +272,7 @@ class TrainConfig:
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
-    analyses: list[str] = items("attention_distance")
+    analyses: Optional[list[str]] = None  # the task's own
     probes: list[str] = items()  # of the trained model's features
 
 
@@ -218,8 +282,8 @@ class StudyConfig:
 
     name: str = MISSING
     models: list[str] = items("vit_nano", "resnet_nano")
-    data: Any = "glyphs"
-    task: Any = "classification"
+    data: Any = None  # the task's own
+    task: Any = None  # the data's own; classification when neither is named
     recipe: Optional[str] = None  # for every model; else each model's own
     sizes: Optional[list[Any]] = None  # numbers, fractions below 1, or all; else the data set's own list
     seeds: list[int] = items(0, least=0, most=2**31 - 1)
@@ -228,7 +292,7 @@ class StudyConfig:
     per_model: dict[str, list[str]] = field(default_factory=dict)  # key=value of one model's runs
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
-    analyses: list[str] = items("attention_distance")
+    analyses: Optional[list[str]] = None  # the task's own
     probes: list[str] = items()  # of the trained model's features
 
 
@@ -237,7 +301,9 @@ class DescribeConfig:
     """A model to count: `vitlab describe`."""
 
     model: Any = "vit_nano"
-    data: Any = None  # when given, its image size and its classes
+    data: Any = None  # when given, its image size and classes, or its length and vocabulary
     image_size: Extent = ranged(224, least=1, most=LARGEST_IMAGE)
     num_classes: int = ranged(1000, least=1, most=10**8)
     channels: int = ranged(3, least=1, most=LARGEST_LAYER)
+    length: int = ranged(1024, least=1, most=LARGEST_LENGTH)  # tokens, for a model of text
+    vocabulary: int = ranged(50257, least=1, most=10**8)

@@ -1,4 +1,7 @@
-"""Data sets: one module for each `kind`, with `load(config) -> ImageData`. Importing this package imports no torch."""
+"""Data sets: one module for each `kind`. Importing this package imports no torch.
+
+A module of images has `load(config) -> ImageData`, one of text `read(config) -> Corpus` (vitlab.data.text).
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from vitlab.registry import implementation
 
 if TYPE_CHECKING:
     from vitlab.data.base import ImageData
+    from vitlab.data.text import TextData
 
 __all__ = ["load"]
 
 
-def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData:
-    """The data set of a configuration, read through the uint8 cache as `config.cache` says.
+def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
+    """The data set of a configuration, images read through the uint8 cache as `config.cache` says.
 
     The module of `config.kind` has `load(config) -> ImageData` and may have `fingerprint(config)`: what the pixels
     depend on besides the configuration, as JSON. Without it that is the module's source, and the files at the
@@ -29,8 +33,13 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     if missing:
         raise UserError([f"data.{key} is missing: give data.{key}=VALUE" for key in missing])
     module = implementation("vitlab.data", config.kind)
-    if not hasattr(module, "load"):
-        raise UserError(f"kind={config.kind}: {module.__name__} is no data set, it has no load(config)")
+    function = {"image": "load", "text": "read"}[config.modality]
+    if not hasattr(module, function):
+        raise UserError(f"kind={config.kind}: {module.__name__} is no data set, it has no {function}(config)")
+    if config.modality == "text":
+        from vitlab.data import corpus
+
+        return corpus.load(config, module, progress)
     if config.cache == "never":
         data = module.load(config)
     else:

@@ -1,25 +1,39 @@
-"""What a data set of images is, for everything that reads one."""
+"""What a data set is, for everything that reads one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class ImageSplit:
-    """Labelled images that are read by index.
+class Split:
+    """Labelled items that are read by index: images, or sequences of tokens.
 
-    labels: int64 (N,), each the place of a class in `ImageData.classes`.
-    read: indices int64 (B,) -> uint8 (B, channels, height, width). A pure function of the index that several threads
-        and processes may call at a time, so it must be picklable. Raises UserError for images it cannot decode.
+    labels: int64 (N,), each the place of a class in the data set's `classes`; zeros where there are none.
+    read: indices int64 (B,) -> uint8 (B, channels, height, width) of images, int64 (B, ...) of tokens. A pure
+        function of the index that several threads and processes may call at a time, so it must be picklable. Raises
+        UserError for images it cannot decode.
+    targets: what is to be predicted, (N, ...), where that is not the labels.
+    unit: what the size of a training set counts, in the singular; an item is `per_item` of them, or with `groups`
+        (N,) a part of the one (a document) of that number.
     """
 
     labels: np.ndarray
     read: Callable[[np.ndarray], np.ndarray]
+    targets: np.ndarray | None = None
+    unit: str = "image"
+    per_item: int = 1
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def total(self) -> int:
+        """The size of the whole, in its unit."""
+        return len(self) * self.per_item if self.groups is None else len(np.unique(self.groups))
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +44,13 @@ class ImageData:
     classes: tuple[str, ...]
     image_size: tuple[int, int]
     channels: int
-    train: ImageSplit
-    test: ImageSplit
+    train: Split
+    test: Split
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What a model must know of the images."""
+        return {"image_size": self.image_size, "channels": self.channels}
 
     @property
     def cached(self) -> bool:

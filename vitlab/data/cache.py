@@ -26,7 +26,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, resolved
-from vitlab.data.base import ImageData, ImageSplit
+from vitlab.data.base import ImageData, Split
 from vitlab.data.stamps import stamps
 from vitlab.files import replacing, write_json
 
@@ -153,7 +153,7 @@ def opened(entry: Path, name: str) -> ImageData | None:
             read = Mapped(entry / f"{part}.npy")
             if read.images.shape != (len(labels), about["channels"], *about["image_size"]):
                 return None
-            splits[part] = ImageSplit(labels, read)
+            splits[part] = Split(labels, read)
         return ImageData(name, tuple(about["classes"]), tuple(about["image_size"]), about["channels"], **splits)
     except (OSError, ValueError, KeyError):
         return None
@@ -205,7 +205,7 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def decoded(split: ImageSplit) -> Iterator[tuple[int, Future]]:
+def decoded(split: Split) -> Iterator[tuple[int, Future]]:
     """(number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ahead: deque[tuple[int, Future]] = deque()

@@ -4,7 +4,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
-from vitlab.data.base import ImageData, ImageSplit, Rows
+from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.resize import resized
 from vitlab.data.subset import nested_order
 
@@ -31,5 +31,5 @@ def load(config: DictConfig) -> ImageData:
     order = nested_order(labels, seed=0)
     count = min(max(round(config.test_share * len(labels)), len(classes)), len(labels) - len(classes))
     rows = {"test": np.sort(order[:count]), "train": np.sort(order[count:])}
-    splits = {part: ImageSplit(labels[at], Rows(images.__getitem__, at)) for part, at in rows.items()}
+    splits = {part: Split(labels[at], Rows(images.__getitem__, at)) for part, at in rows.items()}
     return ImageData(config.name, classes, size, 1, **splits)

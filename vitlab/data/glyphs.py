@@ -15,7 +15,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
-from vitlab.data.base import ImageData, ImageSplit
+from vitlab.data.base import ImageData, Split
 
 VERSION = 1  # of the drawing below
 CLASSES = tuple(string.ascii_uppercase + string.digits)
@@ -53,7 +53,7 @@ def load(config: DictConfig) -> ImageData:
             tuple(config.scale),
             config.noise,
         )
-        splits[part] = ImageSplit(labels, draw)
+        splits[part] = Split(labels, draw)
     return ImageData(config.name, CLASSES, extent(config.image_size), 1, **splits)
 
 

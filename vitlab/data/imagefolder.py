@@ -14,7 +14,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
-from vitlab.data.base import ImageData, ImageSplit
+from vitlab.data.base import ImageData, Split
 from vitlab.data.stamps import files, stamps
 
 VERSION = 1  # of the decoding
@@ -57,7 +57,7 @@ def load(config: DictConfig) -> ImageData:
     for part, listed in (("train", train), ("test", test)):
         labels = np.repeat(np.arange(len(classes)), [len(listed[name]) for name in classes])
         paths = tuple(path for name in classes for path in listed[name])
-        splits[part] = ImageSplit(labels.astype(np.int64), FileImages(str(root), paths, size))
+        splits[part] = Split(labels.astype(np.int64), FileImages(str(root), paths, size))
     return ImageData(config.name, classes, size, 3, **splits)
 
 

@@ -1,4 +1,4 @@
-"""Batches of images, in an order that depends on the seed and the step alone."""
+"""Batches of items, in an order that depends on the seed and the step alone."""
 
 import math
 from collections.abc import Iterator
@@ -9,31 +9,32 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from vitlab.config import UserError
-from vitlab.data.base import ImageSplit
+from vitlab.data.base import Split
 from vitlab.data.subset import examples
 
 
-class Images(Dataset):
+class Items(Dataset):
     """A split as torch sees it. `loader[indices]` is one batched read."""
 
-    def __init__(self, split: ImageSplit):
+    def __init__(self, split: Split):
         self.split = split
 
     def __len__(self) -> int:
         return len(self.split)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        images, labels = self.__getitems__([index])
-        return images[0], labels[0]
+        items, targets = self.__getitems__([index])
+        return items[0], targets[0]
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(images uint8 (B, C, H, W), labels int64 (B,))"""
+        """(items as read: images uint8 (B, C, H, W), targets: labels int64 (B,) unless the split has others)"""
         rows = np.asarray(indices, dtype=np.int64)
-        images = np.require(self.split.read(rows), requirements=["C", "W"])
-        return torch.from_numpy(images), torch.from_numpy(self.split.labels[rows])
+        items = np.require(self.split.read(rows), requirements=["C", "W"])
+        targets = self.split.labels if self.split.targets is None else self.split.targets
+        return torch.from_numpy(items), torch.from_numpy(targets[rows])
 
 
-class Readable(Images):
+class Readable(Items):
     """Gives a UserError of `read` as the batch: torch would re-raise it from a worker with a traceback as its text."""
 
     def __getitems__(self, indices: list[int]):
@@ -67,7 +68,7 @@ class StepBatches:
         self.indices = np.asarray(indices, dtype=np.int64)
         self.batch_size, self.steps, self.seed, self.start = batch_size, steps, seed, start
         self.distinct = math.ceil(batch_size / repeats)
-        assert len(self.indices), "no images to train on"
+        assert len(self.indices), "nothing to train on"
 
     def __len__(self) -> int:
         return max(0, self.steps - self.start)
@@ -97,7 +98,7 @@ class StepBatches:
 
 
 def train_loader(
-    split: ImageSplit,
+    split: Split,
     indices: np.ndarray,
     *,
     batch_size: int,
@@ -107,7 +108,7 @@ def train_loader(
     workers: int = 0,
     repeats: int = 1,
 ) -> DataLoader:
-    """Batches (images uint8 (B, C, H, W), labels int64 (B,)) of the steps start..steps-1, all of batch_size images.
+    """Batches (items, targets) of the steps start..steps-1, all of batch_size items.
 
     The same seed and step give the same batch, whatever the start and the number of workers.
     """
@@ -115,14 +116,14 @@ def train_loader(
 
 
 def eval_loader(
-    split: ImageSplit,
+    split: Split,
     *,
     batch_size: int,
     workers: int = 0,
     limit: int | None = None,
     indices: np.ndarray | None = None,
 ) -> DataLoader:
-    """Every image once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them."""
+    """Every item once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them."""
     rows = np.arange(len(split)) if indices is None else np.asarray(indices, dtype=np.int64)
     if limit is not None and limit < len(rows):
         rows = rows[examples(split.labels[rows], limit)]
@@ -130,7 +131,7 @@ def eval_loader(
     return batches(split, parts, workers)
 
 
-def batches(split: ImageSplit, sampler, workers: int) -> DataLoader:
+def batches(split: Split, sampler, workers: int) -> DataLoader:
     return BatchLoader(
         Readable(split),
         batch_sampler=sampler,

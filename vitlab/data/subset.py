@@ -1,4 +1,4 @@
-"""Nested, stratified subsets of the training images, and the manifest that says which images they hold."""
+"""Nested, stratified subsets of the training data, and the manifest that says which items they hold."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from vitlab.config import UserError
+from vitlab.data.base import Split
 from vitlab.files import write_json
 
-Size = int | float | str  # a number of images, a fraction of them below 1, or "all"
+Size = int | float | str  # a number of images (or tokens, documents), a fraction of them below 1, or "all"
 
 
 def resolve_size(value: Size, total: int) -> int:
-    """The number of images that a size means of `total`; it may be larger than that. Raises UserError."""
+    """The number of units that a size means of `total`; it may be larger than that. Raises UserError."""
     if value == "all":
         return total
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -26,10 +27,10 @@ def resolve_size(value: Size, total: int) -> int:
 
 
 def size_problems(
-    sizes: Sequence[Size], total: int, classes: int | Sequence[str], name: str = "the data set", key: str = "sizes"
+    sizes: Sequence[Size], split: Split, classes: Sequence[str], name: str = "the data set", key: str = "sizes"
 ) -> list[str]:
-    """One line for each size that `total` training images of so many classes cannot give, or that comes twice."""
-    count = classes if isinstance(classes, int) else len(classes)
+    """One line for each size that a training split cannot give, or that comes twice."""
+    total, unit, count = split.total, split.unit, len(classes) * split.per_item
     problems: list[str] = []
     seen: dict[int, Size] = {}
     for value in sizes:
@@ -38,13 +39,15 @@ def size_problems(
         except UserError as error:
             problems += [line.replace("size=", f"{key}=", 1) for line in error.problems]
             continue
-        shown = f"{key}={value}" if value == size else f"{key}={value} ({size} images)"
+        shown = f"{key}={value}" if value == size else f"{key}={value} ({size} {unit}s)"
         if size > total:
-            problems.append(f"{shown}: {name} has {total} training images; give at most {total} or all")
+            problems.append(f"{shown}: {name} has {total} training {unit}s; give at most {total} or all")
+        elif size < split.per_item:
+            problems.append(f"{shown}: less than one sequence; give at least {split.per_item}, the {unit}s of one")
         elif size < count:
-            problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one image of each")
+            problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one {unit} of each")
         elif size in seen:
-            problems.append(f"{shown}: the same {size} images as {key}={seen[size]}; give only one of them")
+            problems.append(f"{shown}: the same {size} {unit}s as {key}={seen[size]}; give only one of them")
         seen.setdefault(size, value)
     return problems
 
@@ -74,14 +77,26 @@ def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
     return np.sort(nested_order(labels, seed)[:count])
 
 
+def training_items(split: Split, size: Size, seed: int) -> np.ndarray:
+    """The sorted indices, int64, of the items of a training set of that size, in the split's unit.
+
+    A larger one contains it. Where the unit is a document, all items of the chosen ones.
+    """
+    count = resolve_size(size, split.total)
+    if split.groups is None:
+        return subset(split.labels, max(1, count // split.per_item), seed)
+    documents, first = np.unique(split.groups, return_index=True)
+    return np.flatnonzero(np.isin(split.groups, documents[subset(split.labels[first], count, seed)]))
+
+
 def examples(labels: np.ndarray, count: int) -> np.ndarray:
-    """The sorted indices, int64, of at most `count` images of every class alike: the first ones often lie by class."""
+    """The sorted indices, int64, of at most `count` items of every class alike: the first ones often lie by class."""
     return np.sort(nested_order(labels, seed=0)[:count])
 
 
 def write_manifest(
     path: str | Path,
-    labels: np.ndarray,
+    split: Split,
     classes: Sequence[str],
     sizes: Sequence[Size],
     seed: int,
@@ -90,29 +105,27 @@ def write_manifest(
     """Write, and give back, what is in the subset of each size; `name` of the data, else from `<name>-seed<k>.json`.
 
     `sha256` is of the subset's sorted indices as little-endian int64, so anyone can check that two studies used the
-    same images.
+    same items.
     """
     path = Path(path)
-    order = nested_order(labels, seed)
-    counts = sorted(resolve_size(size, len(labels)) for size in sizes)
+    counts = sorted(resolve_size(size, split.total) for size in sizes)
     subsets, smaller = [], np.empty(0, dtype=np.int64)
     for count in counts:
-        indices = np.sort(order[:count])
-        assert len(indices) == count
+        indices = training_items(split, count, seed)
         assert np.isin(smaller, indices).all(), "a subset does not contain the smaller one"
-        per_class = np.bincount(labels[indices], minlength=len(classes)).tolist()
+        per_class = np.bincount(split.labels[indices], minlength=len(classes)).tolist()
         subsets.append(
             {
                 "size": count,
                 "sha256": hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest(),
-                "per_class": dict(zip(classes, per_class, strict=True)),
+                "per_class": dict(zip(classes, per_class, strict=True)) if classes else {},
             }
         )
         smaller = indices
     manifest = {
         "data": name or path.stem.rpartition("-seed")[0] or path.stem,
         "seed": seed,
-        "train_images": len(labels),
+        f"train_{split.unit}s": split.total,
         "sizes": counts,
         "subsets": subsets,
     }

@@ -16,7 +16,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, choices_text, extent, resolved
-from vitlab.data.base import ImageData, ImageSplit, Rows
+from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.resize import resized
 from vitlab.data.stamps import stamps
 from vitlab.data.subset import nested_order
@@ -71,7 +71,7 @@ def load(config: DictConfig) -> ImageData:
     if len(sets) == 1:
         train, test = held_out(sets[0], labels[0], reads[0], config.test_share)
     else:
-        train, test = (ImageSplit(lab, read) for lab, read in zip(labels, reads, strict=True))
+        train, test = (Split(lab, read) for lab, read in zip(labels, reads, strict=True))
     return ImageData(config.name, classes, size, channels, train, test)
 
 
@@ -241,11 +241,11 @@ class ItemImages:
         return images
 
 
-def held_out(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[ImageSplit, ImageSplit]:
+def held_out(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[Split, Split]:
     """(train, test) of a set that comes whole: a share of each class is held out, always the same images."""
     paths = getattr(dataset, "_image_files", None)
     stable = np.arange(len(labels)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")
     order = stable[nested_order(labels[stable], seed=0)]
     count = min(max(1, round(share * len(labels))), len(labels) - 1)
     test, train = np.sort(order[:count]), np.sort(order[count:])
-    return ImageSplit(labels[train], Rows(read, train)), ImageSplit(labels[test], Rows(read, test))
+    return Split(labels[train], Rows(read, train)), Split(labels[test], Rows(read, test))

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> "nn.Module":
-    """A model for images (B, channels, height, width) that returns logits (B, num_classes).
+def build(config: DictConfig, **shape: Any) -> "nn.Module":
+    """A model for data of a shape.
 
-    Raises UserError where the configuration cannot be built.
+    For images: num_classes, image_size (height, width), channels; it takes images (B, channels, height, width) and
+    returns logits (B, num_classes). For text: vocabulary, length (tokens at most) and what the task wants of it (see
+    `vitlab.models.heads`). Raises UserError where the configuration cannot be built.
     """
     module = implementation("vitlab.models", config.kind, "build")
     try:
-        return module.build(config, num_classes=num_classes, image_size=image_size, channels=channels)
+        return module.build(config, **shape)
     except UserError:
         raise
     except ValueError as error:
@@ -36,24 +38,34 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
 
 
 def build_model(
-    name: str, *, num_classes: int = 1000, image_size: int | tuple[int, int] = 224, channels: int = 3, **overrides: Any
+    name: str,
+    *,
+    num_classes: int = 1000,
+    image_size: int | tuple[int, int] = 224,
+    channels: int = 3,
+    length: int = 1024,
+    vocabulary: int = 50257,
+    **overrides: Any,
 ) -> "nn.Module":
     """A model by name, as `vitlab list models` gives them, or `timm:NAME`.
 
-    image_size is a side or (height, width); overrides are fields of the model's configuration (`depth=6`). Raises
-    UserError, a ValueError, for a name or a field that does not exist.
+    image_size is a side or (height, width); a model of text takes `length` tokens of a vocabulary instead, and gives
+    what it is pre-trained for; overrides are fields of the model's configuration (`depth=6`). Raises UserError, a
+    ValueError, for a name or a field that does not exist.
     """
     size = list(image_size) if isinstance(image_size, tuple) else image_size
-    config = compose(
-        DescribeConfig,
-        base={
-            "model": {"name": name, **overrides},
-            "image_size": size,
-            "num_classes": num_classes,
-            "channels": channels,
-        },
-    )
-    return build(config.model, num_classes=num_classes, image_size=extent(size), channels=channels)
+    given = {"image_size": size, "num_classes": num_classes, "channels": channels}
+    given |= {"length": length, "vocabulary": vocabulary}
+    config = compose(DescribeConfig, base={"model": {"name": name, **overrides}, **given})
+    return build(config.model, **described_shape(config))
+
+
+def described_shape(config: DictConfig) -> dict[str, Any]:
+    """The shape that a DescribeConfig without data gives."""
+    if config.model.modality == "text":
+        head = "next_token" if config.model.causal else "masked"
+        return {"length": config.length, "vocabulary": config.vocabulary, "head": head}
+    return {"num_classes": config.num_classes, "image_size": extent(config.image_size), "channels": config.channels}
 
 
 def family(config: DictConfig, model: "nn.Module") -> str:

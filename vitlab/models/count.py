@@ -1,6 +1,6 @@
 """What a model costs: parameters by part and by layer, tokens, floating-point operations, memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,25 @@ from vitlab.config import UserError, first_line
 from vitlab.models import build
 
 
-def meta(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> nn.Module:
-    """The model without memory for its weights: enough to count it."""
+def meta(config: DictConfig, **shape: Any) -> nn.Module:
+    """The model without memory for its weights: enough to count it. `shape` as for `vitlab.models.build`."""
     with torch.device("meta"):
-        return build(config, num_classes=num_classes, image_size=image_size, channels=channels)
+        return build(config, **shape)
+
+
+def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") -> Tensor:
+    """What a model of a shape takes: images (B, C, Y, X) of zeros, or tokens int64 (B, N)."""
+    if "image_size" in shape:
+        return torch.zeros(batch_size, shape["channels"], *shape["image_size"], device=device)
+    return torch.zeros(batch_size, shape["length"], dtype=torch.int64, device=device)
+
+
+def taken(shape: Mapping[str, Any]) -> str:
+    """The same in words."""
+    if "image_size" in shape:
+        height, width = shape["image_size"]
+        return f"images of {height} x {width} pixels, {shape['channels']} channels"
+    return f"sequences of {shape['length']} tokens"
 
 
 def parameters(model: nn.Module) -> int:
@@ -101,38 +116,42 @@ def outside(model: nn.Module, found: Sequence[Stack]) -> dict[str, int]:
 
 
 def tokens(model: nn.Module) -> int | None:
-    """Tokens per image, prefix tokens included; None for a model without patches, or with fewer at each stage."""
+    """Tokens per example, prefix tokens included; None for a model without patches, or with fewer at each stage."""
+    if hasattr(model, "text"):
+        return model.text.embed.length
     grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
     prefix = getattr(model, "num_prefix_tokens", None)
     return None if grid_size is None or prefix is None else grid_size[0] * grid_size[1] + prefix
 
 
-def flops(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> tuple[int, int]:
-    """Operations for one image, forward and for a training step (forward and backward): 2 per multiply-add.
+def flops(
+    model: nn.Module, shape: Mapping[str, Any], loss: Callable[[nn.Module], Tensor] | None = None
+) -> tuple[int, int]:
+    """Operations for one example, forward and for a training step (forward and backward): 2 per multiply-add.
 
-    `model` is on the meta device (see `meta`). Counted on the operations that would run: matrix products,
-    convolutions, fused attention. Raises UserError for a model that does not take such images.
+    `model` is on the meta device (see `meta`), built for `shape`; `loss` is what a task computes of one example there,
+    where that is not the model's output. Counted on the operations that would run: matrix products, convolutions,
+    fused attention. Raises UserError for a model that does not take such examples.
     """
-    images = torch.zeros(1, channels, *image_size, device="meta")
     formulas = {torch.ops.aten.convolution_backward: convolution_backward_flops}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         try:
-            out = model.eval()(images)  # in training mode a norm over a batch of one raises
+            model.eval()  # in training mode a norm over a batch of one raises
+            out = model(inputs(shape)) if loss is None else loss(model)
             forward = counter.get_total_flops()
             out.sum().backward()
         except (RuntimeError, AssertionError, ValueError, TypeError, AttributeError, IndexError) as error:
             # what the many models of timm say of images that are too small, or no multiple of something
             raise UserError(
-                f"{type(model).__name__} does not take images of {image_size[0]} x {image_size[1]} pixels, {channels} "
-                f"channels, to logits: {first_line(error)}"
+                f"{type(model).__name__} does not take {taken(shape)}, to logits: {first_line(error)}"
             ) from error
     return forward, counter.get_total_flops()
 
 
-def forward_flops_by_part(model: nn.Module, *, image_size: tuple[int, int], channels: int) -> dict[str, int]:
+def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[str, int]:
     """The forward operations of `flops` by part: those of each module, less its children's."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.eval()(torch.zeros(1, channels, *image_size, device="meta"))
+        model.eval()(inputs(shape))
     root = type(model).__name__
     totals = {name: sum(of.values()) for name, of in counter.get_flop_counts().items() if name != "Global"}
     own = dict(totals)
@@ -146,8 +165,8 @@ def forward_flops_by_part(model: nn.Module, *, image_size: tuple[int, int], chan
     return by_part(model, named)
 
 
-def activation_bytes(model: nn.Module, *, image_size: tuple[int, int], channels: int, batch_size: int = 2) -> float:
-    """Bytes per image that a training step keeps for its backward pass in fp32, parameters and buffers left out.
+def activation_bytes(model: nn.Module, shape: Mapping[str, Any], batch_size: int = 2) -> float:
+    """Bytes per example that a training step keeps for its backward pass in fp32, parameters and buffers left out.
 
     Each storage is counted once, however many operations keep a view of it; a model in training mode, so that dropout
     keeps its masks. `model` is on the meta device. Its tensors are stood for by fake ones that say they are on a
@@ -165,9 +184,9 @@ def activation_bytes(model: nn.Module, *, image_size: tuple[int, int], channels:
                 kept[storage(tensor)] = tensor  # alive, so that no other storage gets its address
             return tensor
 
-        images = torch.zeros(batch_size, channels, *image_size)
+        examples = inputs(shape, batch_size, "cpu")
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            out = functional_call(model.train(), held, (images,))  # the graph lives as long as its output
+            out = functional_call(model.train(), held, (examples,))  # the graph lives as long as its output
     del out
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) / batch_size
 

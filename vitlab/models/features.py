@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.data.base import ImageSplit
+from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
 
 Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
@@ -45,7 +45,7 @@ def before_head(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 def extract(
     model: nn.Module,
-    split: ImageSplit,
+    split: Split,
     prepare: Callable[[Any], tuple[Tensor, Tensor]],
     *,
     indices: np.ndarray | None = None,

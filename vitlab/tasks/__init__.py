@@ -11,5 +11,5 @@ from vitlab.registry import implementation
 
 
 def build(config: DictConfig, **parts: Any) -> Any:
-    """The task of a configuration: a `vitlab.tasks.base.Task`."""
+    """The task of a configuration: a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
     return implementation("vitlab.tasks", config.kind, "build").build(config, **parts)

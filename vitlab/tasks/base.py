@@ -1,16 +1,29 @@
 """What the training loop asks of a task."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
+from vitlab.data.base import Split
+
 
 class Task(Protocol):
-    outputs: int  # width of the model's output
+    shape: dict[str, Any]  # what a model must be built for, as `vitlab.models.build` takes it
+    train: Split  # what a run trains on: the data's own items, or what the task makes of them
+    test: Split
+    classes: Sequence[str]  # empty where there are none
+    item: str  # what one item is called, in the singular
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
         """A loader's batch as the model takes it; augmented when a generator is given."""
+
+    def inputs(self, batch: Any) -> tuple[Tensor, ...]:
+        """What the model's forward takes of a prepared batch."""
+
+    def example(self) -> Any:
+        """A prepared batch of one item on the meta device, of zeros."""
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The training loss of a prepared batch, a scalar."""

@@ -24,8 +24,12 @@ MOST_CONFUSED = 5000  # classes that a confusion matrix is kept for: 200 MB
 
 
 class Classification:
+    item = "image"
+
     def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
+        self.train, self.test, self.classes = data.train, data.test, data.classes
         self.outputs = len(data.classes)
+        self.shape = {**data.shape, "num_classes": self.outputs}
         self.label_smoothing = recipe.label_smoothing
         self.mean, self.std = list(data_config.mean), list(data_config.std)
         self.flip, self.shift = data_config.augment.flip, data_config.augment.shift
@@ -48,6 +52,14 @@ class Classification:
         images = augment(images, self.flip, self.shift, generator)
         images = rand_augment(images, self.rand_augment, generator)
         return self.mixing(normalize(images, self.mean, self.std), labels, generator)
+
+    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        return batch[:1]
+
+    def example(self) -> Batch:
+        height, width = self.shape["image_size"]
+        images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
+        return images, torch.zeros(1, dtype=torch.int64, device="meta")
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch

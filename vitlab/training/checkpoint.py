@@ -25,6 +25,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read(path, map_location)
 
 
+def shape_of(state: dict[str, Any]) -> dict[str, Any]:
+    """What the checkpoint's model was built for, as `vitlab.models.build` takes it."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in state["shape"].items()}
+
+
 def read(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
     """A checkpoint's contents, nothing unpickled. Raises UserError when it is not one."""
     try:

@@ -17,7 +17,7 @@ from vitlab.training.files import RunFiles
 class LoadedRun:
     """A run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
 
-    `shape` is what the model was built for: num_classes, image_size [height, width], channels; `classes` their names.
+    `shape` is what the model was built for, as `vitlab.models.build` takes it; `classes` are the names of its classes.
     """
 
     config: DictConfig
@@ -34,8 +34,8 @@ def load_run(path: str | Path) -> LoadedRun:
     config = compose(TrainConfig, base=files.config())
     result = files.finished_result()
     state = checkpoint.read(files.checkpoint_path)
-    shape = state["shape"]
-    model = models.build(config.model, **{**shape, "image_size": tuple(shape["image_size"])})
+    shape = checkpoint.shape_of(state)
+    model = models.build(config.model, **shape)
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
     except RuntimeError as error:

@@ -20,8 +20,8 @@ class TrainingModule(L.LightningModule):
     """Trains `model` on `task` for `steps` optimizer steps.
 
     All randomness of a step (augmentation, dropout, stochastic depth) is seeded by (seed, step), so that training
-    that resumes at a step repeats it bit for bit. `shape` is what the model was built for: num_classes, image_size,
-    channels; `classes` are their names; `width` is the model's, for a schedule that asks for it.
+    that resumes at a step repeats it bit for bit. `shape` is what the model was built for, `classes` are the names of
+    its classes; `width` is the model's, for a schedule that asks for it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TrainingModule(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what the model was built for, so that it can be built again without its data."""
-        checkpoint["shape"] = {**self.shape, "image_size": list(self.shape["image_size"])}
+        checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

@@ -18,11 +18,11 @@ from omegaconf import DictConfig
 
 from vitlab import models, tasks
 from vitlab.config import UserError, identity
-from vitlab.data.base import ImageData
 from vitlab.data.loader import eval_loader, train_loader
-from vitlab.data.subset import resolve_size, size_problems, subset
+from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.models import count
 from vitlab.models.weights import LoadReport
+from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
 from vitlab.training.files import RunFiles
@@ -31,28 +31,30 @@ from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import optimizer
 from vitlab.training.sources import fingerprint, initialise
 
+SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
+
 
 class Run:
     """A model, its data and its folder. Raises UserError when they do not fit."""
 
-    def __init__(self, config: DictConfig, data: ImageData, folder: str | Path, *, jobs: int = 1):
+    def __init__(self, config: DictConfig, data: Any, folder: str | Path, *, jobs: int = 1):
         self.config = config
         self.data = data
         self.files = RunFiles(folder)
-        problems = size_problems([config.train_size], len(data.train), data.classes, data.name, "train_size")
+        self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+        problems = size_problems([config.train_size], self.task.train, self.task.classes, data.name, "train_size")
         if problems:
             raise UserError(problems)
-        self.train_size = resolve_size(config.train_size, len(data.train))
+        self.train_size = resolve_size(config.train_size, self.task.train.total)
         L.seed_everything(config.seed, verbose=False)
-        self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-        self.model = models.build(config.model, **self.shape)
+        self.model = models.build(config.model, **self.task.shape)
         self.init = self.initialise()
         self.family = models.family(config.model, self.model)
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
         torch.set_num_threads(self.settings.threads)
         self.steps = budgets.steps_of(
             config.budget,
-            train_size=self.train_size,
+            train_size=len(self.indices),
             batch_size=config.recipe.batch_size,
             flops_per_example=self.flops_per_example,  # counted for the result too; refuses images that do not fit
         )
@@ -71,27 +73,17 @@ class Run:
                 f"init={source}: has changed since {self.files.folder} began with it; give another --out, or delete "
                 "that folder"
             )
-        return None if self.files.checkpoint_path.exists() else initialise(self.model, self.config, self.data)
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        """What a model must know of its data."""
-        return {
-            "num_classes": self.task.outputs,
-            "image_size": self.data.image_size,
-            "channels": self.data.channels,
-        }
+        return None if self.files.checkpoint_path.exists() else initialise(self.model, self.config, self.task.classes)
 
     @cached_property
     def flops_per_example(self) -> int:
         """Operations of a training step for one example."""
-        model = count.meta(self.config.model, **self.shape)
-        return count.flops(model, image_size=self.data.image_size, channels=self.data.channels)[1]
+        return train_flops(self.config.model, self.task)
 
     @cached_property
     def indices(self) -> np.ndarray:
-        """The training examples, int64 (train_size,)."""
-        return subset(self.data.train.labels, self.train_size, self.config.seed)
+        """The training examples, int64, that `train_size` is of."""
+        return training_items(self.task.train, self.train_size, self.config.seed)
 
     @cached_property
     def resumed_step(self) -> int:
@@ -130,8 +122,8 @@ class Run:
             self.config.recipe,
             steps=self.steps,
             seed=self.config.seed,
-            shape=self.shape,
-            classes=self.data.classes,
+            shape=self.task.shape,
+            classes=self.task.classes,
             width=self.config.model.get("width"),
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
@@ -158,13 +150,13 @@ class Run:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        held_out = eval_loader(self.data.test, batch_size=max(batch_size, 256), workers=self.settings.workers)
+        held_out = eval_loader(self.task.test, batch_size=max(batch_size, 256), workers=self.settings.workers)
         try:
             trainer.fit(
                 module,
                 Stream(
                     train_loader(
-                        self.data.train,
+                        self.task.train,
                         self.indices,
                         batch_size=batch_size,
                         steps=self.steps,
@@ -210,6 +202,7 @@ class Run:
             "family": self.family,
             "data": config.data.name,
             "train_size": self.train_size,
+            "unit": SIZED_BY.get(self.task.train.unit, self.task.train.unit),
             "seed": config.seed,
             "budget": budgets.budget_text(config.budget),
             "steps": self.steps,
@@ -226,6 +219,12 @@ class Run:
             "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
             **extra,
         }
+
+
+def train_flops(config: DictConfig, task: Task) -> int:
+    """Operations of a training step for one example. Raises UserError for examples that the model does not take."""
+    model, example = count.meta(config, **task.shape), task.example()
+    return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
 
 
 class Stream:

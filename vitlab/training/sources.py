@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
-from vitlab.data.base import ImageData
 from vitlab.models import count
 from vitlab.models.timm import pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, fit
@@ -51,16 +50,21 @@ def load_weights(
     return report
 
 
-def initialise(model: nn.Module, config: DictConfig, data: ImageData) -> LoadReport:
+def initialise(model: nn.Module, config: DictConfig, classes: Sequence[str]) -> LoadReport:
     """Load the first weights that a run's configuration names. Raises UserError."""
     return load_weights(
         model,
         config.init.weights,
         head=config.init.head,
-        classes=data.classes,
-        mean=list(config.data.mean),
-        std=list(config.data.std),
+        classes=classes,
+        mean=listed_of(config.data, "mean"),
+        std=listed_of(config.data, "std"),
     )
+
+
+def listed_of(data: DictConfig, key: str) -> list[float] | None:
+    """A mean or a deviation of images; None for other data."""
+    return list(data[key]) if key in data else None
 
 
 def same_colours(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -111,8 +115,8 @@ def of_timm(source: str) -> Weights:
 def of_run(source: str) -> Weights:
     config = compose(TrainConfig, base=RunFiles(source).config())
     state = checkpoint.read(RunFiles(source).checkpoint_path)
-    shape = {**state["shape"], "image_size": tuple(state["shape"]["image_size"])}
-    grid_size = getattr(getattr(count.meta(config.model, **shape), "patch_embed", None), "grid_size", None)
+    model = count.meta(config.model, **checkpoint.shape_of(state))
+    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
     return Weights(tensors(state["state_dict"]), source, grid_size, tuple(state["classes"]))
 
 

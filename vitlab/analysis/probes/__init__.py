@@ -8,16 +8,15 @@ Shapes: N training and M test images, D width of the features, C classes.
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.config import load
-from vitlab.data.base import ImageData
 from vitlab.models.features import Progress, extract
 from vitlab.registry import implementation
+from vitlab.tasks.base import Task
 
 
 def module_of(config: DictConfig) -> ModuleType:
@@ -32,8 +31,7 @@ def accuracy(predicted: Tensor, labels: Tensor) -> float:
 
 def measure(
     model: nn.Module,
-    data: ImageData,
-    prepare: Callable[[Any], tuple[Tensor, Tensor]],
+    task: Task,
     chosen: Sequence[str],
     indices: np.ndarray,
     workers: int = 0,
@@ -47,9 +45,9 @@ def measure(
         return progress and (lambda done, total: progress(what, done, total))
 
     train = extract(
-        model, data.train, prepare, indices=indices, workers=workers, progress=of("features of training images")
+        model, task.train, task.prepare, indices=indices, workers=workers, progress=of("features of training images")
     )
-    test = extract(model, data.test, prepare, workers=workers, progress=of("features of held-out images"))
+    test = extract(model, task.test, task.prepare, workers=workers, progress=of("features of held-out images"))
     found: dict[str, float | None] = {}
     for name in chosen:
         config = load("probe", name)
