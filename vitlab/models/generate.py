@@ -6,7 +6,7 @@ Shapes: B prompts of N tokens each, V vocabulary.
 import torch
 from torch import Generator, Tensor
 
-from vitlab.models.text import LanguageModel
+from vitlab.models.heads import LanguageModel
 
 
 @torch.no_grad()

@@ -17,7 +17,8 @@ from torch import nn
 
 from vitlab.config import UserError, choices_text, first_line
 from vitlab.files import replacing, write_json
-from vitlab.models.text import Bert, LanguageModel, bert, language_model
+from vitlab.models.heads import Bert, LanguageModel
+from vitlab.models.text import bert, language_model
 from vitlab.models.weights import LoadReport, Weights, fit
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
