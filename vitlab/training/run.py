@@ -202,6 +202,7 @@ class Run:
             "family": self.family,
             "data": config.data.name,
             "train_size": self.train_size,
+            "train_items": len(self.indices),
             "unit": SIZED_BY.get(self.task.train.unit, self.task.train.unit),
             "seed": config.seed,
             "budget": budgets.budget_text(config.budget),
