@@ -85,13 +85,13 @@ def scale(words: Sequence[str]) -> int:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
     from vitlab.studies.grid import compose_study, models_of
     from vitlab.studies.store import StudyFiles
-    from vitlab.training.files import source_problems
+    from vitlab.training.files import source_of, source_problems
 
     config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
     folder = out_folder(args.out, config.name)
     StudyFiles(folder).refuse(config)
     if not StudyFiles(folder).config_path.exists():  # a study that goes on may do without
-        sources = dict.fromkeys(run.init.weights for run in models_of(config).values())
+        sources = dict.fromkeys(source_of(run.init) for run in models_of(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
     from vitlab.commands import scale as command
@@ -106,13 +106,13 @@ def train(words: Sequence[str]) -> int:
     args = p.parse_intermixed_args(words)
     from vitlab.config import TrainConfig, compose
     from vitlab.studies.grid import run_name
-    from vitlab.training.files import RunFiles, source_problems
+    from vitlab.training.files import RunFiles, source_of, source_problems
 
     config = compose(TrainConfig, args.overrides)
     name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     folder = out_folder(args.out, name)
     RunFiles(folder).refuse(config)
-    if not RunFiles(folder).checkpoint_path.exists() and (problems := list(source_problems(config.init.weights))):
+    if not RunFiles(folder).checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
         raise UserError(problems)
     from vitlab.commands import train as command
 
