@@ -56,6 +56,8 @@ def train_locked(
     if config.probes:
         before_head(run.model)  # raises UserError now rather than when it is trained
     run.files.write_config(resolved(config))
+    if config.data.modality == "text":
+        run.data.tokenizer.save(run.files.tokenizer_path)
     if run.init is not None:
         write_json(run.files.init_path, {**asdict(run.init), "sha256": fingerprint(source_of(config.init))})
         print(run.init, file=sys.stderr)

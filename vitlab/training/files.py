@@ -102,6 +102,7 @@ class RunFiles:
         self.result_path = self.folder / "result.json"
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
+        self.tokenizer_path = self.folder / "tokenizer.json"  # of text, so that the model can be used without its data
         self.analysis_folder = self.folder / "analysis"
 
     def refuse(self, config: DictConfig) -> None:
