@@ -38,7 +38,7 @@ def write(
     room = model.text.embed.length - len(given)
     if room < 1:
         raise UserError(
-            f"--prompt: is {len(given)} tokens long, {source} takes {model.text.embed.length} with what follows; give a "
+            f"--prompt: is {len(given)} tokens long, {source} takes {model.text.embed.length} in all; give a "
             "shorter one"
         )
     start, end = torch.tensor(given), tokenizer.document_end
