@@ -108,7 +108,7 @@ def test_user_text_is_never_markup(tmp_path, page):
     write_json(study.folder / "failed.json", [{"run": EVIL, "error": f"{EVIL}\u2028{{{{ 1 + 1 }}}}"}])
     write_report(study.folder)
     found = Page(study.report_path)
-    assert len(found.scripts) == len(page.scripts) == 4
+    assert len(found.scripts) == len(page.scripts) == 6
     assert not [attributes for tag, attributes in found.elements if tag in ("b", "iframe")]
     assert not [key for _, attributes in found.elements for key in attributes if key.startswith("on")]
     data = next(text for text in found.scripts if text.startswith("{"))
