@@ -73,8 +73,8 @@ const linesView = (page) => {
     const values = page.weights();
     const largest = page.scale(values);
     const one = picked();
+    box.classList.toggle("all", page.isMean()); // before the lines: it takes of their width
     drawWires(values, largest, one);
-    box.classList.toggle("all", page.isMean());
     for (const side of Object.keys(sides)) {
       [...sides[side].children].forEach((item, place) => {
         const cell = one && one.side !== side && page.shows(...cellOf(one, place)) ? cellOf(one, place) : null;
