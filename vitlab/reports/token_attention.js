@@ -1,4 +1,4 @@
-/* All heads as pictures, and the choice of one. Weights come as bytes, in 255ths of their head's largest. */
+/* All heads as pictures, and the choice of one. Weights come as bytes, in 255ths of their query's largest. */
 "use strict";
 (() => {
   const { texts } = JSON.parse(document.getElementById("data").textContent);
@@ -17,16 +17,23 @@
   const count = () => text.tokens.length;
   const isMap = () => get("view").value === "map";
   const number = (value) => value.toFixed(2);
-  const top = (values) => values.reduce((a, b) => Math.max(a, b), 0);
+  /* The largest weight, but for a first query that has only itself to attend to, as in a causal model. */
+  function top(values) {
+    const alone = values.subarray(1, count()).every((value) => value === 0);
+    return values.subarray(alone ? count() : 0).reduce((a, b) => Math.max(a, b), 0) || 1;
+  }
+
+  const bytes = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
 
   /* The weights of each head of a layer: arrays of N x N, query by query. */
   function headsOf(place) {
     if (!decoded.has(place)) {
-      const { largest, levels } = text.layers[place];
-      const bytes = Uint8Array.from(atob(levels), (c) => c.charCodeAt(0));
-      const cells = count() ** 2;
-      decoded.set(place, largest.map((most, i) => {
-        return Float32Array.from(bytes.subarray(i * cells, (i + 1) * cells), (level) => level * most / 255);
+      const { heads, ...packed } = text.layers[place];
+      const [levels, largest] = [bytes(packed.levels), new Float32Array(bytes(packed.largest).buffer)];
+      const n = count();
+      decoded.set(place, Array.from({ length: heads }, (_, i) => {
+        const mine = levels.subarray(i * n * n, (i + 1) * n * n);
+        return Float32Array.from(mine, (level, cell) => level * largest[i * n + Math.floor(cell / n)] / 255);
       }));
     }
     return decoded.get(place);
@@ -70,7 +77,7 @@
     letter: (place) => letters[place],
     heads: () => headsOf(layer),
     isMean: () => head === MEAN,
-    scale: (values) => (get("shade").value === "largest" && top(values)) || 1, // the weight of the full colour
+    scale: (values) => (get("shade").value === "largest" ? top(values) : 1), // the weight of the full colour
     say: (words) => { get("reading").textContent = words; },
     /* One element of a group is reached by Tab. */
     rove: (group, one) => group.forEach((other) => { other.tabIndex = other === one ? 0 : -1; }),
@@ -92,7 +99,7 @@
   function drawThumbs() {
     thumbs.forEach((thumb) => {
       const values = headsOf(Number(thumb.dataset.layer))[Number(thumb.dataset.head)];
-      const most = top(values) || 1;
+      const most = top(values);
       const canvas = thumb.querySelector("canvas");
       canvas.width = canvas.height = count();
       const pen = canvas.getContext("2d");
@@ -106,7 +113,7 @@
 
   function choose(newLayer, newHead) {
     layer = newLayer;
-    const heads = text.layers[layer].largest.length;
+    const { heads } = text.layers[layer];
     head = Math.min(newHead, heads - 1);
     const options = Array.from({ length: heads }, (_, i) => new Option(i + 1, i));
     get("head-choice").replaceChildren(...options, new Option("all, their mean", MEAN));

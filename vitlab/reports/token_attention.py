@@ -21,7 +21,7 @@ from vitlab.reports.page import render, source
 
 SCRIPTS = ("theme_button.js", "table.js", "token_lines.js", "token_map.js", "token_attention.js")
 ACCENTS = dict(zip(PATTERNS, FIXED + OTHERS, strict=True))
-LEVELS = 255  # a head's largest weight, in the page's whole numbers
+LEVELS = 255  # a query's largest weight, in the page's whole numbers
 SHOWN = 60  # letters of a text's name
 
 
@@ -44,7 +44,7 @@ def write_token_attention(
     """Write the page of one or more texts, all of one model; gives its path.
 
     `heads` are the labels of the heads: rows of `vitlab.analysis.head_patterns.HeadPatterns`. A weight in the page is
-    off by at most 1/510 of its head's largest; a text takes 4/3 bytes per layer, head, query and key. Raises
+    off by at most 1/510 of its query's largest; a text takes 4/3 bytes per layer, head, query and key. Raises
     ValueError for weights that are no shares, that do not fit the tokens, or whose layers differ between the texts.
     """
     path = Path(path)
@@ -57,7 +57,7 @@ def page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[st
     if not texts:
         raise ValueError("a page of attention needs a text")
     packed = [packed_text(text) for text in texts]
-    counts = [[len(layer["largest"]) for layer in text["layers"]] for text in packed]
+    counts = [[layer["heads"] for layer in text["layers"]] for text in packed]
     if not counts[0] or any(count != counts[0] for count in counts):
         raise ValueError(f"the texts need the same layers, with as many heads: {counts}")
     label_rows = [label_row(row) for row in heads]
@@ -102,15 +102,27 @@ def visible(token: str) -> str:
 
 
 def packed_layer(weights: np.ndarray, tokens: int) -> dict[str, Any]:
-    """Weights (heads, N, N) as bytes in base64, in whole 255ths of each head's largest. Raises ValueError."""
+    """Weights (heads, N, N) in base64: bytes, in 255ths of their query's largest, which are (heads, N) in float32.
+
+    Of each query, not of the head: the first one of a causal model has but one key, with a weight of 1. Raises
+    ValueError.
+    """
     if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens) or not len(weights):
         raise ValueError(f"weights of shape {weights.shape}: {tokens} tokens need (heads, {tokens}, {tokens})")
     weights = weights.astype(np.float64)
     if not (weights.min() >= 0 and weights.max() <= 1 + 1e-3):  # false of NaN; half precision has rows just above 1
         raise ValueError("attention weights are shares in 0..1")
-    largest = weights.max(axis=(1, 2))
-    levels = np.rint(weights * (LEVELS / np.where(largest > 0, largest, 1))[:, None, None]).astype(np.uint8)
-    return {"largest": largest.tolist(), "levels": base64.b64encode(levels.tobytes()).decode()}
+    largest = weights.max(axis=2)
+    levels = np.rint(weights * (LEVELS / np.where(largest > 0, largest, 1))[..., None])
+    return {
+        "heads": len(weights),
+        "largest": encoded(largest.astype("<f4")),
+        "levels": encoded(levels.astype(np.uint8)),
+    }
+
+
+def encoded(values: np.ndarray) -> str:
+    return base64.b64encode(values.tobytes()).decode()
 
 
 def label_row(row: Mapping[str, Any]) -> dict[str, Any]:

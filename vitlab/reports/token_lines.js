@@ -81,7 +81,7 @@ const linesView = (page) => {
         const value = cell ? values[cell[0] * page.count() + cell[1]] : 0;
         const button = item.querySelector("button");
         button.setAttribute("aria-pressed", String(same(held, { side, place })));
-        button.style.setProperty("--share", value / largest);
+        button.style.setProperty("--share", Math.min(1, value / largest));
         item.querySelector(".value").textContent = value >= 0.005 ? page.number(value) : "";
         item.querySelector(".strip").style.background = cell && page.isMean() ? strip(cell, largest) : "";
       });
@@ -97,7 +97,7 @@ const linesView = (page) => {
       if (one?.side === "queries" && one.place !== query) continue;
       for (let key = 0; key < n; key += 1) {
         if (one?.side === "keys" && one.place !== key) continue;
-        const share = values[query * n + key] / largest;
+        const share = Math.min(1, values[query * n + key] / largest);
         if (share < 1 / 255 || !page.shows(query, key)) continue;
         pen.strokeStyle = page.colour("vit", share);
         pen.beginPath();

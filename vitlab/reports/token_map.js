@@ -55,7 +55,7 @@ const mapView = (page) => {
     for (let query = 0; query < n; query += 1) {
       for (let key = 0; key < n; key += 1) {
         const shown = page.shows(query, key);
-        pen.fillStyle = shown ? page.colour("vit", values[query * n + key] / largest) : page.colour("grid", 0.6);
+        pen.fillStyle = shown ? page.colour("vit", Math.min(1, values[query * n + key] / largest)) : page.colour("grid", 0.6);
         pen.fillRect(left + key * side, left + query * side, side, side);
       }
     }
