@@ -1,5 +1,6 @@
 """Text as tokens in the cache: encoded once, whole or not at all, and what each data set of text holds out."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -143,7 +144,7 @@ def test_the_first_token_of_a_word_carries_its_tag(toy, kind):
         assert (tags != NO_TAG).sum() == len(words)
         assert set(tags.tolist()) - {NO_TAG} == {n % 3}
         starts = [*np.flatnonzero(tags != NO_TAG), len(ids)]
-        spelt = [found.tokenizer.decode(ids[a:b]).strip() for a, b in zip(starts, starts[1:], strict=False)]
+        spelt = [found.tokenizer.decode(ids[a:b]).strip() for a, b in itertools.pairwise(starts)]
         assert spelt == words
 
 

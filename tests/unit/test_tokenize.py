@@ -216,9 +216,7 @@ def test_kinds_and_paths(tmp_path, monkeypatch):
 
 
 def test_a_vocabulary_too_small_is_said_and_one_too_large_is_not_filled():
-    with pytest.raises(
-        UserError, match=r"^data.vocabulary=200: give at least 262, for 256 bytes and 6 special tokens$"
-    ):
+    with pytest.raises(UserError, match=r"^data.vocabulary=200: give at least 262, for 256 bytes and 6 special"):
         trained("bpe", 200)
     with pytest.raises(UserError, match=r"^data.vocabulary=7: give at least 8"):
         trained("characters", 7)
