@@ -9,7 +9,7 @@ from torch import nn
 
 from vitlab import analysis, tasks
 from vitlab.commands.subject import subject_of
-from vitlab.commands.token_views import write_views
+from vitlab.commands.token_views import framed, write_views
 from vitlab.commands.training import examine
 from vitlab.config import UserError, load, names
 from vitlab.files import write_json
@@ -35,6 +35,7 @@ def analyze(
     of_text = config.data.modality == "text"
     if texts and not of_text:
         raise UserError(f"--text '{texts[0][0]}': {source} is a model of images")
+    shown = [framed(subject.model, subject.data.tokenizer, parts) for parts in texts]
     heads: list[dict[str, Any]] = []
     for name in applicable(subject.model, chosen, or_none=of_text):
         options = load("analysis", name)
@@ -46,7 +47,7 @@ def analyze(
         for path in [folder / f"{name}.json", *static.save(figure, folder)]:
             print(path)
     if of_text:
-        for path in write_views(subject.model, task, subject.data.tokenizer, texts, heads, subject.name, folder):
+        for path in write_views(subject.model, task, subject.data.tokenizer, shown, heads, subject.name, folder):
             print(path)
     return 0
 

@@ -16,6 +16,8 @@ from vitlab.reports import positions, static
 from vitlab.reports.token_attention import TokenAttention, write_token_attention
 from vitlab.tasks.base import Task
 
+Framed = tuple[Tensor, Tensor | None]  # a text's tokens (N,), and its segments (N,)
+
 SHOWN = 4  # held-out texts on the page when the user gives none
 LONGEST = 64  # tokens of each: the page grows with their square
 
@@ -24,20 +26,18 @@ def write_views(
     model: nn.Module,
     task: Task,
     tokenizer: Tokenizer,
-    asked: Sequence[Sequence[str]],
+    texts: Sequence[Framed],
     heads: Sequence[dict[str, Any]],
     name: str,
     folder: Path,
 ) -> list[Path]:
     """Write the views of a model of text that has something to look at; gives their paths.
 
-    `asked` are the texts to show, each of one or two sentences, by default some held-out ones; `heads` are rows of the
-    analysis head_patterns. Raises UserError for a text that the model cannot take.
+    `texts` are shown, by default some held-out ones; `heads` are rows of the analysis head_patterns.
     """
     paths = []
     if attention_layers(model):
-        texts = [framed(model, tokenizer, parts) for parts in asked] if asked else held_out(task)
-        shown = [attended(model, tokenizer, *text) for text in texts]
+        shown = [attended(model, tokenizer, *text) for text in texts or held_out(task)]
         paths.append(
             write_token_attention(folder / "attention.html", f"Attention between tokens, {name}", shown, heads)
         )
@@ -48,8 +48,8 @@ def write_views(
     return paths
 
 
-def held_out(task: Task) -> list[tuple[Tensor, Tensor | None]]:
-    """Some held-out texts: tokens (N,) and segments (N,) of each."""
+def held_out(task: Task) -> list[Framed]:
+    """Some held-out texts."""
     numbers = list(range(min(SHOWN, len(task.test))))
     inputs = task.inputs(task.prepare(Items(task.test).__getitems__(numbers)))
     found = []
@@ -59,8 +59,8 @@ def held_out(task: Task) -> list[tuple[Tensor, Tensor | None]]:
     return found
 
 
-def framed(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
-    """One or two sentences as the model's pre-training framed them."""
+def framed(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> Framed:
+    """One or two sentences as the model's pre-training framed them. Raises UserError where it cannot take as many."""
     encoded = tokenizer.encode(list(parts))
     if model.text.causal:
         tokens = [token for part in encoded for token in part]

@@ -122,6 +122,7 @@ def page(
     """The whole document."""
     columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
+    unit = main_metric(rows).sized_by
     return render(
         "report.html.j2",
         styles=["report.css"],
@@ -134,6 +135,7 @@ def page(
         caveats=caveats(config, rows, failed),
         tiles=tiles(config, rows, failed),
         figures=shown,
+        texts=[(plural(one["size"], unit), one["texts"]) for one in reading.texts(study)],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
         metric=main_metric(rows),
