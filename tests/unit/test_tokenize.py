@@ -186,6 +186,28 @@ def test_roles_that_a_file_lacks_are_the_one_token_it_has(tmp_path):
     assert len(tokenizer.encode(["neither cut nor filled"])[0]) == 22
 
 
+def test_berts_file(tmp_path):
+    vocabulary = trained("wordpiece", lowercase=True).inner.get_vocab()
+    theirs = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenize.from_file(tmp_path)
+    for text in TEXTS:
+        assert tokenizer.encode([text])[0] == theirs.encode(text).ids[1:-1]  # without [CLS] and [SEP]
+    assert (tokenizer.start, tokenizer.separator) == (vocabulary["[CLS]"], vocabulary["[SEP]"])
+    assert tokenizer.end == tokenizer.document_end == tokenizer.separator
+    assert (tokenizer.pad, tokenizer.mask) == (vocabulary["[PAD]"], vocabulary["[MASK]"])
+
+
+def test_robertas_names(tmp_path):
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    inner = tokenizers.Tokenizer(models.WordLevel({name: n for n, name in enumerate([*names, "a"])}, "<unk>"))
+    inner.add_special_tokens(names)
+    inner.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenize.from_file(tmp_path)
+    assert [getattr(tokenizer, role) for role in ROLES] == [1, 3, 0, 2, 2, 2, 4]
+    assert tokenizer.special == (0, 1, 2, 3, 4)
+
+
 def test_files_that_are_no_tokenizers(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "other.json").write_text('{"version": 3}')
