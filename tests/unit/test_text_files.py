@@ -358,6 +358,14 @@ def test_json_lines_and_a_share(reviews):
     )
 
 
+def test_files_by_a_pattern_and_their_changes(reviews):
+    options = {"dataset": "json", "files": str(reviews / "tr*.json"), "text": "review"}
+    assert len(load("huggingface", **options).train) == 27
+    lines = (reviews / "train.json").read_text().splitlines()
+    write(reviews / "train.json", *lines[:10])
+    assert len(load("huggingface", **options).train) == 9
+
+
 def test_what_cannot_be_loaded_is_one_line(reviews):
     (reviews / "bad.json").write_text("{")
     (line,) = problems("huggingface", dataset="json", files=str(reviews / "bad.json"))

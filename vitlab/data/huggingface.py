@@ -1,6 +1,7 @@
 """Any data set that Hugging Face's `datasets` loads: of the Hub, or files of its formats."""
 
 import os
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ VERSION = 1  # of the reading
 
 def fingerprint(config: DictConfig) -> list:
     """Local files as they are; of a set on the Hub nothing more than `revision` says."""
-    local = [config.dataset, *listed(config.files), *listed(config.test_files)]
-    return [VERSION, columns.VERSION, *(stamps(os.path.expanduser(path)) for path in local)]
+    patterns = [os.path.expanduser(p) for p in (config.dataset, *listed(config.files), *listed(config.test_files))]
+    return [VERSION, columns.VERSION, *(stamps(path) for pattern in patterns for path in sorted(glob(pattern)))]
 
 
 def listed(value: Any) -> list[str]:
