@@ -123,8 +123,8 @@ def test_a_cache_heeds_padding():
     model, words = lm(), tokens()
     mask = torch.arange(N) >= torch.tensor([[0], [2], [3]])  # to the left
     caches = model.new_caches()
-    first = model(words[:, :4], mask[:, :4], caches)
-    second = model(words[:, 4:], mask, caches)
+    first = model(words[:, :4], mask[:, :4], caches=caches)
+    second = model(words[:, 4:], mask, caches=caches)
     expected = model(words, mask)
     torch.testing.assert_close(torch.cat([first, second], dim=1)[mask], expected[mask], rtol=1e-5, atol=1e-5)
 

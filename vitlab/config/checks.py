@@ -37,6 +37,10 @@ def problems_of(config: DictConfig) -> list[str]:
     if isinstance(config.get("recipe"), DictConfig):
         found += recipes.problems_of(config)
     found += list(modalities(config))
+    if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
+        found.append(
+            f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
+        )
     found += list(images(config))
     found += list(crop(config))
     return found

@@ -1,21 +1,21 @@
-"""Text on the shared encoder: a causal language model and BERT.
+"""Text on the shared encoder: GPT, BERT and their kin.
 
 Shapes: B batch, N tokens, D width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
-import torch.nn.functional as F
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.models.encoder import TransformerEncoder, feed_forward
+from vitlab.models.encoder import NORMS, TransformerEncoder, feed_forward
+from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
+from vitlab.models.mixers import MixerSpec
 from vitlab.models.mixers.attention import Attention, KeyValueCache
 from vitlab.models.positions import rotary1d, sincos1d
-
-STD = 0.02  # of the first weights, as in BERT and GPT-2
+from vitlab.registry import implementation
 
 
 class TokenEmbed(nn.Module):
@@ -78,6 +78,11 @@ class TextEncoder(nn.Module):
         self.encoder = encoder
         self.causal = causal
         self.register_buffer("rotary", rotary, persistent=False)
+        self.heeds_mask = isinstance(encoder.blocks[0].mixer, Attention)
+
+    def new_caches(self) -> list[KeyValueCache]:
+        """Empty caches, one per layer."""
+        return [KeyValueCache() for _ in self.encoder.blocks]
 
     def forward(
         self,
@@ -86,86 +91,65 @@ class TextEncoder(nn.Module):
         segments: Tensor | None = None,
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Tensor:
-        """mask bool (B, M), False where a token is padding; with `caches` M counts the tokens in them too."""
+        """mask bool (B, M), False where a token is padding; with `caches` M counts the tokens in them too.
+
+        A mixer without weights, such as Fourier's, has no way to leave padding out (Lee-Thorp et al., 2022).
+        """
         first = 0 if caches is None else len(caches[0])
         x = self.embed(tokens, segments, first)
         return self.encoder(
             x,
-            mask=None if mask is None else mask[:, None, None, :],
+            mask=None if mask is None or not self.heeds_mask else mask[:, None, None, :],
             causal=self.causal,
             rotary=None if self.rotary is None else self.rotary[:, first : first + tokens.shape[1]],
             caches=caches,
         )
 
 
-class LanguageModel(nn.Module):
-    """Tokens (B, N) -> logits of each next token (B, N, V) (Radford et al., 2019), by the tokens' own vectors."""
+def transformer(
+    vocabulary: int,
+    length: int,
+    *,
+    width: int,
+    depth: int,
+    heads: int,
+    mlp_width: int | None = None,
+    mlp: str = "gelu_tanh",
+    mixer: Callable[[], nn.Module] | None = None,
+    causal: bool = True,
+    positions: str = "learned",
+    segments: int = 0,
+    norm: Callable[[int], nn.Module] = nn.LayerNorm,
+    norm_first: bool = True,
+    dropout: float = 0.0,
+    drop_path: float = 0.0,
+) -> TextEncoder:
+    """The shared encoder over tokens; `mixer` makes one layer's, attention when not given; `positions` also "rotary".
 
-    def __init__(self, text: TextEncoder):
-        super().__init__()
-        self.text = text
-        reset_parameters(self)
-
-    def forward(
-        self, tokens: Tensor, mask: Tensor | None = None, caches: Sequence[KeyValueCache] | None = None
-    ) -> Tensor:
-        return F.linear(self.text(tokens, mask, caches=caches), self.text.embed.tokens.weight)
-
-    def new_caches(self) -> list[KeyValueCache]:
-        """Empty caches, one per layer."""
-        return [KeyValueCache() for _ in self.text.encoder.blocks]
-
-
-class Bert(nn.Module):
-    """BERT (Devlin et al., 2019): hidden states, and the heads of its two pre-training tasks."""
-
-    def __init__(self, text: TextEncoder, width: int, vocabulary: int, norm: Callable[[int], nn.Module]):
-        super().__init__()
-        self.text = text
-        self.pooler = nn.Linear(width, width)
-        self.transform = nn.Linear(width, width)
-        self.norm = norm(width)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
-        self.next_sentence = nn.Linear(width, 2)
-        reset_parameters(self)
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Hidden states (B, N, D)."""
-        return self.text(tokens, mask, segments)
-
-    def pooled(self, hidden: Tensor) -> Tensor:
-        """(B, N, D) -> (B, D): a tanh layer of the first token's hidden state."""
-        return self.pooler(hidden[:, 0]).tanh()
-
-    def masked_logits(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> (..., V): what a masked token is, by the tokens' own vectors."""
-        return F.linear(self.norm(F.gelu(self.transform(hidden))), self.text.embed.tokens.weight, self.bias)
-
-    def next_sentence_logits(self, hidden: Tensor) -> Tensor:
-        """(B, N, D) -> (B, 2): whether the second segment follows the first (0) or not (1)."""
-        return self.next_sentence(self.pooled(hidden))
-
-
-def reset_parameters(model: nn.Module) -> None:
-    """Normal of std 0.02 for matrices, zero biases; norms as they are."""
-    for name, parameter in model.named_parameters():
-        if parameter.dim() > 1:
-            nn.init.normal_(parameter, std=STD)
-        elif name.endswith("bias"):
-            nn.init.zeros_(parameter)
-
-
-def text_encoder(
-    width: int, depth: int, heads: int, mlp_width: int | None, mlp: str, dropout: float, **options: Any
-) -> TransformerEncoder:
-    """The shared encoder with attention; `options` are its own."""
-    return TransformerEncoder(
+    Without `norm_first` the embeddings have a norm and the encoder no last one, as in BERT. Raises ValueError for
+    sizes that do not go together.
+    """
+    encoder = TransformerEncoder(
         width,
         depth,
-        mixer=partial(Attention, width, heads, dropout=dropout),
+        mixer=mixer or partial(Attention, width, heads, dropout=dropout),
         mlp=partial(feed_forward, width, mlp_width or 4 * width, dropout, mlp),
-        **options,
+        norm=norm,
+        norm_first=norm_first,
+        norm_last=norm_first,
+        drop_path=drop_path,
     )
+    rotary = rotary1d(length, width // heads) if positions == "rotary" else None
+    embed = TokenEmbed(
+        vocabulary,
+        width,
+        length,
+        positions="none" if positions == "rotary" else positions,
+        segments=segments,
+        norm=None if norm_first else norm,
+        dropout=dropout,
+    )
+    return TextEncoder(embed, encoder, causal=causal, rotary=rotary)
 
 
 def language_model(
@@ -185,12 +169,9 @@ def language_model(
 
     The defaults are GPT-2's (Radford et al., 2019). Raises ValueError for sizes that do not go together.
     """
+    sizes = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width, "mlp": mlp}
     norm = partial(nn.LayerNorm, eps=norm_eps)
-    encoder = text_encoder(width, depth, heads, mlp_width, mlp, dropout, norm=norm)
-    added = "none" if positions == "rotary" else positions
-    rotary = rotary1d(length, width // heads) if positions == "rotary" else None
-    embed = TokenEmbed(vocabulary, width, length, positions=added, dropout=dropout)
-    return LanguageModel(TextEncoder(embed, encoder, causal=True, rotary=rotary))
+    return LanguageModel(transformer(vocabulary, length, **sizes, positions=positions, norm=norm, dropout=dropout))
 
 
 def bert(
@@ -210,7 +191,22 @@ def bert(
 
     Raises ValueError for sizes that do not go together.
     """
+    sizes = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width, "mlp": mlp}
     norm = partial(nn.LayerNorm, eps=norm_eps)
-    encoder = text_encoder(width, depth, heads, mlp_width, mlp, dropout, norm=norm, norm_first=False, norm_last=False)
-    embed = TokenEmbed(vocabulary, width, length, segments=segments, norm=norm, dropout=dropout)
-    return Bert(TextEncoder(embed, encoder), width, vocabulary, norm)
+    kind = {"causal": False, "segments": segments, "norm": norm, "norm_first": False}
+    return Bert(transformer(vocabulary, length, **sizes, **kind, dropout=dropout), norm)
+
+
+def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_classes: int | None = None) -> TextModel:
+    norm = partial(NORMS[config.norm], eps=config.norm_eps)
+    attends = config.mixer.kind == "attention"
+    if not attends and (config.causal or config.positions == "rotary"):
+        given = "model.causal=true" if config.causal else "model.positions=rotary"
+        raise ValueError(f"{given} needs model.mixer=attention, not {config.mixer.name}")
+    head_width = config.width // config.heads
+    spec = MixerSpec(config.width, config.heads, head_width, (1, length), 0, config.dropout, norm)
+    mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
+    options = {key: config[key] for key in ("width", "depth", "heads", "mlp_width", "mlp", "causal", "positions")}
+    options |= {key: config[key] for key in ("segments", "norm_first", "dropout", "drop_path")}
+    mixer = partial(mixers.build, config.mixer, spec)
+    return with_head(transformer(vocabulary, length, **options, mixer=mixer, norm=norm), head, norm, num_classes)

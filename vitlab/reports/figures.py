@@ -5,6 +5,7 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
+from vitlab.config import load, names
 from vitlab.reports import reading
 from vitlab.reports.colours import Look, families, looks
 from vitlab.reports.figure import Axis, Figure, Panel, Series
@@ -14,7 +15,6 @@ from vitlab.reports.numbers import finite, plural, significant, whole
 from vitlab.reports.spread import Cell, cells
 from vitlab.studies.store import StudyFiles
 
-ATTENTION = "attention_distance"  # the analysis that the figures of attention draw
 POINTS = 200  # of a training curve: more cannot be told apart in a panel, and would make the page heavy
 
 
@@ -34,7 +34,11 @@ def accuracy_against_size(rows: list[dict[str, Any]]) -> Figure:
     return Figure(
         name=f"{metric.key}_against_size",
         title=f"Held-out {metric.name} against training-set size",
-        x=Axis("training examples (log scale)", log=True, ticks=tuple(sorted({row["train_size"] for row in rows}))),
+        x=Axis(
+            f"training {metric.sized_by}s (log scale)",
+            log=True,
+            ticks=tuple(sorted({row["train_size"] for row in rows})),
+        ),
         y=Axis(f"held-out {metric.name}", percent=metric.percent),
         panels=(Panel(tuple(series)),),
         alt=" ".join(described(model, by_size, metric) for model, by_size in by_model.items() if by_size),
@@ -48,7 +52,7 @@ def mean_line(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) 
     hover = []
     for size, here in by_size.items():
         spread = f" ± {metric.number(here.std)} over {len(here.rows)} seeds" if here.std is not None else ""
-        hover.append(f"{model}, {plural(size, 'training example')}\n{metric.text(here.mean)}{spread}")
+        hover.append(f"{model}, {plural(size, f'training {metric.sized_by}')}\n{metric.text(here.mean)}{spread}")
     return Series(
         label=model,
         x=list(by_size),
@@ -82,7 +86,7 @@ def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric)
 
 def described(model: str, by_size: dict[int, Cell], metric: Metric) -> str:
     first, last = min(by_size), max(by_size)
-    text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, 'training example')}"
+    text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, f'training {metric.sized_by}')}"
     return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
 
 
@@ -94,15 +98,16 @@ def training_curves(study: StudyFiles) -> Figure:
     by_size: dict[int, list[Series]] = defaultdict(list)
     for row, metrics in zip(rows, found, strict=True):
         by_size[row["train_size"]] += run_curves(row, metrics, style[row["model"]])
-    panels = [Panel(tuple(by_size[size]), plural(size, "example")) for size in sorted(by_size) if by_size[size]]
+    unit = main_metric(rows).sized_by
+    panels = [Panel(tuple(by_size[size]), plural(size, unit)) for size in sorted(by_size) if by_size[size]]
     return Figure(
         name="training_curves",
         title="Loss while training and on held-out data",
         x=Axis("training step", from_zero=True, whole=True),
         y=Axis("loss (cross-entropy, nats)", from_zero=True),
         panels=tuple(panels),
-        alt="Loss against the training step, a panel per training-set size. Dotted: on the training examples; solid "
-        "with markers: on the held-out examples.",
+        alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid "
+        "with markers: on the held-out data.",
     )
 
 
@@ -145,43 +150,51 @@ def thinned(points: list[tuple[float, float | None]]) -> list[tuple[float, float
     ]
 
 
-def attention_distance(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:
-    """Mean attention distance of ONE run: a point per head against the layer, the untrained model's rings behind."""
-    name = file_stem(str(analysis.get("name") or ATTENTION))
-    return attention_figure(name, title, [(analysis, "", "")], colour_key)
+def by_head(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:
+    """An analysis of ONE run: a point per head against the layer, the untrained model's rings behind."""
+    return heads_figure(file_stem(str(analysis.get("name") or "heads")), title, [(analysis, "", "")], colour_key)
 
 
-def attention_distance_by_size(study: StudyFiles, model: str) -> Figure | None:
-    """The same for a model at each training-set size, side by side: of each size the first seed that has it.
+def by_head_and_size(study: StudyFiles, model: str, name: str) -> Figure | None:
+    """An analysis of a model at each training-set size, side by side: of each size the first seed that has it.
 
-    None when no run of the model has the analysis, as for a ResNet.
+    None when no run of the model has the analysis, as for a ResNet that of its attention.
     """
     rows = [row for row in reading.results(study) if row["model"] == model]
-    found = reading.every(rows, lambda row: reading.analysis(study.run(row["run"]), ATTENTION))
+    found = reading.every(rows, lambda row: reading.analysis(study.run(row["run"]), name))
     chosen: dict[int, tuple[dict[str, Any], str, str]] = {}
     for row, analysis in zip(rows, found, strict=True):
         if analysis is not None and analysis["rows"]:
-            title = plural(row["train_size"], "example")
+            title = plural(row["train_size"], main_metric(rows).sized_by)
             chosen.setdefault(row["train_size"], (analysis, title, folder_link(row["run"])))
     if not chosen:
         return None
     key = looks(families(reading.results(study)))[model].colour_key
-    title = f"Mean attention distance by layer, {model}"
+    what = titled(name)
+    title = f"{what[:1].upper()}{what[1:]} by layer, {model}"
     runs = [chosen[size] for size in sorted(chosen)]
-    return attention_figure(file_stem(f"attention_distance-{model}"), title, runs, key)
+    return heads_figure(file_stem(f"{name}-{model}"), title, runs, key)
 
 
-def attention_figure(name: str, title: str, runs: list[tuple[dict[str, Any], str, str]], colour_key: str) -> Figure:
+def titled(analysis: str) -> str:
+    """What an analysis measures, as its YAML says it; of one that is gone its name."""
+    if analysis not in names("analysis"):
+        return analysis.replace("_", " ")
+    return load("analysis", analysis).title
+
+
+def heads_figure(name: str, title: str, runs: list[tuple[dict[str, Any], str, str]], colour_key: str) -> Figure:
     """A panel per (analysis, panel title, link)."""
     unit = str(runs[0][0].get("unit") or "")
     layers = {row["layer"] for analysis, _, _ in runs for row in analysis["rows"]}
+    measured = str(runs[0][0].get("name") or "value").replace("_", " ")
     return Figure(
         name=name,
         title=title,
         x=Axis("layer", ticks=tuple(sorted(layer for layer in layers if finite(layer) is not None))),
-        y=Axis(f"attention distance ({unit})" if unit else "attention distance", from_zero=True),
+        y=Axis(f"{measured} ({unit})" if unit else measured, from_zero=True),
         panels=tuple(Panel(heads(analysis, link, unit, colour_key), text) for analysis, text, link in runs),
-        alt=attention_alt(runs, unit),
+        alt=heads_alt(runs, unit),
     )
 
 
@@ -214,7 +227,7 @@ def heads(analysis: dict[str, Any], link: str, unit: str, colour_key: str) -> tu
     return tuple(found)
 
 
-def attention_alt(runs: list[tuple[dict[str, Any], str, str]], unit: str) -> str:
+def heads_alt(runs: list[tuple[dict[str, Any], str, str]], unit: str) -> str:
     """The mean over heads of the first and the last layer, at the last step."""
     parts = []
     for analysis, text, _ in runs:

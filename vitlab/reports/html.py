@@ -1,30 +1,30 @@
 """A study as one page that opens with no network: `report.html`, and its figures as files."""
 
-import base64
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-import jinja2
 import plotly.offline
 
+from vitlab.config import load, names
 from vitlab.files import write_text
 from vitlab.reports import facts, figures, reading, runs_table, static
-from vitlab.reports.colours import THEMES, css_variables, families, looks
+from vitlab.reports.colours import THEMES, families, looks
 from vitlab.reports.conclusion import contenders, sentence, size_table
 from vitlab.reports.figure import Figure
 from vitlab.reports.interactive import plotly_figure
 from vitlab.reports.links import folder_link, link
 from vitlab.reports.metric import main_metric
 from vitlab.reports.numbers import TIMES, duration, finite, plural, with_prefix
+from vitlab.reports.page import data_address, render, source
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
-HERE = Path(__file__).parent
+SCRIPTS = ("theme_button.js", "table.js", "report.js")
 WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and on a phone's
 
 
@@ -61,19 +61,22 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
         if several:
             caption = "Lines: mean over seeds. Bands: one standard deviation either way. Open markers: single runs."
         yield figure(accuracy, caption, [("results.csv", "results.csv")], hint="Click a point to find its run below.")
-    models = list(families(rows))
-    with_attention = reading.every(models, lambda model: figures.attention_distance_by_size(study, model))
+    folders = [study.run(row["run"]).analysis_folder for row in rows]
+    analyses = sorted({path.stem for folder in folders for path in folder.glob("*.json")})
+    asked = [(name, model) for name in analyses for model in families(rows)]
+    by_head = reading.every(asked, lambda pair: figures.by_head_and_size(study, pair[1], pair[0]))
     stems: dict[str, int] = {}
-    for found in filter(None, with_attention):
+    for (name, _), found in zip(asked, by_head, strict=True):
+        if found is None:
+            continue
         stems[found.name] = stems.get(found.name, 0) + 1
         if stems[found.name] > 1:  # two models whose names differ only in what a file name cannot hold
             found = replace(found, name=f"{found.name}-{stems[found.name]}")
-        caption = (
-            "A filled point is a head of the trained model, a ring a head of the untrained one: how far from itself "
-            "a patch looks on average. Near 0 a head sees only its neighbourhood, as a small convolution does."
-        )
+        caption = "A filled point is a head of the trained model, a ring a head of the untrained one"
+        note = load("analysis", name).note if name in names("analysis") else ""
+        caption += f": {note}" if note else "."
         files = [
-            (f"{panel.title}", f"{series.links[0]}analysis/{figures.ATTENTION}.json")
+            (f"{panel.title}", f"{series.links[0]}analysis/{quote(name)}.json")
             for panel in found.panels
             for series in panel.series[-1:]
             if series.links
@@ -117,21 +120,13 @@ def page(
     shown: list[dict[str, Any]],
 ) -> str:
     """The whole document."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
-    scripts = {
-        "theme_js": (HERE / "theme.js").read_text(),
-        "report_js": (HERE / "report.js").read_text(),
-        "plotly_js": plotly.offline.get_plotlyjs() if shown else "",
-    }
-    return environment.get_template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        styles=["report.css"],
+        scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if shown else [])],
+        script_data={"plots": [one["plot"] for one in shown], "themes": THEMES},
         name=str(config.get("name") or study.folder.resolve().name),
         data=rows[0]["data"] if rows else None,
         date=date(study, results),
@@ -152,13 +147,6 @@ def page(
         by_model=facts.by_model(rows, configs, results),
         commands=facts.commands(study, rows, results),
         machine=facts.machine(results),
-        plots=[one["plot"] for one in shown],
-        themes=THEMES,
-        light=css_variables("light"),
-        dark=css_variables("dark"),
-        css=(HERE / "report.css").read_text(),
-        script_hashes=" ".join(f"'sha256-{sha256(text)}'" for text in scripts.values() if text),
-        **scripts,
     )
 
 
@@ -231,12 +219,3 @@ def failure(study: StudyFiles, run: str, error: str) -> dict[str, str | None]:
         "href": folder_link(run) if there and folder.is_dir() else None,
         "log": link(run, "log.txt") if there and (folder / "log.txt").is_file() else None,
     }
-
-
-def data_address(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def sha256(text: str) -> str:
-    """Of a script, as the page's content security policy wants it: no other script runs."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

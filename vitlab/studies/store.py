@@ -19,7 +19,7 @@ COLUMNS = (
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
 GRID = ("models", "sizes", "seeds", *WITHOUT_EFFECT)  # what may change between two calls of one study
-TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status")
+TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
 
 
 class StudyFiles:

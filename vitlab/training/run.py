@@ -25,7 +25,7 @@ from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
-from vitlab.training.files import RunFiles
+from vitlab.training.files import RunFiles, source_of
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import optimizer
@@ -64,7 +64,7 @@ class Run:
 
     def initialise(self) -> LoadReport | None:
         """Load the configuration's first weights; a run that resumes, or has ended, has its own."""
-        source = self.config.init.weights
+        source = source_of(self.config.init)
         if source is None:
             return None
         begun, now = self.files.init(), fingerprint(source)
@@ -202,6 +202,7 @@ class Run:
             "family": self.family,
             "data": config.data.name,
             "train_size": self.train_size,
+            "train_items": len(self.indices),
             "unit": SIZED_BY.get(self.task.train.unit, self.task.train.unit),
             "seed": config.seed,
             "budget": budgets.budget_text(config.budget),

@@ -1,0 +1,193 @@
+"""What a model of text is asked for: the next token, masked tokens, a class of the whole or of each token.
+
+Shapes: B batch, N tokens, K chosen places, D width, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+STD = 0.02  # of the first weights, as in BERT and GPT-2
+LONGEST_SPAN = 10  # tokens (Joshi et al., 2020, section 3.1)
+
+
+class TextModel(nn.Module):
+    """A body `text`, which maps tokens (B, N) to hidden states (B, N, D), and a head; the heads' common ground."""
+
+    def __init__(self, text: nn.Module):
+        super().__init__()
+        self.text = text
+
+    @property
+    def width(self) -> int:
+        return self.text.embed.tokens.embedding_dim
+
+    @property
+    def vocabulary(self) -> int:
+        return self.text.embed.tokens.num_embeddings
+
+    def by_tokens(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> logits (..., V) by the tokens' own vectors: tied embeddings (Press and Wolf, 2017)."""
+        return F.linear(hidden, self.text.embed.tokens.weight)
+
+    def no_weight_decay(self) -> set[str]:
+        """Parameters that are neither norm nor bias and yet are not decayed."""
+        return {"text.embed.positions"}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
+        return {"stem": r"^text\.embed", "blocks": [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.", (99999,))]}
+
+    def part_of(self, name: str) -> str:
+        """The part of the model that a parameter belongs to, for counting."""
+        path = name.split(".")
+        if path[0] != "text":
+            return "head"
+        if path[1] == "embed":
+            return "positions" if path[-1] == "positions" else "embedding"
+        if "mixer" in path and not path[-2].endswith("norm"):
+            return type(self.text.encoder.blocks[0].mixer).__name__.lower()
+        return "mlp" if "mlp" in path else "lstm" if "lstm" in path else "norms"
+
+
+class LanguageModel(TextModel):
+    """Tokens (B, N) -> logits of each next token (B, N, V) (Radford et al., 2019)."""
+
+    def __init__(self, text: nn.Module):
+        super().__init__(text)
+        reset_parameters(self)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        caches: Sequence[Any] | None = None,
+    ) -> Tensor:
+        return self.by_tokens(self.text(tokens, mask, segments, caches))
+
+    def new_caches(self) -> list[Any]:
+        """Empty caches, as `forward` takes them."""
+        return self.text.new_caches()
+
+
+class Bert(TextModel):
+    """BERT (Devlin et al., 2019): hidden states, and the heads of its two pre-training tasks."""
+
+    def __init__(self, text: nn.Module, norm: Callable[[int], nn.Module]):
+        super().__init__(text)
+        width = self.width
+        self.pooler = nn.Linear(width, width)
+        self.transform = nn.Linear(width, width)
+        self.norm = norm(width)
+        self.bias = nn.Parameter(torch.zeros(self.vocabulary))
+        self.next_sentence = nn.Linear(width, 2)
+        reset_parameters(self)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Hidden states (B, N, D)."""
+        return self.text(tokens, mask, segments)
+
+    def pooled(self, hidden: Tensor) -> Tensor:
+        """(B, N, D) -> (B, D): a tanh layer of the first token's hidden state."""
+        return self.pooler(hidden[:, 0]).tanh()
+
+    def masked_logits(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (..., V): what a masked token is."""
+        return self.by_tokens(self.norm(F.gelu(self.transform(hidden)))) + self.bias
+
+    def next_sentence_logits(self, hidden: Tensor) -> Tensor:
+        """(B, N, D) -> (B, 2): whether the second segment follows the first (0) or not (1)."""
+        return self.next_sentence(self.pooled(hidden))
+
+
+class SpanBert(TextModel):
+    """SpanBERT (Joshi et al., 2020): masked tokens, and each token of a span from the two tokens beside the span."""
+
+    def __init__(self, text: nn.Module, norm: Callable[[int], nn.Module]):
+        super().__init__(text)
+        width = self.width
+        self.transform = nn.Linear(width, width)
+        self.norm = norm(width)
+        self.bias = nn.Parameter(torch.zeros(self.vocabulary))
+        self.places = nn.Embedding(LONGEST_SPAN, width)
+        self.boundary = nn.Sequential(
+            nn.Linear(3 * width, width), nn.GELU(), norm(width), nn.Linear(width, width), nn.GELU(), norm(width)
+        )
+        self.boundary_bias = nn.Parameter(torch.zeros(self.vocabulary))
+        reset_parameters(self)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Hidden states (B, N, D)."""
+        return self.text(tokens, mask, segments)
+
+    def masked_logits(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (..., V): what a masked token is."""
+        return self.by_tokens(self.norm(F.gelu(self.transform(hidden)))) + self.bias
+
+    def boundary_logits(self, left: Tensor, right: Tensor, places: Tensor) -> Tensor:
+        """Hidden states left and right of the span (B, K, D), the token's place in it from 0 (B, K) -> (B, K, V).
+
+        Section 3.2, equation 1: two layers of GELU and a norm each.
+        """
+        joined = torch.cat([left, right, self.places(places)], dim=-1)
+        return self.by_tokens(self.boundary(joined)) + self.boundary_bias
+
+
+class Classifier(TextModel):
+    """Tokens (B, N) -> logits (B, classes) of the whole, or with `each` (B, N, classes) of every token.
+
+    A causal body is read at its last token (Radford et al., 2018, section 3.2), another at its first through BERT's
+    tanh layer (Devlin et al., 2019, section 4).
+    """
+
+    def __init__(self, text: nn.Module, num_classes: int, each: bool = False, dropout: float = 0.1):
+        super().__init__(text)
+        self.each = each
+        self.pooler = None if each or text.causal else nn.Linear(self.width, self.width)
+        self.drop = nn.Dropout(dropout)
+        self.head = nn.Linear(self.width, num_classes)
+        reset_parameters(self)
+
+    def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """(B, N) -> what the head reads (B, D), or (B, N, D)."""
+        hidden = self.text(tokens, mask, segments)
+        if self.each:
+            return hidden
+        if self.pooler is not None:
+            return self.pooler(hidden[:, 0]).tanh()
+        if mask is None:
+            return hidden[:, -1]
+        last = mask.sum(dim=1) - 1
+        return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        return self.head(self.drop(self.features(tokens, mask, segments)))
+
+
+def with_head(text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None) -> TextModel:
+    """A body with what a task wants of it: next_token, masked, span, sequence or token.
+
+    Raises ValueError for a body that sees what it would have to predict, or that does not see both sides.
+    """
+    if head == "next_token":
+        if not text.causal:
+            raise ValueError("model.causal=false sees the tokens that task=causal_lm predicts; give task=masked_lm")
+        return LanguageModel(text)
+    if head in ("masked", "span"):
+        if text.causal:
+            raise ValueError("model.causal=true sees one side of a masked token alone; give model.causal=false")
+        return Bert(text, norm) if head == "masked" else SpanBert(text, norm)
+    return Classifier(text, num_classes, each=head == "token")
+
+
+def reset_parameters(model: nn.Module) -> None:
+    """Normal of std 0.02 for matrices, zero biases; norms as they are."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=STD)
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)

@@ -1,0 +1,88 @@
+"""An LSTM over tokens (Hochreiter and Schmidhuber, 1997): what the transformer replaced.
+
+Shapes: B batch, N tokens, D width.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from vitlab.models.heads import TextModel, with_head
+from vitlab.models.text import TokenEmbed
+
+
+class RecurrentState:
+    """The hidden and cell states (layers, B, D) after the tokens that were seen, `seen` in number."""
+
+    def __init__(self) -> None:
+        self.states: tuple[Tensor, Tensor] | None = None
+        self.seen = 0
+
+    def __len__(self) -> int:
+        return self.seen
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the rows of the batch at `rows` (B,), in that order."""
+        if self.states is not None:
+            self.states = tuple(state[:, rows].contiguous() for state in self.states)
+
+
+class LSTMEncoder(nn.Module):
+    """Tokens (B, N) -> hidden states (B, N, D); in both directions, of half the width each, unless causal."""
+
+    def __init__(self, embed: TokenEmbed, width: int, depth: int, *, causal: bool = True, dropout: float = 0.0):
+        super().__init__()
+        if not causal and width % 2:
+            raise ValueError(f"model.width={width}: an LSTM in both directions needs an even width")
+        self.embed = embed
+        self.causal = causal
+        hidden = width if causal else width // 2
+        between = dropout if depth > 1 else 0.0
+        self.lstm = nn.LSTM(width, hidden, depth, batch_first=True, dropout=between, bidirectional=not causal)
+        self.drop = nn.Dropout(dropout)
+
+    def new_caches(self) -> list[RecurrentState]:
+        return [RecurrentState()]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        caches: Sequence[RecurrentState] | None = None,
+    ) -> Tensor:
+        """mask bool (B, N), False where a token is padding, which is at the end; caches as `new_caches` gives them."""
+        cache = caches[0] if caches is not None else None
+        x = self.embed(tokens, segments, 0 if cache is None else len(cache))
+        if mask is not None and not self.causal:  # the way back begins at the last token that is none
+            packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+            x, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=tokens.shape[1])
+            return self.drop(x)
+        x, states = self.lstm(x, None if cache is None else cache.states)
+        if cache is not None:
+            cache.states, cache.seen = states, cache.seen + tokens.shape[1]
+        return self.drop(x)
+
+
+def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_classes: int | None = None) -> TextModel:
+    embed = TokenEmbed(
+        vocabulary, config.width, length, positions="none", segments=config.segments, dropout=config.dropout
+    )
+    text = LSTMEncoder(embed, config.width, config.depth, causal=config.causal, dropout=config.dropout)
+    model = with_head(text, head, partial(nn.LayerNorm, eps=1e-5), num_classes)
+    text.lstm.reset_parameters()  # torch's own, uniform by width: of std 0.02 it would hardly pass anything on
+    forget_by_little(text.lstm)
+    return model
+
+
+@torch.no_grad()
+def forget_by_little(lstm: nn.LSTM) -> None:
+    """A forget gate that begins open (Jozefowicz et al., 2015): the sum of its two biases is 1."""
+    for name, bias in lstm.named_parameters():
+        if "bias" in name:
+            gate = bias.view(4, -1)[1]
+            gate.fill_(1.0 if "bias_ih" in name else 0.0)

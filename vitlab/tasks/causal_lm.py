@@ -1,0 +1,99 @@
+"""The next token of each (Radford et al., 2019): cross-entropy, perplexity, bits per byte.
+
+Shapes: B batch, N tokens of a sequence, V vocabulary.
+"""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Generator, Tensor, nn
+from torchmetrics import MeanMetric, MetricCollection
+
+from vitlab.config import UserError, choices_text
+from vitlab.data.packing import NOTHING, packed
+from vitlab.data.text import TextData, Texts
+from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe
+
+Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
+PACKING = ("stream", "documents")
+
+
+class CausalLM:
+    item = "sequence"
+    classes = ()
+
+    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+        refuse_image_recipe(recipe)
+        if config.pack not in PACKING:
+            raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
+        self.shape = {**data.shape, "head": "next_token"}
+        self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
+        self.label_smoothing = recipe.label_smoothing
+        options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}
+        options["within_texts"] = config.pack == "documents"
+        self.train = packed(data.train.parts[0], **options)
+        self.test = packed(data.test.parts[0], **options, whole=False)
+        for name, split in (("training", self.train), ("held-out", self.test)):
+            if not len(split):
+                raise UserError(
+                    f"data={data.name}: its {name} texts are shorter than data.length={data.length} tokens; give less"
+                )
+        self.log_unigram = log_unigram(data.train, data.tokenizer.size, data.tokenizer.document_end)
+        tokens = len(data.test.parts[0].values) + len(data.test)
+        self.bits_per_nat = tokens / data.test.size / math.log(2)  # bits per byte for each nat per token
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
+        sequences = batch[0]
+        tokens = sequences[:, :-1]
+        return tokens.where(tokens != NOTHING, self.pad), sequences[:, 1:]
+
+    def inputs(self, batch: Batch) -> TokenInputs:
+        tokens, following = batch
+        return TokenInputs.of(tokens, following != NOTHING, None, self.special)
+
+    def example(self) -> Batch:
+        tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
+        return tokens, tokens
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
+        tokens, following = batch
+        logits = model(tokens).flatten(0, 1)
+        return F.cross_entropy(logits, following.flatten(), ignore_index=NOTHING, label_smoothing=self.label_smoothing)
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
+
+        The last is that of each token's own share of the training texts, whatever stands before it. A byte is one of
+        the held-out texts in UTF-8: bits per byte compare models of different tokenizers.
+        """
+        found = {
+            "loss": MeanMetric(),
+            "perplexity": Perplexity(),
+            "bits_per_byte": Perplexity(lambda nats: nats * self.bits_per_nat),
+            "unigram_perplexity": Perplexity(),
+        }
+        return MetricCollection(found, compute_groups=False)
+
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
+        tokens, following = batch
+        kept = following != NOTHING
+        following = following[kept]
+        nats = F.cross_entropy(model(tokens)[kept].float(), following, reduction="none")
+        unigram = -self.log_unigram.to(following.device)[following]
+        for name, metric in metrics.items():
+            metric.update(unigram if name == "unigram_perplexity" else nats)
+
+
+def log_unigram(texts: Texts, vocabulary: int, end: int) -> Tensor:
+    """The logarithm of each token's share of texts (V,), one added to each count (Laplace)."""
+    counts = np.bincount(texts.parts[0].values, minlength=vocabulary).astype(np.float64)
+    counts[end] += len(texts)
+    return torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())).float()
+
+
+def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> CausalLM:
+    return CausalLM(config, recipe, data, data_config)

@@ -1,0 +1,60 @@
+"""What the tasks of text share."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from torchmetrics import MeanMetric
+
+from vitlab.config import UserError
+
+OF_IMAGES = (
+    "mixup",
+    "cutmix",
+    "random_erasing",
+    "repeats",
+    "rand_augment.layers",
+)  # of a recipe
+
+
+class TokenInputs(NamedTuple):
+    """Texts as a model takes them: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
+
+    special bool (B, N) tells the tokens that are no text.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    segments: Tensor | None
+    special: Tensor
+
+    @classmethod
+    def of(cls, tokens: Tensor, mask: Tensor | None, segments: Tensor | None, special: Sequence[int]) -> "TokenInputs":
+        mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        return cls(tokens, mask, segments, torch.isin(tokens, torch.tensor(special, device=tokens.device)))
+
+
+class Perplexity(MeanMetric):
+    """The mean of nats per token, as `of` gives it: by default its exponential."""
+
+    def __init__(self, of: Callable[[Tensor], Tensor] = torch.exp):
+        super().__init__()
+        self.of = of
+
+    def compute(self) -> Tensor:
+        return self.of(super().compute())
+
+
+def refuse_image_recipe(recipe: DictConfig) -> None:
+    """Raise UserError for a recipe that asks for what is done to images alone."""
+    given = {key: OmegaConf.select(recipe, key) for key in OF_IMAGES}
+    off = {"repeats": 1}
+    problems = [
+        f"recipe.{key}={value}: is for images; give recipe.{key}={off.get(key, 0)}"
+        for key, value in given.items()
+        if value != off.get(key, 0)
+    ]
+    if problems:
+        raise UserError(problems)
