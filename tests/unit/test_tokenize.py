@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tokenizers
@@ -12,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from vitlab.config import UserError
 from vitlab.data import tokenize
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log.",
     "A dog is not a cat; a log is not a mat.\n\nCats and dogs: sitting, sat, sits.",
@@ -109,9 +111,9 @@ def test_training_is_the_same_on_any_number_of_cores(kind):
     found = set()
     for cores in ("1", "3", "3", "5"):  # hash tables differ from process to process too
         environment = {**os.environ, "RAYON_NUM_THREADS": cores}
-        found.add(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True).stdout)
+        run = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, check=True)
+        found.add(run.stdout)
     assert len(found) == 1
-    assert found != {b""}
 
 
 @pytest.mark.parametrize("kind", tokenize.KINDS)
