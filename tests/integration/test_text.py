@@ -22,7 +22,8 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     generator = random.Random(7)
     for number in range(24):
-        lines = [" ".join(generator.choices(WORDS, k=9)) + "." for _ in range(30)]
+        starts = [generator.randrange(len(WORDS)) for _ in range(30)]
+        lines = [" ".join((WORDS + WORDS)[first : first + 9]) for first in starts]
         lines[0] = "é 中 \U0001f600" if number % 2 else lines[0]
         (folder / f"{number}.txt").write_text("\n".join(lines))
     return folder
