@@ -33,7 +33,7 @@ def corpus(tmp_path_factory):
 def run(corpus, tmp_path_factory):
     """A finished run of a tiny GPT."""
     folder = tmp_path_factory.mktemp("text") / "gpt"
-    done = vitlab("train", *TINY, "data=textfile", f"data.path={corpus}", "budget.steps=40", "--out", folder)
+    done = vitlab("train", *TINY, "data=textfile", f"data.path={corpus}", "budget.steps=90", "--out", folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -45,7 +45,7 @@ def test_a_run_of_text_leaves_its_files_and_its_metrics(run):
     assert (result["unit"], result["family"], result["accuracy"]) == ("token", "gpt", None)
     assert result["train_items"] * 16 == result["train_size"]
     rows = json.loads((run / "analysis" / "head_patterns.json").read_text())["rows"]
-    assert {row["step"] for row in rows} == {0, 40}
+    assert {row["step"] for row in rows} == {0, 90}
     assert {row["label"] for row in rows} <= {*("previous token", "same token", "null", "mixed", "none")}
     loaded = load_run(run)
     assert loaded.shape == {"length": 16, "vocabulary": loaded.model.vocabulary, "head": "next_token"}
@@ -118,7 +118,7 @@ def test_attention_is_drawn_of_held_out_and_of_given_texts(run, tmp_path):
 
 def test_a_killed_run_ends_with_the_same_weights(corpus, run, tmp_path):
     folder = tmp_path / "killed"
-    words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "budget.steps=40", "--out", folder]
+    words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "budget.steps=90", "--out", folder]
     slow = start(*words, "trainer.checkpoint_every=0")
     wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists(), slow)
     slow.kill()
