@@ -216,11 +216,15 @@ def export(words: Sequence[str]) -> int:
     p.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
     args = p.parse_args(words)
     path = Path(args.file)
-    if path.suffix not in (".safetensors", ".onnx") or path.is_dir():
-        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx")
     from vitlab.training.files import RunFiles, refuse_unwritable
 
     RunFiles(args.run).finished_result()
+    of_text = RunFiles(args.run).tokenizer_path.exists()
+    if path.suffix not in (".safetensors", ".onnx") and not (of_text and not path.suffix and not path.is_file()):
+        folder = ", or a folder for Hugging Face's transformers" if of_text else ""
+        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx{folder}")
+    if path.suffix and path.is_dir():
+        raise UserError(f"{path}: is a folder; give a file that ends in .safetensors or .onnx")
     refuse_unwritable(path.parent, "FILE")
     from vitlab.commands import export as command
 

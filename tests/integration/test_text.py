@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from transformers import GPT2LMHeadModel
 
 from tests.integration.commands import start, vitlab, wait_for
 from vitlab.config import read_yaml
@@ -175,3 +176,57 @@ def test_mistakes_are_answered_in_a_line_before_anything_is_written(words, says,
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_gpt2_goes_to_hugging_face_and_comes_back(corpus, tmp_path):
+    words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "model.positions=learned", "wandb.mode=off"]
+    assert vitlab(*words, "budget.steps=6", "--out", tmp_path / "run").returncode == 0
+    done = vitlab("export", tmp_path / "run", tmp_path / "folder")
+    assert done.returncode == 0, done.stderr
+    theirs = GPT2LMHeadModel.from_pretrained(tmp_path / "folder").eval()
+    ours = load_run(tmp_path / "run").model
+    tokens = torch.randint(ours.vocabulary, (2, 11))
+    torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-5, atol=1e-5)
+    texts = [
+        vitlab("generate", tmp_path / name, "--prompt", "the", "--temperature", "0").stdout
+        for name in ("run", "folder")
+    ]
+    assert texts[0] == texts[1] != ""
+    given = [f"data.tokenizer={tmp_path}/folder/tokenizer.json", "budget.steps=3", f"init={tmp_path}/folder"]
+    again = vitlab(*words, *given, "--out", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    assert "missing" not in again.stderr
+
+
+def test_what_hugging_face_has_not_is_said(run, tmp_path):
+    done = vitlab("export", run, tmp_path / "folder")
+    assert (done.returncode, "no fixed, rotary or missing positions" in done.stderr) == (2, True)
+    assert not (tmp_path / "folder").exists()
+    assert "is written as .safetensors, or as a folder" in vitlab("export", run, tmp_path / "gpt.onnx").stderr
+    assert vitlab("export", run, tmp_path / "gpt.safetensors").returncode == 0
+
+
+def test_an_encoder_goes_from_text_to_images_and_back(corpus, tmp_path):
+    sizes = [
+        "model.width=24",
+        "model.mlp_width=48",
+        "model.depth=2",
+        "model.heads=4",
+        "budget.steps=4",
+        "wandb.mode=off",
+    ]
+    text = ["task=masked_lm", "data=textfile", f"data.path={corpus}", "data.length=16", "data.vocabulary=300"]
+    images = ["model=vit_nano", "data=digits"]
+    assert vitlab("train", *text, *sizes, "--out", tmp_path / "text").returncode == 0
+    for words, source, name in ((images, "text", "vit"), (text, "vit", "bert")):
+        done = vitlab("train", *words, *sizes, f"init.encoder={tmp_path / source}", "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        report = json.loads((tmp_path / name / "init.json").read_text())
+        assert len(report["loaded"]) == 26
+        assert (report["missing"], report["unexpected"]) == ([], [])
+    done = vitlab("train", *images, "model.width=36", f"init.encoder={tmp_path / 'text'}", "--out", tmp_path / "wide")
+    assert (done.returncode, "does not fit into" in done.stderr) == (2, True)
+    done = vitlab("train", "model=resnet_nano", f"init.encoder={tmp_path / 'text'}", "--out", tmp_path / "resnet")
+    assert (done.returncode, "has no transformer encoder" in done.stderr) == (2, True)
+    done = vitlab("train", *images, "init.encoder=x", "init.weights=y", "--out", tmp_path / "both")
+    assert (done.returncode, "give one of them" in done.stderr) == (2, True)

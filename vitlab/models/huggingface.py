@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from timm.layers import Mlp
 from torch import nn
 
 from vitlab.config import UserError, choices_text, first_line
 from vitlab.files import replacing, write_json
 from vitlab.models.heads import Bert, LanguageModel
-from vitlab.models.text import bert, language_model
+from vitlab.models.mixers.attention import Attention
+from vitlab.models.text import TextEncoder, bert, language_model
 from vitlab.models.weights import LoadReport, Weights, fit
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
@@ -116,8 +118,8 @@ def save_huggingface(model: Bert | LanguageModel, folder: str | Path) -> None:
     Raises UserError for a model that is neither, such as one with rotary positions.
     """
     is_bert = isinstance(model, Bert)
-    if not is_bert and not isinstance(model.text.embed.positions, nn.Parameter):
-        raise UserError("GPT-2 has learned positions: this model cannot be written as one")
+    if lacking := foreign(model):
+        raise UserError(f"Hugging Face's BERT and GPT-2 have no {', no '.join(lacking)}: this model is neither")
     rules, prefix = (BERT, "bert.") if is_bert else (GPT2, "transformer.")
     state = {}
     for name, value in model.state_dict().items():
@@ -134,6 +136,24 @@ def save_huggingface(model: Bert | LanguageModel, folder: str | Path) -> None:
     write_json(Path(folder) / "config.json", config_of(model, BERT_SIZES if is_bert else GPT2_SIZES))
     with replacing(Path(folder) / "model.safetensors") as file:
         file.write(save(state, metadata={"format": "pt"}))
+
+
+def foreign(model: nn.Module) -> list[str]:
+    """What a model has that neither of the two has, or not in this place."""
+    if not isinstance(model, (Bert, LanguageModel)):
+        return [f"{type(model).__name__} head"]
+    if not isinstance(model.text, TextEncoder):
+        return [type(model.text).__name__]
+    block, embed, is_bert = model.text.encoder.blocks[0], model.text.embed, isinstance(model, Bert)
+    found = {
+        f"mixer {type(block.mixer).__name__}": not isinstance(block.mixer, Attention),
+        "MLP of this kind": not isinstance(block.mlp, Mlp),
+        "norm of this kind": not isinstance(block.norm1, nn.LayerNorm),
+        "fixed, rotary or missing positions": not isinstance(embed.positions, nn.Parameter),
+        "norms before attention" if is_bert else "norms after attention": block.norm_first == is_bert,
+        "missing segments" if is_bert else "segments": (embed.segments is None) == is_bert,
+    }
+    return [what for what, there in found.items() if there]
 
 
 def renamed(name: str, rules: Iterable[tuple[str, str]]) -> str:
