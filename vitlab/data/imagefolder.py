@@ -4,7 +4,6 @@ Without a split a share of each class is held out, chosen by the seed and each f
 moves few of the others.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
 from vitlab.data.base import ImageData, Split
+from vitlab.data.held_out import hashed_share
 from vitlab.data.stamps import files, stamps
 
 VERSION = 1  # of the decoding
@@ -123,11 +123,8 @@ def divided(listed: Listing, share: float, seed: int) -> tuple[Listing, Listing]
     """(train, held out): of each class the share of files with the smallest hash of seed and name, at least one."""
     train, test = {}, {}
     for name, paths in listed.items():
-        ranked = sorted(
-            paths, key=lambda path: hashlib.sha256(f"{seed}/{path}".encode(errors="surrogateescape")).digest()
-        )
-        count = max(0, min(max(1, round(share * len(paths))), len(paths) - 1))
-        test[name], train[name] = sorted(ranked[:count]), sorted(ranked[count:])
+        chosen = hashed_share(paths, share, seed)
+        test[name], train[name] = sorted(chosen), sorted(set(paths) - chosen)
     return train, test
 
 

@@ -1,0 +1,95 @@
+"""The documentation that every Python brings: its language reference and the docstrings of its library."""
+
+import ast
+import re
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitlab.config import UserError
+
+VERSION = 1  # of the reading below
+SKIPPED = {  # no part of the library, or no prose: tests, applications, tables
+    *("test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "pydoc_data", "encodings"),
+    *("site-packages", "dist-packages", "__pycache__"),
+}
+PROSE = 60  # characters from which a paragraph is told from others by its text
+
+
+@dataclass(frozen=True)
+class Docstring:
+    module: str  # dotted
+    text: str
+
+    @property
+    def package(self) -> str:
+        return self.module.partition(".")[0]
+
+
+def fingerprint() -> list:
+    """What the texts depend on: this reading, and the Python that runs."""
+    return [VERSION, sys.version]
+
+
+def docstrings(unique: bool = True) -> list[Docstring]:
+    """The docstrings of the library's Python modules in the order of their sources; `unique`: each text once.
+
+    The sources are parsed, nothing is imported. Raises UserError where this Python came without them.
+    """
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    found: list[Docstring] = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        if SKIPPED & set(parts) or not all(part.isidentifier() for part in parts):  # config-3.11-x86_64-linux-gnu
+            continue
+        module = ".".join(parts).removesuffix(".__init__")
+        found += (Docstring(module, text) for text in texts_of(path))
+    if not found:
+        raise UserError(f"data: no sources of Python's library in {folder}; install them, or give data=textfile")
+    if not unique:
+        return found
+    first: dict[str, Docstring] = {}
+    for docstring in found:
+        first.setdefault(docstring.text, docstring)
+    return list(first.values())
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """The docstrings of one source file in its order: of the module, of its classes and their functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in old sources
+        try:
+            pending: list[ast.AST] = [ast.parse(path.read_bytes())]
+        except SyntaxError:  # files that test how a syntax error is told
+            return
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = (ast.get_docstring(node) or "").strip()
+            if text:
+                yield text.encode(errors="replace").decode()  # a literal may hold half of a surrogate pair
+        pending += reversed(list(ast.iter_child_nodes(node)))
+
+
+def topics() -> dict[str, str]:
+    """The chapters of the language reference by name, as `help("for")` shows them.
+
+    A chapter may be a section of a longer one: of such only the longer is there. Raises UserError.
+    """
+    try:
+        from pydoc_data.topics import topics as chapters
+    except ImportError:
+        raise UserError("data: this Python has no pydoc_data; install its documentation topics") from None
+    seen: set[str] = set()
+    kept = []
+    for name in sorted(chapters, key=lambda name: (-len(chapters[name]), name)):
+        own = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", chapters[name])]
+        own = [paragraph for paragraph in own if len(paragraph) >= PROSE]
+        known = sum(len(paragraph) for paragraph in own if paragraph in seen)
+        if 2 * known < sum(map(len, own)):
+            kept.append(name)
+            seen.update(own)
+    return {name: chapters[name].strip() for name in sorted(kept)}

@@ -1,0 +1,226 @@
+"""Tokenizers: trained on a corpus or read from a file, by the `tokenizers` library.
+
+- `bpe`: byte-level BPE (Radford et al., 2019, GPT-2): any text is encoded, and decoded without loss.
+- `wordpiece`: BERT's normalizer, pre-tokenizer and WordPiece (Devlin et al., 2019).
+- `characters`: one token for each Unicode character of the training texts, the most frequent if they are too many.
+- else the path of a `tokenizer.json`, or of a folder that holds one: one of `Tokenizer.save`, or Hugging Face's.
+
+What stands in a text is never taken for a special token, whatever it spells.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from vitlab.config import UserError, choices_text, first_line
+from vitlab.files import write_text
+
+KINDS = ("bpe", "wordpiece", "characters")
+FILE = "tokenizer.json"
+LONG = 100_000  # characters from which a text is encoded in pieces, which takes less memory and all cores
+ALPHABET = 1000  # characters that WordPiece keeps at most, as BERT's trainer does
+
+# Names of GPT (Radford et al., 2018: start, delimiter, extract), BERT and RoBERTa/T5, then of Llama and Gemma.
+ROLES = {
+    "pad": ("<|pad|>", "[PAD]", "<pad>"),
+    "unknown": ("<|unk|>", "[UNK]", "<unk>"),
+    "start": ("<|start|>", "[CLS]", "<s>", "<|begin_of_text|>", "<bos>"),
+    "separator": ("<|delimiter|>", "[SEP]", "</s>"),
+    "end": ("<|extract|>", "[SEP]", "</s>", "<|end_of_text|>", "<eos>"),
+    "document_end": ("<|endoftext|>", "</s>", "[SEP]", "<|end_of_text|>", "<eos>"),
+    "mask": ("<|mask|>", "[MASK]", "<mask>"),
+}
+GPT = ("<|pad|>", "<|start|>", "<|delimiter|>", "<|extract|>", "<|mask|>", "<|endoftext|>")
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+class Tokenizer:
+    """Texts to tokens and back; the special tokens by their roles, as ids.
+
+    pad, start, separator, end, document_end: where a file has no token for one of them it is another's, in GPT-2's
+        the only one it has. In BERT's [SEP] is the separator and both ends.
+    unknown: None where no text is unknown, as in byte-level BPE.
+    mask: None where the file has none.
+    special: the ids of all special tokens, sorted.
+    size: the number of tokens, special ones included.
+    """
+
+    def __init__(self, inner: tokenizers.Tokenizer):
+        """Raises UserError for a tokenizer without any token that could end a text."""
+        inner.no_truncation()  # Hugging Face's files may ask for both
+        inner.no_padding()
+        inner.encode_special_tokens = True  # as plain text
+        self.inner = inner
+        found = {role: next(filter(None, map(self.added, names)), None) for role, names in ROLES.items()}
+        ids = {role: inner.token_to_id(name) for role, name in found.items() if name}
+        last = ids.get("document_end", ids.get("end"))
+        if last is None:
+            known = dict.fromkeys(ROLES["document_end"] + ROLES["end"])
+            raise UserError(f"it has no token for the end of a text; known are {', '.join(known)}")
+        self.document_end: int = last
+        self.end: int = ids.get("end", last)
+        self.separator: int = ids.get("separator", self.end)
+        self.start: int = ids.get("start", last)
+        self.pad: int = ids.get("pad", last)
+        self.unknown: int | None = ids.get("unknown")
+        self.mask: int | None = ids.get("mask")
+        flagged = {id for id, token in inner.get_added_tokens_decoder().items() if token.special}
+        self.special: tuple[int, ...] = tuple(sorted(flagged | set(ids.values())))
+        self.size: int = max(inner.get_vocab(with_added_tokens=True).values()) + 1
+        self.spaced = self.ids("a") != self.ids(" a")  # whether the space before a word is part of its tokens
+        self.apart = self.ids("a\nb") == self.ids("a\n") + self.ids("b")  # whether lines are tokens of their own
+
+    def __reduce__(self):
+        return from_text, (self.inner.to_str(),)
+
+    def added(self, name: str) -> str | None:
+        return name if self.inner.token_to_id(name) is not None else None
+
+    def ids(self, text: str) -> list[int]:
+        return self.inner.encode(text, add_special_tokens=False).ids
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, no special ones added; by all cores."""
+        cut = [list(pieces(text)) if self.apart else [text] for text in texts]
+        found = iter(self.inner.encode_batch_fast([piece for each in cut for piece in each], add_special_tokens=False))
+        return [[id for _ in each for id in next(found).ids] for each in cut]
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """The ids of a text that is given word by word, and for each id the number of its word."""
+        spaced = [" " + word if number and self.spaced else word for number, word in enumerate(words)]
+        found = self.inner.encode(spaced, is_pretokenized=True, add_special_tokens=False)
+        return found.ids, found.word_ids
+
+    def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
+        """The text of some ids; special tokens are left out unless they are to be kept."""
+        return self.inner.decode([int(id) for id in ids], skip_special_tokens=not keep_special)
+
+    def token_texts(self, ids: Iterable[int]) -> list[str]:
+        """Each token as text for a reader: with the space before it where that is part of it.
+
+        Special tokens stand as they are written, a piece within a word as `##ing` where the tokenizer writes it so.
+        Of a character that several tokens share each is the replacement character.
+        """
+        return [self.decode([id], keep_special=True) for id in ids]
+
+    def save(self, path: str | Path) -> None:
+        """Write a `tokenizer.json` that `from_file` and Hugging Face read."""
+        write_text(path, self.inner.to_str(pretty=True))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """Read a file of `save`, as `from_file` does."""
+        return from_file(path)
+
+
+def from_text(text: str) -> Tokenizer:
+    """A tokenizer from what a `tokenizer.json` holds."""
+    return Tokenizer(tokenizers.Tokenizer.from_str(text))
+
+
+def located(path: str | Path) -> Path:
+    """The `tokenizer.json` that a path means."""
+    path = Path(path).expanduser()
+    return path / FILE if path.is_dir() else path
+
+
+def from_file(path: str | Path) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`, or of a folder that holds one. Raises UserError, one line."""
+    file = located(path)
+    try:
+        return from_text(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"data.tokenizer={path}: no such file; give a tokenizer.json, or {', '.join(KINDS)}") from None
+    except UserError as error:
+        raise UserError(f"data.tokenizer={path}: {first_line(error)}") from None
+    except Exception as error:  # the library raises bare Exceptions
+        raise UserError(f"data.tokenizer={path}: not a tokenizer.json: {first_line(error)}") from None
+
+
+def is_path(tokenizer: str) -> bool:
+    """Whether `data.tokenizer` means a file rather than a kind. Raises UserError for what is neither."""
+    if tokenizer in KINDS:
+        return False
+    if tokenizer.endswith(".json") or "/" in tokenizer or "\\" in tokenizer or Path(tokenizer).expanduser().exists():
+        return True
+    known = choices_text(tokenizer, KINDS)
+    raise UserError(f"data.tokenizer={tokenizer}: unknown kind; {known}, or the path of a tokenizer.json")
+
+
+def train(texts: Iterable[str], kind: str, vocabulary: int, lowercase: bool = False) -> Tokenizer:
+    """A tokenizer of a kind with at most `vocabulary` tokens, special ones included; fewer from a small corpus.
+
+    The same texts give the same tokenizer, on any number of cores. Raises UserError.
+    """
+    cut = (piece for text in texts for piece in pieces(text))
+    return {"bpe": train_bpe, "wordpiece": train_wordpiece, "characters": train_characters}[kind](
+        cut, vocabulary, lowercase
+    )
+
+
+def train_bpe(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    enough(vocabulary, len(alphabet) + len(GPT), f"{len(alphabet)} bytes and {len(GPT)} special tokens")
+    inner = tokenizers.Tokenizer(models.BPE())
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=list(GPT), initial_alphabet=alphabet, show_progress=False
+    )
+    inner.train_from_iterator(texts, trainer)
+    return Tokenizer(inner)
+
+
+def train_wordpiece(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
+    inner = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    inner.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary,
+        # each character twice: where a word begins, and within one
+        limit_alphabet=min(ALPHABET, (vocabulary - len(BERT)) // 2),
+        special_tokens=list(BERT),
+        show_progress=False,
+    )
+    inner.train_from_iterator(texts, trainer)
+    return Tokenizer(inner)
+
+
+def train_characters(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
+    specials = ("<|unk|>", *GPT)
+    enough(vocabulary, len(specials) + 1, f"{len(specials)} special tokens and a character")
+    counts: Counter[str] = Counter()
+    normalizer = normalizers.Lowercase()
+    for text in texts:
+        counts.update(normalizer.normalize_str(text) if lowercase else text)
+    kept = sorted(counts, key=lambda character: (-counts[character], character))[: vocabulary - len(specials)]
+    # BPE without a merge: the only model of the library that takes a text character by character as it is
+    vocabulary_of = {token: id for id, token in enumerate([*specials, *sorted(kept)])}
+    inner = tokenizers.Tokenizer(models.BPE(vocabulary_of, [], unk_token="<|unk|>", cache_capacity=0))
+    if lowercase:
+        inner.normalizer = normalizer
+    inner.decoder = decoders.Fuse()
+    inner.add_special_tokens(list(specials))
+    return Tokenizer(inner)
+
+
+def enough(vocabulary: int, least: int, what: str) -> None:
+    if vocabulary < least:
+        raise UserError(f"data.vocabulary={vocabulary}: give at least {least}, for {what}")
+
+
+def pieces(text: str, length: int = LONG) -> Iterator[str]:
+    """A text in pieces of about `length` characters, cut where a line without white space at its edges begins."""
+    start = 0
+    for cut in re.compile(r"(?<=\S\n)(?=\S)").finditer(text, length) if len(text) > length else ():
+        if cut.start() - start >= length:
+            yield text[start : cut.start()]
+            start = cut.start()
+    yield text[start:]
