@@ -73,7 +73,9 @@ class TextClassification:
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
         tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
-        targets = torch.zeros(1, device="meta") if isinstance(self.objective, Numbers) else tokens[:, ..., 0].flatten()[:1]
+        targets = (
+            torch.zeros(1, device="meta") if isinstance(self.objective, Numbers) else tokens[:, ..., 0].flatten()[:1]
+        )
         return tokens, None, tokens, tokens if self.tagged else targets
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -88,13 +88,16 @@ def source_problems(source: str | None) -> Iterator[str]:
 
 
 class RunFiles:
-    """`config.yaml metrics.jsonl result.json checkpoints/last.ckpt analysis/ wandb/` below one folder."""
+    """`config.yaml metrics.jsonl result.json checkpoints/last.ckpt analysis/ wandb/` below one folder, of a run on text
+    `tokenizer.json` too.
+    """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.config_path = self.folder / "config.yaml"
         self.metrics_path = self.folder / "metrics.jsonl"
         self.result_path = self.folder / "result.json"
+        self.tokenizer_path = self.folder / "tokenizer.json"
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
         self.analysis_folder = self.folder / "analysis"

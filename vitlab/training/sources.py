@@ -62,6 +62,20 @@ def initialise(model: nn.Module, config: DictConfig, classes: Sequence[str]) -> 
     )
 
 
+def refuse_tokenizer(source: str, tokenizer: Any) -> None:
+    """Raise UserError where a run that is a source had another vocabulary than a data set's tokenizer (None: images).
+
+    Two of one size would fit each other's weights, and every token would mean another one.
+    """
+    path = RunFiles(source).tokenizer_path
+    if tokenizer is None or not path.is_file():
+        return
+    from vitlab.data.tokenize import from_file
+
+    if from_file(path).inner.get_vocab(with_added_tokens=True) != tokenizer.inner.get_vocab(with_added_tokens=True):
+        raise UserError(f"init={source}: was trained with another tokenizer; give data.tokenizer={source}")
+
+
 def listed_of(data: DictConfig, key: str) -> list[float] | None:
     """A mean or a deviation of images; None for other data."""
     return list(data[key]) if key in data else None
