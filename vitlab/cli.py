@@ -1,6 +1,7 @@
 """The command line: `vitlab COMMAND ...`. What trains is imported only by the commands that train."""
 
 import argparse
+import math
 import os
 import re
 import signal
@@ -32,6 +33,10 @@ DESCRIBE = """Count a model: parameters by part and by layer, tokens, FLOPs, mem
   vitlab describe model=vit_b16
   vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
 
+GENERATE = """Continue a text with a run's language model:
+  vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
+  vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40"""
+
 EXPORT = """Write a finished run's model for other programs.
   vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
   vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size"""
@@ -55,6 +60,27 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 up")
     return int(text)
+
+
+def natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 2**63 - 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 0 up")
+    return int(text)
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """A parser of numbers from least to most."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most:g}")
+        return value
+
+    return parse
 
 
 def parser(command: str, about: str) -> Parser:
@@ -85,13 +111,13 @@ def scale(words: Sequence[str]) -> int:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
     from vitlab.studies.grid import compose_study, models_of
     from vitlab.studies.store import StudyFiles
-    from vitlab.training.files import source_problems
+    from vitlab.training.files import source_of, source_problems
 
     config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
     folder = out_folder(args.out, config.name)
     StudyFiles(folder).refuse(config)
     if not StudyFiles(folder).config_path.exists():  # a study that goes on may do without
-        sources = dict.fromkeys(run.init.weights for run in models_of(config).values())
+        sources = dict.fromkeys(source_of(run.init) for run in models_of(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
     from vitlab.commands import scale as command
@@ -106,13 +132,13 @@ def train(words: Sequence[str]) -> int:
     args = p.parse_intermixed_args(words)
     from vitlab.config import TrainConfig, compose
     from vitlab.studies.grid import run_name
-    from vitlab.training.files import RunFiles, source_problems
+    from vitlab.training.files import RunFiles, source_of, source_problems
 
     config = compose(TrainConfig, args.overrides)
     name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     folder = out_folder(args.out, name)
     RunFiles(folder).refuse(config)
-    if not RunFiles(folder).checkpoint_path.exists() and (problems := list(source_problems(config.init.weights))):
+    if not RunFiles(folder).checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
         raise UserError(problems)
     from vitlab.commands import train as command
 
@@ -197,6 +223,33 @@ def export(words: Sequence[str]) -> int:
     return command.export(args.run, path, names=args.names)
 
 
+def generate(words: Sequence[str]) -> int:
+    p = parser("generate", GENERATE)
+    p.add_argument("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2")
+    p.add_argument("--prompt", default="", metavar="TEXT", help="what the text begins with (default: nothing)")
+    p.add_argument("--tokens", type=positive, default=100, metavar="N", help="at most so many (default: 100)")
+    p.add_argument("--samples", type=positive, default=1, metavar="N", help="texts to draw (default: 1)")
+    p.add_argument("--temperature", type=number(0, 1e6), default=1.0, metavar="T", help="0: the likeliest (default: 1)")
+    p.add_argument("--top-k", type=positive, metavar="K", help="draw from the K likeliest tokens")
+    p.add_argument("--top-p", type=number(0, 1), metavar="P", help="draw from the fewest tokens of this probability")
+    p.add_argument("--beams", type=positive, metavar="N", help="search with N beams in place of drawing")
+    p.add_argument("--length-penalty", type=number(0, 100), default=0.0, metavar="A", help="of beams (default: 0)")
+    p.add_argument("--seed", type=natural, default=0, metavar="N", help="of the drawing (default: 0)")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = p.parse_args(words)
+    if args.beams is not None and (args.samples > 1 or args.top_k or args.top_p is not None):
+        raise UserError("--beams: searches for one text; give no --samples, --top-k or --top-p with it")
+    folder = Path(args.run)
+    if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
+        from vitlab.training.files import RunFiles
+
+        RunFiles(folder).finished_result()
+    from vitlab.commands import generate as command
+
+    options = {key: value for key, value in vars(args).items() if key not in ("run", "prompt", "json")}
+    return command.write(args.run, args.prompt, **options, as_json=args.json)
+
+
 def report(words: Sequence[str]) -> int:
     p = parser("report", "Write a study's report.html and figures/ again from its files.")
     p.add_argument("study", metavar="STUDY_DIR")
@@ -224,6 +277,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "train": (train, "train one model"),
     "eval": (evaluate, "evaluate a finished run, probe its features"),
     "analyze": (analyze, "analyse what a model learned"),
+    "generate": (generate, "text from a language model"),
     "export": (export, "write a run's model as safetensors or ONNX"),
     "report": (report, "write a study's report again"),
     "describe": (describe, "count a model: parameters, tokens, FLOPs, memory"),

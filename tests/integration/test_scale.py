@@ -53,7 +53,7 @@ def study(tmp_path_factory):
 def test_a_study_leaves_the_files_of_the_contract(study):
     folder, done = study
     rows = results(folder)
-    assert tuple(rows[0]) == (*COLUMNS, "unit", *PROBED)
+    assert tuple(rows[0]) == (*COLUMNS, "train_items", "unit", *PROBED)
     assert {(r["model"], r["train_size"]) for r in rows} == {
         (m, n) for m in ("vit_nano", "resnet_nano") for n in ("60", "150")
     }

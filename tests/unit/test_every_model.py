@@ -21,8 +21,10 @@ def small(name):
     return build_model(name, image_size=(24, 40), channels=2, num_classes=11), (24, 40), 2, 11
 
 
-HUGE = [name for name in names("model") if name in ("bit_101x1", "bit_152x2")]  # their widths cannot be changed
-SMALL = [name for name in names("model") if name not in HUGE]
+IMAGE = [name for name in names("model") if load("model", name).modality == "image"]
+TEXT = [name for name in names("model") if name not in IMAGE]
+HUGE = [name for name in IMAGE if name in ("bit_101x1", "bit_152x2")]  # their widths cannot be changed
+SMALL = [name for name in IMAGE if name not in HUGE]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -38,6 +40,25 @@ def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.isfinite().all(), key
+        assert parameter.grad.any(), key
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_a_model_of_text_gives_finite_outputs_and_every_parameter_a_gradient(name):
+    sizes = {"depth": 2, "width": 36} | ({} if load("model", name).kind == "lstm" else {"heads": 3, "mlp_width": 20})
+    model = build_model(name, length=11, vocabulary=29, **sizes).eval()
+    tokens, segments = torch.randint(29, (3, 7)), torch.arange(7).gt(3).long().expand(3, 7)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    out = model(tokens, segments=segments)
+    assert out.shape == (3, 7, 29 if load("model", name).causal else 36)
+    assert out.isfinite().all()
+    total = out.square().sum()
+    if not load("model", name).causal:
+        total = total + model.masked_logits(out).square().sum() + model.next_sentence_logits(out).square().sum()
+    total.backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None, key
         assert parameter.grad.any(), key
 
 

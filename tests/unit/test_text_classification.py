@@ -1,4 +1,4 @@
-"""Text classification: metrics against scikit-learn and SciPy, batches learned by heart, padding that changes nothing."""
+"""Text classification: metrics against scikit-learn and SciPy, batches learned by heart, padding without effect."""
 
 from types import SimpleNamespace
 
@@ -255,7 +255,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     both, _ = build(kind, *BODIES["gpt"], "task.auxiliary_lm=0.5")
     model = randomized(config, plain)
     batch = whole(plain)
-    tokens, mask, segments = plain.inputs(batch)
+    tokens, mask, _ = plain.inputs(batch)
     nats = []
     for row, length in zip(tokens, mask.sum(1).tolist(), strict=True):
         logits = model.by_tokens(model.text(row[None, :length]))[0]

@@ -46,12 +46,13 @@ def patches(model: nn.Module) -> Patches:
 
 
 def attention_maps(
-    model: nn.Module, inputs: Tensor, layers: Sequence[int] | None = None
+    model: nn.Module, inputs: Tensor, layers: Sequence[int] | None = None, **options: Tensor
 ) -> Iterator[tuple[int, Tensor]]:
     """(layer, weights (B, H, N, N)) of the asked layers (0 is the first; all by default), one at a time.
 
-    Own models and timm's. The model is left as it is: its mode, its hooks, its fused attention. Raises UserError for
-    a model without attention and for a layer that does not exist.
+    Own models and timm's; `options` are what the model takes beside its inputs, such as a mask or segments. The model
+    is left as it is: its mode, its hooks, its fused attention. Raises UserError for a model without attention and for
+    a layer that does not exist.
     """
     found = attention_layers(model)
     if not found:
@@ -60,13 +61,15 @@ def attention_maps(
     for layer in chosen:
         if not 0 <= layer < len(found):
             raise UserError(f"layer {layer}: the model has layers 0 to {len(found) - 1}")
-    calls = record_calls(model, inputs, [found[layer] for layer in chosen])
+    calls = record_calls(model, inputs, [found[layer] for layer in chosen], **options)
     return (
         (layer, attention_weights(found[layer], calls[found[layer]][0], **calls[found[layer]][1])) for layer in chosen
     )
 
 
-def record_calls(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module]) -> dict[nn.Module, tuple]:
+def record_calls(
+    model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module], **options: Tensor
+) -> dict[nn.Module, tuple]:
     """The input (B, N, D) and the keyword arguments that each module was called with in one forward pass."""
     calls: dict[nn.Module, tuple] = {}
 
@@ -77,7 +80,7 @@ def record_calls(model: nn.Module, inputs: Tensor, modules: Sequence[nn.Module])
     try:
         # hooks inside a compiled graph would not run
         with torch.no_grad(), torch.compiler.set_stance("force_eager"), evaluating(model):
-            model(inputs)
+            model(inputs, **options)
     finally:
         for handle in handles:
             handle.remove()

@@ -1,8 +1,8 @@
 """What a person sees while runs train: a live table in a terminal, a few plain lines elsewhere. All on stderr."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from vitlab.reports.metric import Metric, main_metric
 from vitlab.studies.executors import Event
 
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal
@@ -22,7 +23,7 @@ class RunProgress(Protocol):
     steps: int
     seconds_left: float | None
     loss: float | None
-    accuracy: float | None
+    heldout: Mapping[str, float]
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Row:
     steps: int
     state: str = "waiting"
     progress: RunProgress | None = None
-    accuracy: float | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     started: float = 0.0
     seconds: float = 0.0
@@ -68,9 +69,15 @@ class Board:
         else:
             row.state, row.seconds = event.kind, now - row.started
             if event.kind == "done":
-                row.accuracy = event.value.get("accuracy")
+                row.result = event.value
             else:
                 row.error = str(event.value)
+
+    @property
+    def metric(self) -> Metric:
+        """What runs are compared by, as far as one has it yet."""
+        seen = [row.result or (row.progress and row.progress.heldout) for row in self.rows.values()]
+        return main_metric([found for found in seen if found])
 
     def seconds_left(self) -> float | None:
         """Of all runs; a model that has not begun is taken to be as fast as the mean of the others."""
@@ -125,30 +132,35 @@ class LiveDisplay:
         room = max(3, self.console.height - 4)
         table = Table(box=None, pad_edge=False, title=self.board.counts(), title_justify="left", title_style="bold")
         # room first for what names a run and says how it goes; a bar or an error takes what is left
-        name, left, accuracy = min(max(map(len, self.board.rows)), 36), 12, 8
+        metric = self.board.metric
+        name, left, result = min(max(map(len, self.board.rows)), 36), 12, max(8, len(metric.name))
         table.add_column("run", no_wrap=True, width=name)
-        table.add_column("", no_wrap=True, width=max(10, self.console.width - name - left - accuracy - 6))
+        table.add_column("", no_wrap=True, width=max(10, self.console.width - name - left - result - 6))
         table.add_column("left", justify="right", no_wrap=True, width=left)
-        table.add_column("accuracy", justify="right", no_wrap=True, width=accuracy)
+        table.add_column(metric.name, justify="right", no_wrap=True, width=result)
         shown = rows if len(rows) <= room else rows[: room - 1]
         order = list(self.board.rows)
         for row in sorted(shown, key=lambda row: order.index(row.name)) if shown is rows else shown:
-            table.add_row(*self.cells(row))
+            table.add_row(*self.cells(row, metric))
         if len(shown) < len(rows):
             table.add_row(Text(f"and {len(rows) - len(shown)} more", style="dim"), "", "", "")
         return table
 
-    def cells(self, row: Row) -> tuple[Any, ...]:
-        accuracy = f"{row.accuracy:.1%}" if row.accuracy is not None else ""
+    def cells(self, row: Row, metric: Metric) -> tuple[Any, ...]:
         if row.state == "training" and row.progress:
             left = row.progress.seconds_left
-            seen = row.progress.accuracy
+            seen = metric.value(row.progress.heldout)
             bar = ProgressBar(total=row.progress.steps, completed=row.progress.step)
-            return row.name, bar, duration(left) if left is not None else "", f"{seen:.1%}" if seen is not None else ""
+            return row.name, bar, duration(left) if left is not None else "", "" if seen is None else metric.text(seen)
         if row.state == "failed":
             return row.name, Text(f"failed: {row.error}", style="red", overflow="ellipsis"), "", ""
         if row.state == "done":
-            return row.name, Text(f"done in {duration(row.seconds)}", style="green"), "", accuracy
+            return (
+                row.name,
+                Text(f"done in {duration(row.seconds)}", style="green"),
+                "",
+                metric.text(metric.value(row.result)),
+            )
         return Text(row.name, style="dim"), Text(row.state, style="dim"), "", ""
 
 
@@ -171,8 +183,10 @@ class PlainDisplay:
         now = time.monotonic()
         if event.kind == "done":
             row = self.board.rows[event.run]
-            accuracy = f"accuracy {row.accuracy:.1%} " if row.accuracy is not None else ""
-            self.say(f"{row.name}: {accuracy}in {duration(row.seconds)}; {self.board.counts()}")
+            metric = self.board.metric
+            value = metric.value(row.result)
+            reached = "" if value is None else f"{metric.name} {metric.text(value)} "
+            self.say(f"{row.name}: {reached}in {duration(row.seconds)}; {self.board.counts()}")
         elif event.kind == "failed":
             self.say(f"{event.run}: failed: {event.value}; {self.board.counts()}")
         elif event.kind == "tick" and now - self.last >= PLAIN_EVERY:

@@ -26,7 +26,7 @@ from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, expand, models_of
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
-from vitlab.training.files import source_problems
+from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimizers import optimizer as build_optimizer
 from vitlab.training.run import train_flops
 from vitlab.training.sources import initialise
@@ -162,7 +162,8 @@ def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # and for a model that it is not for
-    if config.init.weights is not None and not [*source_problems(config.init.weights)]:  # and where these do not fit
+    source = source_of(config.init)
+    if source is not None and not [*source_problems(source)]:  # and where these do not fit
         print(initialise(models.build(config.model, **task.shape), config, task.classes), file=sys.stderr)
     step_s = time_step(config, task) if timed else None
     return ModelPlan(config, count.parameters(model), train_flops(config.model, task), step_s)

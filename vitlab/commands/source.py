@@ -1,7 +1,6 @@
 """What a command's `RUN|timm:NAME` and `key=value` mean, before anything is loaded. Imports no torch."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -16,7 +15,7 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
     """
     if not source.startswith("timm:"):
         RunFiles(source).finished_result()
-        return with_other_data(RunFiles(source).config(), overrides, free), {parse_override(t)[0] for t in overrides}
+        return with_other_data(source, overrides, free), {parse_override(t)[0] for t in overrides}
     problems = []
     try:
         changed = {parse_override(text)[0] for text in overrides}
@@ -34,11 +33,13 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
     return config, changed
 
 
-def with_other_data(run: dict[str, Any], overrides: Sequence[str], free: Sequence[str]) -> DictConfig:
-    """A run's configuration with other data, normalised as the run's was, and changes of its other `free` keys.
+def with_other_data(source: str, overrides: Sequence[str], free: Sequence[str]) -> DictConfig:
+    """A run's configuration with other data, changes of its other `free` keys, and what its model was trained with: the
+    normalisation of images, the tokenizer of text.
 
     Raises UserError for any other change.
     """
+    run = RunFiles(source).config()
     keys = [parse_override(text)[0] for text in overrides]
     refused = [key for key in keys if key.partition(".")[0] not in free]
     if refused:
@@ -46,6 +47,9 @@ def with_other_data(run: dict[str, Any], overrides: Sequence[str], free: Sequenc
         raise UserError(f"{key}: a finished run's {key.partition('.')[0]} is settled; {changes}" for key in refused)
     base = {**run, "train_size": "all"} if "data" in keys else run
     config = compose(TrainConfig, overrides, base=base)
+    if config.data.modality == "text":
+        config.data.tokenizer = str(RunFiles(source).tokenizer_path)
+        return config
     for key in ("mean", "std"):
         if f"data.{key}" not in keys:
             config.data[key] = run["data"][key]

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from vitlab.commands.display import Board, Row, display
 from vitlab.commands.training import train_run
+from vitlab.reports.metric import METRICS
 from vitlab.studies.executors import Event, summary
 from vitlab.training.callbacks import Diverged, Interrupted, Progress
 from vitlab.training.files import RunFiles
@@ -69,8 +70,9 @@ class Stopping:
 def show(result: dict[str, Any], files: RunFiles) -> None:
     """The metrics and where the files are, on stdout."""
     console = Console()
-    metrics = {k: result[k] for k in ("accuracy", "loss", "train_loss", "images_per_s", "wall_s") if result.get(k)}
-    texts = [f"{k} {v:.1%}" if k == "accuracy" else f"{k} {v:.4g}" for k, v in metrics.items()]
+    metrics = {m.key: m.text(m.value(result)) for m in METRICS if m.key != "loss" and m.value(result) is not None}
+    metrics |= {k: f"{result[k]:.4g}" for k in ("loss", "train_loss", "images_per_s", "wall_s") if result.get(k)}
+    texts = [f"{name} {value}" for name, value in metrics.items()]
     line = f"{result['run']}: {', '.join(texts)} ({result['params']:,} parameters, {result['budget']})"
     console.print(escape(line), soft_wrap=True, highlight=False)
     console.print(escape(f"files    {files.folder}"), soft_wrap=True, highlight=False)

@@ -24,7 +24,7 @@ from vitlab.reports.wandb import Tracker
 from vitlab.studies.grid import Spec
 from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Interrupted, Progress
-from vitlab.training.files import locked
+from vitlab.training.files import locked, source_of
 from vitlab.training.run import Run
 from vitlab.training.sources import fingerprint
 
@@ -56,8 +56,10 @@ def train_locked(
     if config.probes:
         before_head(run.model)  # raises UserError now rather than when it is trained
     run.files.write_config(resolved(config))
+    if config.data.modality == "text":
+        run.data.tokenizer.save(run.files.tokenizer_path)
     if run.init is not None:
-        write_json(run.files.init_path, {**asdict(run.init), "sha256": fingerprint(config.init.weights)})
+        write_json(run.files.init_path, {**asdict(run.init), "sha256": fingerprint(source_of(config.init))})
         print(run.init, file=sys.stderr)
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
     if run.resumed_step:

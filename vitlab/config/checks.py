@@ -38,6 +38,10 @@ def problems_of(config: DictConfig) -> list[str]:
         found += recipes.problems_of(config)
     found += list(modalities(config))
     found += list(auxiliary(config))
+    if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
+        found.append(
+            f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
+        )
     found += list(images(config))
     found += list(crop(config))
     return found

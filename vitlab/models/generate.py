@@ -3,6 +3,8 @@
 Shapes: B prompts of N tokens each, V vocabulary.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Generator, Tensor
 
@@ -21,21 +23,24 @@ def generate(
     end: int | None = None,
     generator: Generator | None = None,
     cached: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
     """The tokens (M,) that follow each prompt int64 (B, N), M <= steps; the `end` token is the last where it comes.
 
     Each is drawn from softmax(logits / temperature), with temperature 0 the likeliest is taken; `top_k` keeps so many
     of the likeliest (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Ends
-    at the model's length. The model is in eval mode.
+    at the model's length. The model is in eval mode; progress(done, steps) after each token.
     """
     caches = model.new_caches() if cached else None
     tokens, given = prompt, prompt
     ended = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
-    for _ in range(min(steps, model.text.embed.length - prompt.shape[1])):
+    for done in range(min(steps, model.text.embed.length - prompt.shape[1])):
         logits = model(given, caches=caches)[:, -1]
         chosen = choose(logits, temperature, top_k, top_p, generator)
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         given = chosen[:, None] if cached else tokens
+        if progress:
+            progress(done + 1, steps)
         if end is not None:
             ended |= chosen == end
             if ended.all():
@@ -67,7 +72,14 @@ def kept(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -
 
 @torch.no_grad()
 def beam_search(
-    model: LanguageModel, prompt: Tensor, steps: int, *, beams: int, end: int | None = None, length_penalty: float = 0.0
+    model: LanguageModel,
+    prompt: Tensor,
+    steps: int,
+    *,
+    beams: int,
+    end: int | None = None,
+    length_penalty: float = 0.0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """The likeliest continuation (M,) of one prompt int64 (N,) that is found, M <= steps; `end` ends it.
 
@@ -84,7 +96,9 @@ def beam_search(
             if tail.numel() and score / len(tail) ** length_penalty > best_score:
                 best, best_score = tail, score / len(tail) ** length_penalty
 
-    for _ in range(min(steps, model.text.embed.length - len(prompt))):
+    for done in range(min(steps, model.text.embed.length - len(prompt))):
+        if progress:
+            progress(done + 1, steps)
         following = scores[:, None] + model(given, caches=caches)[:, -1].log_softmax(dim=-1)
         scores, places = following.flatten().topk(min(beams, following.numel()))
         rows, chosen = places // following.shape[1], places % following.shape[1]

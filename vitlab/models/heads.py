@@ -154,7 +154,10 @@ class Classifier(TextModel):
         reset_parameters(self)
 
     def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """(B, N) -> what the head reads (B, D), or (B, N, D). mask bool (B, N), False for padding, which is at the end."""
+        """(B, N) -> what the head reads (B, D), or (B, N, D).
+
+        mask bool (B, N), False where a token is padding, which is at the end.
+        """
         return self.read(self.hidden(tokens, mask, segments), mask)
 
     def hidden(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:

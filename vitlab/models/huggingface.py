@@ -83,16 +83,21 @@ def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel, LoadRepo
 
     Raises UserError for a folder that holds neither, and for options that this project's models have not.
     """
+    config, weights = read_huggingface(folder)
+    gpt2 = config["model_type"] == "gpt2"
+    model = build_of(config, language_model, GPT2_SIZES) if gpt2 else build_of(config, bert, BERT_SIZES)
+    return model.eval(), fit(model, weights)
+
+
+def read_huggingface(folder: str | Path) -> tuple[dict[str, Any], Weights]:
+    """The config.json of a BERT's or a GPT-2's folder, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
     config = read_config(folder)
     try:
         state = load_file(folder / "model.safetensors")
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: cannot read model.safetensors ({first_line(error)})") from None
-    if config["model_type"] == "gpt2":
-        model, rules, prefix = build_of(config, language_model, GPT2_SIZES), GPT2, "transformer."
-    else:
-        model, rules, prefix = build_of(config, bert, BERT_SIZES), BERT, "bert."
+    rules, prefix = (GPT2, "transformer.") if config["model_type"] == "gpt2" else (BERT, "bert.")
     found = {}
     for name, value in state.items():
         if name in TIED or name.endswith(BUFFERS):
@@ -102,7 +107,7 @@ def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel, LoadRepo
         parts = [found.pop(name.replace(".q.", f".{part}."), None) for part in "qkv"]
         if all(part is not None for part in parts):
             found[name.replace(".q.", ".qkv.")] = torch.cat(parts)
-    return model.eval(), fit(model, Weights(found, str(folder)))
+    return config, Weights(found, str(folder))
 
 
 def save_huggingface(model: Bert | LanguageModel, folder: str | Path) -> None:

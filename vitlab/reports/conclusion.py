@@ -112,7 +112,7 @@ def alone(item: tuple[str, dict[int, Cell]], metric: Metric) -> str:
     """One model: what it reaches, and from where."""
     name, by_size = item
     first, last = min(by_size), max(by_size)
-    reached = f"{metric.text(by_size[last].mean)} {metric.name} with {plural(last, 'training example')}"
+    reached = f"{metric.text(by_size[last].mean)} {metric.name} with {plural(last, f'training {metric.sized_by}')}"
     if first == last:
         return f"{name} reaches {reached}."
     start = f"{metric.text(by_size[first].mean)} with {whole(first)}"
@@ -124,7 +124,7 @@ def alone(item: tuple[str, dict[int, Cell]], metric: Metric) -> str:
 
 def at_one_size(one: Outcome, metric: Metric) -> str:
     texts = {name: metric.text(cell.mean) for name, cell in one.ranking}
-    size = plural(one.size, "training example")
+    size = plural(one.size, f"training {metric.sized_by}")
     behind = [f"{name} ({texts[name]})" for name, _ in one.ranking if name not in one.level]
     if len(one.level) == 1:
         leader = one.level[0]
@@ -205,7 +205,7 @@ def size_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """(header, body): a row per training-set size, a column per model; `84.2 ± 0.6%`, the spread from two seeds on."""
     metric = main_metric(rows)
     by_model = cells(rows, metric)
-    header = ["training examples", *by_model]
+    header = [f"training {metric.sized_by}s", *by_model]
     body = []
     for size in sorted({row["train_size"] for row in rows}):
         body.append([whole(size), *(cell_text(by_size.get(size), metric) for by_size in by_model.values())])

@@ -4,6 +4,7 @@ import shlex
 from collections import Counter
 from typing import Any
 
+from vitlab.reports.metric import main_metric
 from vitlab.reports.numbers import TIMES, count, finite, plural, significant, whole, with_prefix
 from vitlab.studies.store import StudyFiles
 
@@ -61,13 +62,14 @@ def passes(rows: Rows) -> str:
     found: dict[int, list[float]] = {}
     for row in rows:
         if (seen := finite(row.get("examples_seen"))) is not None:
-            found.setdefault(row["train_size"], []).append(seen / row["train_size"])
+            items = finite(row.get("train_items")) or row["train_size"]
+            found.setdefault(row["train_size"], []).append(seen / items)
     if not found:
         return ""
     texts = {size: between(values) for size, values in found.items()}
     first, last = min(found), max(found)
     noun = "pass" if texts[first] == "1" else "passes"
-    text = f": {texts[first]} {noun} over {plural(first, 'example')}"
+    text = f": {texts[first]} {noun} over {plural(first, main_metric(rows).sized_by)}"
     return text + (f", {texts[last]} over {whole(last)}" if last != first else "")
 
 
@@ -85,12 +87,22 @@ def study_facts(config: dict[str, Any]) -> Facts:
     found = {
         "data": data.get("name") if isinstance(data, dict) else data,
         "image size": image_size(data.get("image_size")) if isinstance(data, dict) else None,
+        "sequences": f"{whole(data['length'])} tokens" if isinstance(data, dict) and data.get("length") else None,
+        "tokenizer": tokenizer(data) if isinstance(data, dict) else None,
         "task": task.get("name") if isinstance(task, dict) else task,
         "training-set sizes": ", ".join(whole(s) if finite(s) else str(s) for s in config.get("sizes") or []),
         "seeds": ", ".join(map(str, config.get("seeds") or [])),
         "set for every run": "  ".join(map(str, config.get("set") or [])),
     }
     return [(label, shown(value)) for label, value in found.items() if value]
+
+
+def tokenizer(data: dict[str, Any]) -> str | None:
+    """`bpe, 4,096 tokens at most`, or the file that it was taken from."""
+    kind = data.get("tokenizer")
+    if not kind or str(kind).endswith(".json"):
+        return kind
+    return f"{kind}, {whole(data.get('vocabulary'))} tokens at most"
 
 
 def image_size(extent: Any) -> str | None:

@@ -87,7 +87,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A table of shares in 0..1 as shaded cells. `texts` are written into the cells where there is room for them."""
+    """A table of values as shaded cells. `texts` are written into the cells where there is room for them.
+
+    Shares in 0..1, unless `ends` are the values of the lightest and the darkest shade.
+    """
 
     name: str
     title: str
@@ -98,6 +101,7 @@ class HeatMap:
     values: Sequence[Sequence[float | None]]  # None: no shade
     texts: Sequence[Sequence[str]] = ()
     scale: str = ""  # what a shade means
+    ends: tuple[float, float] | None = None
 
 
 def tick_text(value: float, axis: Axis) -> str:

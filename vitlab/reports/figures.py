@@ -34,7 +34,11 @@ def accuracy_against_size(rows: list[dict[str, Any]]) -> Figure:
     return Figure(
         name=f"{metric.key}_against_size",
         title=f"Held-out {metric.name} against training-set size",
-        x=Axis("training examples (log scale)", log=True, ticks=tuple(sorted({row["train_size"] for row in rows}))),
+        x=Axis(
+            f"training {metric.sized_by}s (log scale)",
+            log=True,
+            ticks=tuple(sorted({row["train_size"] for row in rows})),
+        ),
         y=Axis(f"held-out {metric.name}", percent=metric.percent),
         panels=(Panel(tuple(series)),),
         alt=" ".join(described(model, by_size, metric) for model, by_size in by_model.items() if by_size),
@@ -48,7 +52,7 @@ def mean_line(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) 
     hover = []
     for size, here in by_size.items():
         spread = f" ± {metric.number(here.std)} over {len(here.rows)} seeds" if here.std is not None else ""
-        hover.append(f"{model}, {plural(size, 'training example')}\n{metric.text(here.mean)}{spread}")
+        hover.append(f"{model}, {plural(size, f'training {metric.sized_by}')}\n{metric.text(here.mean)}{spread}")
     return Series(
         label=model,
         x=list(by_size),
@@ -82,7 +86,7 @@ def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric)
 
 def described(model: str, by_size: dict[int, Cell], metric: Metric) -> str:
     first, last = min(by_size), max(by_size)
-    text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, 'training example')}"
+    text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, f'training {metric.sized_by}')}"
     return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
 
 
@@ -94,15 +98,16 @@ def training_curves(study: StudyFiles) -> Figure:
     by_size: dict[int, list[Series]] = defaultdict(list)
     for row, metrics in zip(rows, found, strict=True):
         by_size[row["train_size"]] += run_curves(row, metrics, style[row["model"]])
-    panels = [Panel(tuple(by_size[size]), plural(size, "example")) for size in sorted(by_size) if by_size[size]]
+    unit = main_metric(rows).sized_by
+    panels = [Panel(tuple(by_size[size]), plural(size, unit)) for size in sorted(by_size) if by_size[size]]
     return Figure(
         name="training_curves",
         title="Loss while training and on held-out data",
         x=Axis("training step", from_zero=True, whole=True),
         y=Axis("loss (cross-entropy, nats)", from_zero=True),
         panels=tuple(panels),
-        alt="Loss against the training step, a panel per training-set size. Dotted: on the training examples; solid "
-        "with markers: on the held-out examples.",
+        alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid "
+        "with markers: on the held-out data.",
     )
 
 
@@ -161,7 +166,7 @@ def attention_distance_by_size(study: StudyFiles, model: str) -> Figure | None:
     chosen: dict[int, tuple[dict[str, Any], str, str]] = {}
     for row, analysis in zip(rows, found, strict=True):
         if analysis is not None and analysis["rows"]:
-            title = plural(row["train_size"], "example")
+            title = plural(row["train_size"], main_metric(rows).sized_by)
             chosen.setdefault(row["train_size"], (analysis, title, folder_link(row["run"])))
     if not chosen:
         return None

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.colors import LinearSegmentedColormap, Normalize, PowerNorm
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter
 
@@ -20,10 +21,11 @@ TITLE, BAR, RIGHT = 0.5, 2.1, 1.1  # inches: height of the title and of the scal
 VECTORS = 2500  # cells that are drawn one by one in an SVG; more are a picture in it
 LETTERS = 20  # of a class's name
 GAMMA = 0.5  # a few percent are seen
+DARK = 0.55  # of the shades: above it a text is white
 
 
 def draw(figure: HeatMap) -> Canvas:
-    """Square cells, named as far as the labels have room; a share's shade goes with its square root."""
+    """Square cells, named as far as the labels have room. A share's shade goes with its square root."""
     across, down = len(figure.columns), len(figure.rows)
     side = min(LARGE, WIDEST / max(across, down))
     every = math.ceil(LABEL_SIDE / side)
@@ -37,7 +39,7 @@ def draw(figure: HeatMap) -> Canvas:
     canvas.text(0.1 / width, 1 - 0.1 / height, figure.title, va="top", fontsize=10.5, fontweight="bold")
     axes = canvas.add_axes((left / width, below / height, across * side / width, down * side / height))
     values = [[math.nan if value is None else value for value in row] for row in figure.values]
-    norm = PowerNorm(GAMMA, vmin=0, vmax=1)
+    norm = PowerNorm(GAMMA, vmin=0, vmax=1) if figure.ends is None else Normalize(*figure.ends)
     drawn = axes.pcolormesh(
         values,
         cmap=SHADES,
@@ -56,20 +58,22 @@ def draw(figure: HeatMap) -> Canvas:
     for spine in axes.spines.values():
         spine.set_visible(False)
     if figure.texts and side >= TEXT_SIDE:
-        write(axes, figure.texts, values)
+        write(axes, figure.texts, values, norm)
     bar_left, bar_below = left + across * side + 0.15, below + down * side - BAR
     bar = canvas.add_axes((bar_left / width, bar_below / height, 0.12 / width, BAR / height))
-    canvas.colorbar(drawn, cax=bar, label=figure.scale, ticks=[0, 0.05, 0.2, 0.5, 1])
-    bar.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+    shown = canvas.colorbar(drawn, cax=bar, label=figure.scale)
+    if figure.ends is None:
+        shown.set_ticks([0, 0.05, 0.2, 0.5, 1])
+        bar.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
     bar.grid(False)
     return canvas
 
 
-def write(axes: object, texts: Sequence[Sequence[str]], values: Sequence[Sequence[float]]) -> None:
+def write(axes: Axes, texts: Sequence[Sequence[str]], values: Sequence[Sequence[float]], norm: Normalize) -> None:
     """Each text in its cell, in white where the cell is dark."""
-    for row, (line, shares) in enumerate(zip(texts, values, strict=True)):
-        for column, (text, share) in enumerate(zip(line, shares, strict=True)):
-            colour = "white" if share > 0.3 else COLOURS["ink"]
+    for row, (line, shades) in enumerate(zip(texts, norm(values).tolist(), strict=True)):
+        for column, (text, shade) in enumerate(zip(line, shades, strict=True)):
+            colour = "white" if shade > DARK else COLOURS["ink"]
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6.5, color=colour)
 
 

@@ -1,7 +1,5 @@
 """A study as one page that opens with no network: `report.html`, and its figures as files."""
 
-import base64
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,22 +7,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import plotly.offline
 
 from vitlab.files import write_text
 from vitlab.reports import facts, figures, reading, runs_table, static
-from vitlab.reports.colours import THEMES, css_variables, families, looks
+from vitlab.reports.colours import THEMES, families, looks
 from vitlab.reports.conclusion import contenders, sentence, size_table
 from vitlab.reports.figure import Figure
 from vitlab.reports.interactive import plotly_figure
 from vitlab.reports.links import folder_link, link
 from vitlab.reports.metric import main_metric
 from vitlab.reports.numbers import TIMES, duration, finite, plural, with_prefix
+from vitlab.reports.page import data_address, render, source
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
-HERE = Path(__file__).parent
+SCRIPTS = ("theme_button.js", "table.js", "report.js")
 WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and on a phone's
 
 
@@ -117,21 +115,13 @@ def page(
     shown: list[dict[str, Any]],
 ) -> str:
     """The whole document."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
-    scripts = {
-        "theme_js": (HERE / "theme.js").read_text(),
-        "report_js": (HERE / "report.js").read_text(),
-        "plotly_js": plotly.offline.get_plotlyjs() if shown else "",
-    }
-    return environment.get_template("report.html.j2").render(
+    return render(
+        "report.html.j2",
+        styles=["report.css"],
+        scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if shown else [])],
+        script_data={"plots": [one["plot"] for one in shown], "themes": THEMES},
         name=str(config.get("name") or study.folder.resolve().name),
         data=rows[0]["data"] if rows else None,
         date=date(study, results),
@@ -152,13 +142,6 @@ def page(
         by_model=facts.by_model(rows, configs, results),
         commands=facts.commands(study, rows, results),
         machine=facts.machine(results),
-        plots=[one["plot"] for one in shown],
-        themes=THEMES,
-        light=css_variables("light"),
-        dark=css_variables("dark"),
-        css=(HERE / "report.css").read_text(),
-        script_hashes=" ".join(f"'sha256-{sha256(text)}'" for text in scripts.values() if text),
-        **scripts,
     )
 
 
@@ -231,12 +214,3 @@ def failure(study: StudyFiles, run: str, error: str) -> dict[str, str | None]:
         "href": folder_link(run) if there and folder.is_dir() else None,
         "log": link(run, "log.txt") if there and (folder / "log.txt").is_file() else None,
     }
-
-
-def data_address(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def sha256(text: str) -> str:
-    """Of a script, as the page's content security policy wants it: no other script runs."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

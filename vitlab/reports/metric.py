@@ -1,6 +1,6 @@
 """The number by which a study's models are compared: accuracy, or what the task measures in its place."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vitlab.reports.numbers import DASH, finite, significant
@@ -13,6 +13,7 @@ class Metric:
     percent: bool = False  # a share in 0..1
     higher_is_better: bool = True
     gap_unit: str = ""
+    sized_by: str = "example"  # what the sizes of the training sets that it is compared over count
 
     def value(self, row: dict[str, Any]) -> float | None:
         return finite(row.get(self.key))
@@ -34,17 +35,26 @@ class Metric:
         return value - other if self.higher_is_better else other - value
 
 
-METRICS = (
+METRICS = (  # what comes first is what a study is about
     Metric("accuracy", "accuracy", percent=True, gap_unit="points"),
     Metric("exact_match", "exact match", percent=True, gap_unit="points"),
     Metric("bleu", "BLEU", gap_unit="BLEU"),
     Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L"),
+    Metric("matthews", "Matthews correlation", gap_unit="in correlation"),
+    Metric("pearson", "Pearson correlation", gap_unit="in correlation"),
+    Metric("spearman", "Spearman correlation", gap_unit="in correlation"),
     Metric("f1", "F1", gap_unit="F1"),
     Metric("perplexity", "perplexity", higher_is_better=False, gap_unit="in perplexity"),
+    Metric("bits_per_byte", "bits per byte", higher_is_better=False, gap_unit="bits"),
+    Metric("unigram_perplexity", "unigram perplexity", higher_is_better=False, gap_unit="in perplexity"),
+    Metric("masked_accuracy", "masked accuracy", percent=True, gap_unit="points"),
+    Metric("next_sentence_accuracy", "next-sentence accuracy", percent=True, gap_unit="points"),
     Metric("loss", "loss", higher_is_better=False, gap_unit="nats"),
 )
 
 
 def main_metric(rows: list[dict[str, Any]]) -> Metric:
-    """The first of METRICS that some finished run has."""
-    return next((metric for metric in METRICS if any(metric.value(row) is not None for row in rows)), METRICS[0])
+    """The first of METRICS that some finished run has, over the sizes of these runs."""
+    found = next((metric for metric in METRICS if any(metric.value(row) is not None for row in rows)), METRICS[0])
+    unit = next((str(row["unit"]) for row in rows if row.get("unit")), found.sized_by)
+    return replace(found, sized_by=unit)

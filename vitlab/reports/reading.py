@@ -15,7 +15,7 @@ from vitlab.training.files import RunFiles
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-NUMBERS = ("steps", "examples_seen", "params", "train_flops", "train_loss", "images_per_s", "wall_s")
+NUMBERS = ("steps", "examples_seen", "params", "train_flops", "train_items", "train_loss", "images_per_s", "wall_s")
 
 
 def every(items: Iterable[Item], read: Callable[[Item], Found]) -> list[Found]:

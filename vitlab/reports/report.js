@@ -1,16 +1,15 @@
-/* Theme, figures, legend, table of runs. Figures are drawn once plotly.js, which comes after this, is there. */
+/* Figures, legend, points that open their run. Figures are drawn once plotly.js, which comes after this, is there. */
 "use strict";
 (() => {
   const root = document.documentElement;
   const { plots, themes } = JSON.parse(document.getElementById("data").textContent);
-  const systemDark = matchMedia("(prefers-color-scheme: dark)");
   const wide = matchMedia("(min-width: 44.0625rem)");
   const finePointer = matchMedia("(pointer: fine)").matches;
   const nodes = [...document.querySelectorAll("[data-plot]")];
   const hidden = plots.map(() => new Set()); // labels switched off, per figure
   const chosen = plots.map(() => ""); // the one model shown, per figure; empty: all
 
-  const theme = () => root.dataset.theme || (systemDark.matches ? "dark" : "light");
+  const theme = () => getComputedStyle(root).colorScheme;
 
   /* The figures come in the light theme's colours: #rrggbb, or #rrggbbaa. */
   function themed(value) {
@@ -36,19 +35,7 @@
   }
   const drawAll = () => nodes.forEach((_, i) => draw(i));
 
-  const button = document.getElementById("theme");
-  function showTheme() {
-    button.textContent = theme() === "dark" ? "Light" : "Dark";
-    button.setAttribute("aria-label", `${button.textContent} theme`);
-    drawAll();
-  }
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    root.dataset.theme = theme() === "dark" ? "light" : "dark";
-    try { localStorage.setItem("vitlab-theme", root.dataset.theme); } catch { /* no storage */ }
-    showTheme();
-  });
-  systemDark.addEventListener("change", showTheme);
+  document.addEventListener("themechange", drawAll);
   wide.addEventListener("change", drawAll);
 
   function openRun(link, event) {
@@ -56,8 +43,9 @@
     if (event && (event.ctrlKey || event.metaKey)) { window.open(link); return; }
     const row = [...document.querySelectorAll("[data-run]")].find((r) => r.dataset.run === link);
     if (!row) return;
+    const filter = document.getElementById("filter");
     filter.value = "";
-    applyFilter();
+    filter.dispatchEvent(new Event("input"));
     document.querySelectorAll("tr.found").forEach((r) => r.classList.remove("found"));
     row.classList.add("found");
     row.focus({ preventScroll: true });
@@ -65,7 +53,7 @@
   }
 
   document.addEventListener("DOMContentLoaded", () => {
-    showTheme();
+    drawAll();
     if (!window.Plotly) return;
     nodes.forEach((node) => {
       const linked = (event) => event.points[0] && event.points[0].customdata;
@@ -94,41 +82,4 @@
     chooser.addEventListener("change", choose);
     choose();
   });
-
-  const table = document.getElementById("runs-table");
-  if (!table) return;
-  const filter = document.getElementById("filter");
-  const announce = document.getElementById("announce");
-  const body = table.tBodies[0];
-  const rows = [...body.rows];
-  const plural = (n) => `${n} run${n === 1 ? "" : "s"}`;
-  let order = "";
-
-  function tell(shown) {
-    announce.textContent = (shown === rows.length ? plural(shown) : `${shown} of ${plural(rows.length)}`) + order;
-  }
-  function applyFilter() {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    rows.forEach((row) => { row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word)); });
-    tell(rows.filter((row) => !row.hidden).length);
-  }
-  filter.addEventListener("input", applyFilter);
-
-  table.querySelectorAll("thead button").forEach((head) => head.addEventListener("click", () => {
-    const cell = head.parentElement;
-    const column = cell.cellIndex;
-    const down = cell.getAttribute("aria-sort") === "ascending";
-    table.querySelectorAll("[aria-sort]").forEach((other) => other.setAttribute("aria-sort", "none"));
-    cell.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const value = (row) => row.cells[column].dataset.value;
-    rows.sort((a, b) => {
-      const [x, y] = [value(a), value(b)];
-      if (x === "" || y === "") return (x === "") - (y === ""); // without a number: last, either way
-      const less = column === 0 ? x.localeCompare(y, "en", { numeric: true }) : Number(x) - Number(y);
-      return down ? -less : less;
-    });
-    body.append(...rows);
-    order = `, sorted by ${head.textContent}, ${down ? "descending" : "ascending"}`;
-    applyFilter();
-  }));
 })();

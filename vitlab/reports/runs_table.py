@@ -40,9 +40,11 @@ class RunRow:
 def columns(rows: Rows) -> list[Column]:
     """The main metric first, then every other metric that some run has."""
     main = main_metric(rows)
-    measured = [m for m in METRICS if m == main or (m.key != "loss" and any(m.value(row) is not None for row in rows))]
-    measured.sort(key=lambda metric: metric != main)
-    found = [Column("train_size", "examples", whole), Column("seed", "seed", whole)]
+    measured = [
+        m for m in METRICS if m.key == main.key or (m.key != "loss" and any(m.value(row) is not None for row in rows))
+    ]
+    measured.sort(key=lambda metric: metric.key != main.key)
+    found = [Column("train_size", f"{main.sized_by}s", whole), Column("seed", "seed", whole)]
     found += [Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured]
     if main.key != "loss":
         found.append(Column("loss", "held-out loss", significant))

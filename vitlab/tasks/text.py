@@ -15,7 +15,7 @@ OF_IMAGES = (
     "random_erasing",
     "repeats",
     "rand_augment.layers",
-)  # keys of a recipe that text has no use for
+)  # of a recipe
 
 
 class Perplexity(MeanMetric):

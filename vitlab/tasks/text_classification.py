@@ -162,8 +162,8 @@ def misfits(config: DictConfig, data: TextData) -> Iterator[str]:
         return
     if not data.classes:
         yield (
-            f"data={data.name}: has no classes, targets or tags to predict; give data=docstrings, or a file of your own "
-            "with data=csv"
+            f"data={data.name}: has no classes, targets or tags to predict; give data=docstrings, or task=causal_lm, "
+            "which needs none"
         )
     elif len(data.classes) == 1:
         yield f"data={data.name}: has the one class '{data.classes[0]}'; give at least two"

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import lightning.pytorch as L
@@ -22,13 +22,13 @@ class Diverged(Exception):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: `step` of `steps`, seconds left by its own pace, the last loss and accuracy that were seen."""
+    """How far a run is: `step` of `steps`, seconds left by its own pace, the last loss and held-out metrics seen."""
 
     step: int
     steps: int
     seconds_left: float | None = None
     loss: float | None = None
-    accuracy: float | None = None
+    heldout: dict[str, float] = field(default_factory=dict)
 
 
 class Clock(L.Callback):
@@ -155,8 +155,7 @@ class Reporting(L.Callback):
             self.last = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (module.steps - step)
-            accuracy = module.heldout.get("accuracy")
-            self.progress(Progress(step, module.steps, left, float(module.loss), accuracy))
+            self.progress(Progress(step, module.steps, left, float(module.loss), dict(module.heldout)))
         if self.stop and not evaluation_follows(trainer, module) and self.stop():
             self.save(trainer)
             raise Interrupted

@@ -74,6 +74,11 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def source_of(init: DictConfig) -> str | None:
+    """Where first weights come from, of a whole model or of its encoder; None for random ones."""
+    return init.weights if init.weights is not None else init.encoder
+
+
 def source_problems(source: str | None) -> Iterator[str]:
     """What is wrong with a source, as far as a look at the disk tells."""
     if source is None or source.startswith("timm:"):
@@ -83,23 +88,21 @@ def source_problems(source: str | None) -> Iterator[str]:
         yield f"init={source}: no such file or folder; give timm:NAME, a run's folder, or a file of weights"
     elif not path.is_dir() and not path.is_file():
         yield f"init={source}: is no file; give timm:NAME, a run's folder, or a file of weights"
-    elif path.is_dir() and not RunFiles(path).checkpoint_path.is_file():
-        yield f"init={source}: not a run, it holds no checkpoints/last.ckpt"
+    elif path.is_dir() and not any(file.is_file() for file in (RunFiles(path).checkpoint_path, path / "config.json")):
+        yield f"init={source}: not a run, it holds no checkpoints/last.ckpt; nor a folder of Hugging Face's"
 
 
 class RunFiles:
-    """`config.yaml metrics.jsonl result.json checkpoints/last.ckpt analysis/ wandb/` below one folder, of a run on text
-    `tokenizer.json` too.
-    """
+    """`config.yaml metrics.jsonl result.json checkpoints/last.ckpt analysis/ wandb/` below one folder."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.config_path = self.folder / "config.yaml"
         self.metrics_path = self.folder / "metrics.jsonl"
         self.result_path = self.folder / "result.json"
-        self.tokenizer_path = self.folder / "tokenizer.json"
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
+        self.tokenizer_path = self.folder / "tokenizer.json"  # of text, so that the model can be used without its data
         self.analysis_folder = self.folder / "analysis"
 
     def refuse(self, config: DictConfig) -> None:

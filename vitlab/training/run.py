@@ -26,7 +26,7 @@ from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
-from vitlab.training.files import RunFiles
+from vitlab.training.files import RunFiles, source_of
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import optimizer
@@ -67,7 +67,7 @@ class Run:
 
     def initialise(self) -> LoadReport | None:
         """Load the configuration's first weights; a run that resumes, or has ended, has its own."""
-        source = self.config.init.weights
+        source = source_of(self.config.init)
         if source is None:
             return None
         begun, now = self.files.init(), fingerprint(source)
@@ -78,13 +78,9 @@ class Run:
             )
         if self.files.checkpoint_path.exists():
             return None
-        refuse_tokenizer(source, self.tokenizer)
+        if source == self.config.init.weights:  # an encoder alone knows no tokens
+            refuse_tokenizer(source, getattr(self.data, "tokenizer", None))
         return initialise(self.model, self.config, self.task.classes)
-
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of data that are text; None for other data."""
-        return getattr(self.data, "tokenizer", None)
 
     @cached_property
     def flops_per_example(self) -> int:
@@ -138,8 +134,6 @@ class Run:
             width=self.config.model.get("width"),
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
-        if self.tokenizer is not None:
-            self.tokenizer.save(self.files.tokenizer_path)
         lines = JsonLines(self.files)
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
@@ -215,6 +209,7 @@ class Run:
             "family": self.family,
             "data": config.data.name,
             "train_size": self.train_size,
+            "train_items": len(self.indices),
             "unit": SIZED_BY.get(self.task.train.unit, self.task.train.unit),
             "seed": config.seed,
             "budget": budgets.budget_text(config.budget),

@@ -14,7 +14,10 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
+from vitlab.data.tokenize import from_file
 from vitlab.models import count
+from vitlab.models.encoder import TransformerEncoder
+from vitlab.models.huggingface import read_huggingface
 from vitlab.models.timm import pretrained_cfg
 from vitlab.models.weights import LoadReport, Weights, fit
 from vitlab.training import checkpoint
@@ -32,10 +35,11 @@ def load_weights(
 ) -> LoadReport:
     """Load weights into a model, in place; the report says what was resized, begun anew, missing or not used.
 
-    source: `timm:NAME`, a run's folder, a file (.safetensors; .pt, .pth, .bin or .ckpt read without unpickling), or a
-    state dict, in this project's or timm's names. `head` is what becomes of the classifier, `classes` are the names of
-    the model's (`vitlab.models.weights.fit`), `mean` and `std` what its images are normalised by: where timm's weights
-    were trained with others, the report says so. Raises UserError, the model unchanged.
+    source: `timm:NAME`, a run's folder, a folder of Hugging Face's with a BERT or GPT-2, a file (.safetensors; .pt,
+    .pth, .bin or .ckpt read without unpickling), or a state dict, in this project's or timm's names. `head` is what
+    becomes of the classifier, `classes` are the names of the model's (`vitlab.models.weights.fit`), `mean` and `std`
+    what its images are normalised by: where timm's weights were trained with others, the report says so. Raises
+    UserError, the model unchanged.
     """
     if not isinstance(source, (str, Path, Mapping)) or source == "":
         raise UserError(f"source: {type(source).__name__}: give timm:NAME, a run's folder, a file, or a state dict")
@@ -50,8 +54,33 @@ def load_weights(
     return report
 
 
+def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
+    """Load the weights of a source's transformer encoder into a model's, in place: of images, text or timm's.
+
+    Whatever is before and after the encoder stays as it is. Raises UserError where either has none, or another size;
+    the model is unchanged then.
+    """
+    name, encoder = next(((n, m) for n, m in model.named_modules() if isinstance(m, TransformerEncoder)), ("", None))
+    if encoder is None:
+        raise UserError(f"init.encoder={source}: {type(model).__name__} has no transformer encoder to load it into")
+    state = read_weights(str(source)).state
+    prefix = next((key.partition("blocks.0.")[0] for key in state if "blocks.0.norm1." in key), None)
+    if prefix is None:
+        raise UserError(f"init.encoder={source}: holds no transformer encoder")
+    parts = tuple(f"{prefix}{part}." for part in ("blocks", "norm"))
+    found = {
+        key.removeprefix(prefix).replace(".attn.", ".mixer."): v for key, v in state.items() if key.startswith(parts)
+    }
+    report = fit(encoder, Weights(found, str(source)), head="keep")
+    for what in ("loaded", "missing"):
+        setattr(report, what, [f"{name}.{key}" for key in getattr(report, what)])
+    return report
+
+
 def initialise(model: nn.Module, config: DictConfig, classes: Sequence[str]) -> LoadReport:
     """Load the first weights that a run's configuration names. Raises UserError."""
+    if config.init.weights is None:
+        return load_encoder(model, config.init.encoder)
     return load_weights(
         model,
         config.init.weights,
@@ -70,8 +99,6 @@ def refuse_tokenizer(source: str, tokenizer: Any) -> None:
     path = RunFiles(source).tokenizer_path
     if tokenizer is None or not path.is_file():
         return
-    from vitlab.data.tokenize import from_file
-
     if from_file(path).inner.get_vocab(with_added_tokens=True) != tokenizer.inner.get_vocab(with_added_tokens=True):
         raise UserError(f"init={source}: was trained with another tokenizer; give data.tokenizer={source}")
 
@@ -93,8 +120,9 @@ def listed(values: Sequence[float]) -> str:
 
 
 def fingerprint(source: str) -> str | None:
-    """SHA-256 of the file that a source is, of a run its checkpoint; None for timm's, and for one that is gone."""
-    path = RunFiles(source).checkpoint_path if Path(source).is_dir() else Path(source)
+    """SHA-256 of the file that a source is, of a folder its weights'; None for timm's, and for one that is gone."""
+    paths = [RunFiles(source).checkpoint_path, Path(source) / "model.safetensors", Path(source)]
+    path = next((path for path in paths if path.is_file()), paths[-1])
     if source.startswith("timm:") or not path.is_file():
         return None
     with path.open("rb") as file:
@@ -108,7 +136,9 @@ def read_weights(source: str) -> Weights:
     problems = list(source_problems(source))
     if problems:
         raise UserError(problems)
-    return of_run(source) if Path(source).is_dir() else of_file(Path(source))
+    if not Path(source).is_dir():
+        return of_file(Path(source))
+    return of_run(source) if RunFiles(source).checkpoint_path.is_file() else read_huggingface(source)[1]
 
 
 def of_timm(source: str) -> Weights:

@@ -1,0 +1,174 @@
+/* All heads as pictures, and the choice of one. Weights come as bytes, in 255ths of their query's largest. */
+"use strict";
+(() => {
+  const { texts } = JSON.parse(document.getElementById("data").textContent);
+  const root = document.documentElement;
+  const get = (id) => document.getElementById(id);
+  const thumbs = [...document.querySelectorAll(".thumb")];
+  const MEAN = -1; // in place of a head: the mean of its layer's
+  const MOST = 16384; // pixels: the side of a canvas at most
+  const decoded = new Map(); // layer -> its heads' weights
+  const colours = new Map(); // of the theme
+  let text = texts[0];
+  let letters = []; // of the tokens' segments
+  let layer = 0;
+  let head = 0;
+
+  const count = () => text.tokens.length;
+  const isMap = () => get("view").value === "map";
+  const number = (value) => value.toFixed(2);
+  /* The largest weight, but for a first query that has only itself to attend to, as in a causal model. */
+  function top(values) {
+    const alone = values.subarray(1, count()).every((value) => value === 0);
+    return values.subarray(alone ? count() : 0).reduce((a, b) => Math.max(a, b), 0) || 1;
+  }
+
+  const bytes = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+
+  /* The weights of each head of a layer: arrays of N x N, query by query. */
+  function headsOf(place) {
+    if (!decoded.has(place)) {
+      const { heads, ...packed } = text.layers[place];
+      const [levels, largest] = [bytes(packed.levels), new Float32Array(bytes(packed.largest).buffer)];
+      const n = count();
+      decoded.set(place, Array.from({ length: heads }, (_, i) => {
+        const mine = levels.subarray(i * n * n, (i + 1) * n * n);
+        return Float32Array.from(mine, (level, cell) => level * largest[i * n + Math.floor(cell / n)] / 255);
+      }));
+    }
+    return decoded.get(place);
+  }
+  function weights() {
+    const heads = headsOf(layer);
+    if (head !== MEAN) return heads[head];
+    return heads[0].map((_, i) => heads.reduce((sum, values) => sum + values[i], 0) / heads.length);
+  }
+
+  /* A colour of the theme, as three numbers. */
+  function rgb(name) {
+    if (!colours.has(name)) {
+      const hex = getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+      colours.set(name, [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+    }
+    return colours.get(name);
+  }
+  const colour = (name, alpha = 1) => `rgb(${rgb(name).join(" ")} / ${alpha.toFixed(4)})`;
+
+  /* A drawing surface of that many CSS pixels. */
+  function surface(canvas, width, height) {
+    const ratio = Math.min(devicePixelRatio || 1, MOST / Math.max(width, height, 1));
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    return pen;
+  }
+
+  /* Whether the choice of sentences shows what a query gives a key. */
+  function shows(query, key) {
+    const pair = text.segments && get("pair").value;
+    return !pair || (letters[query] === pair[0] && letters[key] === pair[1]);
+  }
+
+  const page = {
+    count, weights, colour, surface, shows, number,
+    tokens: () => text.tokens,
+    name: (place) => `\u201c${text.tokens[place]}\u201d`,
+    letter: (place) => letters[place],
+    heads: () => headsOf(layer),
+    isMean: () => head === MEAN,
+    scale: (values) => (get("shade").value === "largest" ? top(values) : 1), // the weight of the full colour
+    say: (words) => { get("reading").textContent = words; },
+    /* One element of a group is reached by Tab. */
+    rove: (group, one) => group.forEach((other) => { other.tabIndex = other === one ? 0 : -1; }),
+    steps: { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] },
+  };
+  const lines = linesView(page);
+  const map = mapView(page);
+
+  function draw() {
+    get("lines").hidden = get("lines-note").hidden = isMap();
+    get("map-scroll").hidden = !isMap();
+    const most = page.scale(weights());
+    get("most").textContent = most === 1 ? "1" : number(most);
+    const view = isMap() ? map : lines;
+    view.draw();
+    page.say(view.words());
+  }
+
+  function drawThumbs() {
+    thumbs.forEach((thumb) => {
+      const values = headsOf(Number(thumb.dataset.layer))[Number(thumb.dataset.head)];
+      const most = top(values);
+      const canvas = thumb.querySelector("canvas");
+      canvas.width = canvas.height = count();
+      const pen = canvas.getContext("2d");
+      const image = pen.createImageData(count(), count());
+      values.forEach((value, i) => image.data.set([...rgb("vit"), 255 * Math.sqrt(value / most)], 4 * i));
+      pen.putImageData(image, 0, 0);
+    });
+  }
+
+  const thumbAt = (row, column) => thumbs.find(({ dataset }) => dataset.layer === `${row}` && dataset.head === `${column}`);
+
+  function choose(newLayer, newHead) {
+    layer = newLayer;
+    const { heads } = text.layers[layer];
+    head = Math.min(newHead, heads - 1);
+    const options = Array.from({ length: heads }, (_, i) => new Option(i + 1, i));
+    get("head-choice").replaceChildren(...options, new Option("all, their mean", MEAN));
+    get("head-choice").value = head;
+    get("layer").value = layer;
+    const current = thumbAt(layer, head);
+    thumbs.forEach((thumb) => thumb.setAttribute("aria-current", String(thumb === current)));
+    page.rove(thumbs, current || thumbAt(layer, 0));
+    get("chosen").textContent = `Layer ${layer + 1}, ${head === MEAN ? "all heads" : `head ${head + 1}`}`;
+    get("chosen-label").textContent = current ? current.dataset.label : "";
+    draw();
+  }
+
+  function chooseText(place) {
+    text = texts[place];
+    decoded.clear();
+    const segments = [...new Set(text.segments || [])].sort((a, b) => a - b);
+    letters = (text.segments || []).map((segment) => String.fromCharCode(65 + segments.indexOf(segment)));
+    if (get("pair")) {
+      const names = [...new Set(letters)].sort();
+      const pairs = names.flatMap((a) => names.map((b) => new Option(`${a} \u2192 ${b}`, a + b)));
+      get("pair").replaceChildren(new Option("all", ""), ...pairs);
+      get("sentences").hidden = !text.segments;
+    }
+    lines.list();
+    map.forget();
+    drawThumbs();
+    choose(layer, head);
+  }
+
+  for (const one of document.querySelectorAll(".thumb, .go")) {
+    one.addEventListener("click", () => {
+      choose(Number(one.dataset.layer), Number(one.dataset.head));
+      get("chosen").focus({ preventScroll: true });
+      get("head").scrollIntoView({ block: "start" });
+    });
+  }
+  thumbs.forEach((thumb) => thumb.addEventListener("keydown", (event) => {
+    const step = page.steps[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const next = thumbAt(Number(thumb.dataset.layer) + step[0], Number(thumb.dataset.head) + step[1]);
+    if (!next) return;
+    page.rove(thumbs, next);
+    next.focus();
+  }));
+  get("text").addEventListener("change", (event) => chooseText(Number(event.target.value)));
+  get("layer").addEventListener("change", (event) => choose(Number(event.target.value), head));
+  get("head-choice").addEventListener("change", (event) => choose(layer, Number(event.target.value)));
+  for (const id of ["view", "pair", "shade"]) get(id)?.addEventListener("change", draw);
+  document.addEventListener("themechange", () => {
+    colours.clear();
+    drawThumbs();
+    draw();
+  });
+  addEventListener("resize", draw);
+  chooseText(0);
+})();

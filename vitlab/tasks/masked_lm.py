@@ -1,0 +1,202 @@
+"""Masked tokens, and whether one segment follows another (BERT: Devlin et al., 2019, section 3.1).
+
+Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Generator, Tensor, nn
+from torchmetrics import MeanMetric, MetricCollection
+
+from vitlab.config import UserError, choices_text
+from vitlab.data.base import Split
+from vitlab.data.masking import choose_tokens, corrupt, gathered
+from vitlab.data.packing import NOTHING, packed
+from vitlab.data.pairs import paired
+from vitlab.data.text import TextData
+from vitlab.tasks.text import Perplexity, refuse_image_recipe
+
+SEQUENCES = ("pairs", "stream", "documents")
+MASKING = ("dynamic", "static")
+SEED = 0x5EED  # of what held-out and statically masked sequences hide
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the model sees: tokens (B, N), mask bool (B, N) or None where all are tokens, segments (B, N) or None.
+
+    places (B, K) of the tokens to predict, targets (B, K), NOTHING where a row has fewer; follows (B,) for pairs.
+    """
+
+    tokens: Tensor
+    mask: Tensor | None
+    segments: Tensor | None
+    places: Tensor
+    targets: Tensor
+    follows: Tensor | None
+
+
+class MaskedLM:
+    item = "sequence"
+    classes = ()
+    head = "masked"
+
+    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+        refuse_image_recipe(recipe)
+        refuse_options(config, data)
+        self.tokenizer, self.share = data.tokenizer, config.share
+        self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
+        self.shape = {**data.shape, "head": self.head}
+        self.label_smoothing = recipe.label_smoothing
+        self.train, self.test = (self.sequences(part, config, data.length) for part in (data.train, data.test))
+        for name, split in (("training", self.train), ("held-out", self.test)):
+            if not len(split):
+                raise UserError(
+                    f"data={data.name}: its {name} texts make no sequence of data.length={data.length} tokens; give "
+                    "less, or another task.sequences"
+                )
+
+    @property
+    def most(self) -> int:
+        """The most tokens of a sequence that are predicted, K."""
+        return math.ceil(self.share * self.shape["length"])
+
+    def sequences(self, texts: Any, config: DictConfig, length: int) -> Split:
+        roles = self.tokenizer
+        if self.pairs:
+            return paired(texts.parts[0], (roles.start, roles.separator, roles.end), length)
+        within = config.sequences == "documents"
+        split = packed(texts.parts[0], roles.document_end, length - 2, within_texts=within)
+        numbers = np.arange(len(split))
+        return replace(split, targets=np.stack([np.zeros_like(numbers), numbers], axis=1))
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
+        """Masked anew with a generator; without one, or statically, each sequence in its own way, always the same."""
+        items, (follows, numbers) = batch[0], batch[1].unbind(1)
+        tokens, segments = items.unbind(1) if self.pairs else (self.framed(items), None)
+        mask = tokens != NOTHING
+        tokens = tokens.where(mask, self.tokenizer.pad)
+        maskable = mask & ~torch.isin(tokens, torch.tensor(self.tokenizer.special, device=tokens.device))
+        if generator is not None and self.dynamic:
+            hidden = self.hide(tokens, maskable, generator)
+        else:
+            rows = [
+                self.hide(tokens[i : i + 1], maskable[i : i + 1], torch.Generator().manual_seed(SEED + number))
+                for i, number in enumerate(numbers.tolist())
+            ]
+            hidden = tuple(torch.cat(parts) for parts in zip(*rows, strict=True))
+        return self.batch(tokens, None if mask.all() else mask, segments, follows if self.pairs else None, hidden)
+
+    def framed(self, items: Tensor) -> Tensor:
+        """start, the tokens, end; where a sequence has fewer the end follows its last."""
+        edge = items.new_full((len(items), 1), NOTHING)
+        tokens = torch.cat([edge, items, edge], dim=1)
+        last = (tokens != NOTHING).sum(dim=1, keepdim=True) + 1
+        tokens = tokens.scatter(1, last, self.tokenizer.end)
+        tokens[:, 0] = self.tokenizer.start
+        return tokens
+
+    def hide(self, tokens: Tensor, maskable: Tensor, generator: Generator) -> tuple[Tensor, ...]:
+        """What the model sees for tokens (B, N), and the places (B, K) of what it predicts, with those that count."""
+        chosen = choose_tokens(maskable, self.share, generator)
+        return self.corrupted(tokens, chosen, generator), *gathered(chosen, self.most)
+
+    def corrupted(self, tokens: Tensor, chosen: Tensor, generator: Generator, groups: Tensor | None = None) -> Tensor:
+        return corrupt(
+            tokens,
+            chosen,
+            mask_token=self.tokenizer.mask,
+            vocabulary=self.tokenizer.size,
+            special=self.tokenizer.special,
+            generator=generator,
+            groups=groups,
+        )
+
+    def batch(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None,
+        segments: Tensor | None,
+        follows: Tensor | None,
+        hidden: tuple[Tensor, ...],
+    ) -> Batch:
+        seen, places, filled = hidden
+        targets = tokens.gather(1, places).where(filled, NOTHING)
+        return Batch(seen, mask, segments, places, targets, follows)
+
+    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        return batch.tokens, batch.mask, batch.segments
+
+    def example(self) -> Batch:
+        tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
+        places = tokens[:, : self.most]
+        segments, follows = (tokens, tokens[:, 0]) if self.pairs else (None, None)
+        return Batch(tokens, None, segments, places, places, follows)
+
+    def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(B, K, V) of the masked tokens, and the hidden states (B, N, D) that they are read from."""
+        hidden = model(*self.inputs(batch))
+        return model.masked_logits(at(hidden, batch.places)), hidden
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean over masked tokens, and where there are pairs the mean over them, added."""
+        logits, hidden = self.logits(model, batch)
+        loss = self.cross_entropy(logits, batch.targets)
+        if batch.follows is not None:
+            loss = loss + F.cross_entropy(model.next_sentence_logits(hidden), batch.follows)
+        return loss
+
+    def cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """(B, K, V), (B, K) -> the mean; 0 where nothing is to be predicted."""
+        smoothing = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing, "reduction": "sum"}
+        total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), **smoothing)
+        return total / (targets != NOTHING).sum().clamp(min=1)
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """loss (nats per masked token), perplexity, masked_accuracy and, with pairs, next_sentence_accuracy."""
+        found = {"loss": MeanMetric(), "perplexity": Perplexity(), "masked_accuracy": MeanMetric()}
+        if self.pairs:
+            found["next_sentence_accuracy"] = MeanMetric()
+        return MetricCollection(found, compute_groups=False)
+
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
+        logits, hidden = self.logits(model, batch)
+        kept = batch.targets != NOTHING
+        logits, targets = logits[kept].float(), batch.targets[kept]
+        nats = F.cross_entropy(logits, targets, reduction="none")
+        values = {"loss": nats, "perplexity": nats, "masked_accuracy": (logits.argmax(-1) == targets).float()}
+        if batch.follows is not None:
+            right = model.next_sentence_logits(hidden).argmax(-1) == batch.follows
+            values["next_sentence_accuracy"] = right.float()
+        for name, metric in metrics.items():
+            metric.update(values[name])
+
+
+def at(hidden: Tensor, places: Tensor) -> Tensor:
+    """The states of (B, N, D) at places (B, K): (B, K, D)."""
+    return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+
+
+def refuse_options(config: DictConfig, data: TextData) -> None:
+    """Raise UserError for options that mean nothing, and for tokens without one to mask by."""
+    problems = [
+        f"task.{key}={config[key]}: unknown; {choices_text(config[key], choices)}"
+        for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
+        if key in config and config[key] not in choices
+    ]
+    if not 0 < config.share < 1:
+        problems.append(f"task.share={config.share}: must be between 0 and 1")
+    if data.tokenizer.mask is None:
+        problems.append("data.tokenizer: has no token to mask by; give one that was made for masked language models")
+    if problems:
+        raise UserError(problems)
+
+
+def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> MaskedLM:
+    return MaskedLM(config, recipe, data, data_config)
