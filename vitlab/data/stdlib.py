@@ -7,6 +7,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from vitlab.config import UserError
@@ -39,6 +40,17 @@ def docstrings(unique: bool = True) -> list[Docstring]:
 
     The sources are parsed, nothing is imported. Raises UserError where this Python came without them.
     """
+    found = collected()
+    if not unique:
+        return list(found)
+    first: dict[str, Docstring] = {}
+    for docstring in found:
+        first.setdefault(docstring.text, docstring)
+    return list(first.values())
+
+
+@cache
+def collected() -> tuple[Docstring, ...]:
     folder = Path(sysconfig.get_paths()["stdlib"])
     found: list[Docstring] = []
     for path in sorted(folder.rglob("*.py")):
@@ -49,12 +61,7 @@ def docstrings(unique: bool = True) -> list[Docstring]:
         found += (Docstring(module, text) for text in texts_of(path))
     if not found:
         raise UserError(f"data: no sources of Python's library in {folder}; install them, or give data=textfile")
-    if not unique:
-        return found
-    first: dict[str, Docstring] = {}
-    for docstring in found:
-        first.setdefault(docstring.text, docstring)
-    return list(first.values())
+    return tuple(found)
 
 
 def texts_of(path: Path) -> Iterator[str]:

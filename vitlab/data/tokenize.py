@@ -178,37 +178,51 @@ def train_bpe(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokeniz
 
 
 def train_wordpiece(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
-    inner = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    inner.decoder = decoders.WordPiece()
+    texts = list(texts)
+    pipeline = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    letters = [c for c in frequent(map(pipeline.normalizer.normalize_str, texts)) if not c.isspace()]
+    # each twice, where a word begins and within one
+    letters = sorted(letters[: min(ALPHABET, (vocabulary - len(BERT)) // 2)])
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary,
-        # each character twice: where a word begins, and within one
-        limit_alphabet=min(ALPHABET, (vocabulary - len(BERT)) // 2),
-        special_tokens=list(BERT),
+        # the trainer numbers letters within words in the order of a hash table, another one each time, and breaks
+        # ties by these numbers; special tokens it numbers as they are given
+        special_tokens=[*BERT, *letters, *(f"##{letter}" for letter in letters)],
+        limit_alphabet=0,
         show_progress=False,
     )
-    inner.train_from_iterator(texts, trainer)
+    pipeline.train_from_iterator(texts, trainer)
+    inner = tokenizers.Tokenizer(models.WordPiece(pipeline.get_vocab(), unk_token="[UNK]"))
+    inner.normalizer, inner.pre_tokenizer = pipeline.normalizer, pipeline.pre_tokenizer
+    inner.decoder = decoders.WordPiece()
+    inner.add_special_tokens(list(BERT))
     return Tokenizer(inner)
 
 
 def train_characters(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
     specials = ("<|unk|>", *GPT)
     enough(vocabulary, len(specials) + 1, f"{len(specials)} special tokens and a character")
-    counts: Counter[str] = Counter()
     normalizer = normalizers.Lowercase()
-    for text in texts:
-        counts.update(normalizer.normalize_str(text) if lowercase else text)
-    kept = sorted(counts, key=lambda character: (-counts[character], character))[: vocabulary - len(specials)]
+    letters = frequent(map(normalizer.normalize_str, texts) if lowercase else texts)
+    kept = sorted(letters[: vocabulary - len(specials)])
     # BPE without a merge: the only model of the library that takes a text character by character as it is
-    vocabulary_of = {token: id for id, token in enumerate([*specials, *sorted(kept)])}
-    inner = tokenizers.Tokenizer(models.BPE(vocabulary_of, [], unk_token="<|unk|>", cache_capacity=0))
+    numbered = {token: id for id, token in enumerate([*specials, *kept])}
+    inner = tokenizers.Tokenizer(models.BPE(numbered, [], unk_token="<|unk|>", cache_capacity=0))
     if lowercase:
         inner.normalizer = normalizer
     inner.decoder = decoders.Fuse()
     inner.add_special_tokens(list(specials))
     return Tokenizer(inner)
+
+
+def frequent(texts: Iterable[str]) -> list[str]:
+    """The characters of some texts, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    return sorted(counts, key=lambda character: (-counts[character], character))
 
 
 def enough(vocabulary: int, least: int, what: str) -> None:
