@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from vitlab import UserError, load_weights, models
 from vitlab.config import DescribeConfig, TrainConfig, compose, resolved
 from vitlab.data.tokenize import train
 from vitlab.models.weights import Weights, fit
+from vitlab.training.callbacks import Interrupted
 from vitlab.training.run import Run
 from vitlab.training.sources import refuse_tokenizer
 
@@ -127,13 +129,13 @@ def classified():
     return replace(text_data(made, made), classes=("even", "odd"))
 
 
-def train_run(folder, data, *words):
+def train_run(folder, data, *words, stop=None):
     model = ["model=bert_nano", "model.depth=1", "model.width=24", "model.heads=3", "trainer.accelerator=cpu"]
     config = compose(TrainConfig, [*model, "budget.steps=6", "trainer.evaluations=1", "recipe.lr=0.01", *words])
     run = Run(config, data, folder)
     run.files.folder.mkdir(parents=True, exist_ok=True)
     run.files.write_config(resolved(config))
-    return run, run.fit()
+    return run, run.fit(stop=stop)
 
 
 def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
@@ -147,3 +149,18 @@ def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
     whole, _ = train_run(tmp_path / "whole", data, *words)
     assert not same(whole.model, before.model, "text.")
     assert frozen.flops_per_example < whole.flops_per_example
+
+
+def test_a_run_that_is_stopped_goes_on_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(0)  # of many lengths, so that batches are cut differently
+    rows = [6 + rng.integers(0, 30, rng.integers(1, 14)) for _ in range(48)]
+    made = texts(rows, labels=[0, 1] * 24)
+    data = replace(text_data(made, made), classes=("even", "odd"))
+    words = ["task=text_classification", "model.dropout=0.1", "recipe.batch_size=5", "recipe.freeze=body"]
+    whole, _ = train_run(tmp_path / "whole", data, *words)
+    steps = iter(range(9))
+    with pytest.raises(Interrupted):
+        train_run(tmp_path / "parts", data, *words, stop=lambda: next(steps) == 2)
+    parts, _ = train_run(tmp_path / "parts", data, *words)
+    assert 0 < parts.resumed_step < 6
+    assert same(parts.model, whole.model, "")
