@@ -124,10 +124,13 @@ def test_metrics_of_numbers_are_scipys_in_standard_deviations_of_training():
     assert measured(task, torch.full((17, 1), 0.5))["pearson"] == 0, "undefined for a constant"
 
 
-def test_metrics_of_tags_count_the_tokens_that_carry_one():
-    task, _ = build("tags")
-    logits = torch.randn(17, LENGTH, 5)
-    tags = data("tags").test.tags
+@pytest.mark.parametrize("classes", [2, 5])
+def test_metrics_of_tags_count_the_tokens_that_carry_one(classes):
+    toy = data("tags", classes=tuple("abcde")[:classes])
+    tags = toy.test.tags
+    tags.values[tags.values != NO_TAG] %= classes
+    task, _ = build(of=toy)
+    logits = torch.randn(17, LENGTH, classes)
     pairs = [
         (int(tag), int(logits[row, 1 + place].argmax()), logits[row, 1 + place])
         for row in range(17)

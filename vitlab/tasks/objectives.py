@@ -43,6 +43,13 @@ class Classes:
         update_class_metrics(metrics, logits[counted], labels[counted])
 
 
+class Tags(Classes):
+    """A class of each token that carries one; f1 is the mean over all classes, for none of two is the one looked for."""
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        return super().metrics(detailed) | {"f1": MulticlassF1Score(self.outputs, average="macro")}
+
+
 class Choices(Classes):
     """The right one of as many choices as there are outputs; their order means nothing, so neither does an F1."""
 

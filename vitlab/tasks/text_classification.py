@@ -18,7 +18,7 @@ from vitlab.config import UserError
 from vitlab.data.framing import framed
 from vitlab.data.packing import NOTHING
 from vitlab.data.text import TextData
-from vitlab.tasks.objectives import Choices, Classes, Numbers
+from vitlab.tasks.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.text import refuse_image_recipe
 
 # tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
@@ -45,7 +45,8 @@ class TextClassification:
         elif choices:
             self.objective = Choices(choices, recipe.label_smoothing)
         else:
-            self.objective = Classes(len(data.classes), recipe.label_smoothing)
+            kind = Tags if self.tagged else Classes
+            self.objective = kind(len(data.classes), recipe.label_smoothing)
         self.classes = () if isinstance(self.objective, Numbers) else data.classes
         outputs = 1 if choices else self.objective.outputs
         self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
