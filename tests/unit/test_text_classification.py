@@ -1,165 +1,16 @@
-"""Text classification: metrics against scikit-learn and SciPy, batches learned by heart, padding without effect."""
-
-from types import SimpleNamespace
+"""Text classification: batches learned by heart, padding without effect, the auxiliary loss, what is refused."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 
-from vitlab import models, tasks
+from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, whole
+from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.data.loader import Items, eval_loader
 from vitlab.data.packing import NOTHING
-from vitlab.data.text import NO_TAG, Ragged, TextData, Texts
+from vitlab.data.text import NO_TAG
 from vitlab.training.run import train_flops
-
-LENGTH, V = 13, 31
-GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, document_end=3, size=V)
-TINY = ["model.width=24", "model.depth=2"]
-BODIES = {
-    "bert": ["model=bert_nano", *TINY, "model.heads=3"],
-    "gpt": ["model=gpt_nano", *TINY, "model.heads=3"],
-    "lstm": ["model=lstm_nano", *TINY],
-    "lstm both ways": ["model=lstm_nano", "model.causal=false", *TINY],
-}
-KINDS = ("classes", "pairs", "both orders", "choices", "numbers", "tags")
-
-
-def ragged(rows):
-    starts = np.cumsum([0, *map(len, rows)]).astype(np.int64)
-    return Ragged(np.concatenate(rows).astype(np.int32), starts)
-
-
-def texts(kind, count, seed=0):
-    """`count` texts of 2 to 9 tokens, each with the first token of its own."""
-    rng = np.random.default_rng(seed)
-    parts = {"pairs": 2, "both orders": 2, "choices": 4}.get(kind, 1)
-    rows = [[rng.integers(4, V, rng.integers(2, 10)) for _ in range(count)] for _ in range(parts)]
-    tags = targets = None
-    if kind == "tags":
-        tags = ragged([np.where(row % 4 == 0, NO_TAG, row % 5) for row in rows[0]])
-    if kind == "numbers":
-        targets = rng.normal(70.0, 20.0, count).astype(np.float32)
-    labels = rng.permutation(np.arange(count) % 3).astype(np.int64)
-    return Texts(tuple(map(ragged, rows)), labels, targets, tags, size=0)
-
-
-def data(kind="classes", count=17, **changes):
-    classes = {"tags": tuple("abcde"), "numbers": ()}.get(kind, tuple("xyz"))
-    splits = {"train": texts(kind, count), "test": texts(kind, count, seed=1)}
-    return TextData(**{"name": "toy", "classes": classes, "length": LENGTH, "tokenizer": GPT, **splits, **changes})
-
-
-def build(kind="classes", *words, of=None):
-    """(task, configuration)"""
-    words = [*BODIES["bert"], *words] if not any(word.startswith("model=") for word in words) else words
-    options = ["task.both_orders=true"] if kind == "both orders" else []
-    config = compose(TrainConfig, ["task=text_classification", *words, *options])
-    found = tasks.build(config.task, recipe=config.recipe, data=of or data(kind), data_config=config.data)
-    return found, config
-
-
-def whole(task, split="train", rows=None):
-    split = getattr(task, split)
-    return task.prepare(Items(split).__getitems__(list(range(len(split)) if rows is None else rows)))
-
-
-class Fixed(torch.nn.Module):
-    """Logits that were drawn beforehand, the next ones at each call."""
-
-    def __init__(self, logits):
-        super().__init__()
-        self.logits, self.seen = logits, 0
-        self.text = SimpleNamespace(heeds_mask=True)
-
-    def forward(self, tokens, mask, segments):
-        first, self.seen = self.seen, self.seen + len(tokens)
-        return (
-            self.logits[first : self.seen, : tokens.shape[1]]
-            if self.logits.dim() == 3
-            else self.logits[first : self.seen]
-        )
-
-
-def measured(task, logits, batch_size=7):
-    """The metrics of a model with such logits, over batches the last of which is short."""
-    metrics, model = task.metrics(detailed=True), Fixed(logits)
-    for batch in eval_loader(task.test, batch_size=batch_size):
-        task.update(metrics, model, task.prepare(batch))
-    return {name: value.tolist() for name, value in metrics.compute().items()}
-
-
-# ---- metrics
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_metrics_of_classes_are_scikit_learns(classes):
-    toy = data(classes=tuple("xyz")[:classes])
-    toy.test.labels[:] %= classes
-    task, _ = build(of=toy)
-    logits = torch.randn(17, classes)
-    found, y, guess = measured(task, logits), toy.test.labels, logits.argmax(1).numpy()
-    assert found["accuracy"] == pytest.approx(accuracy_score(y, guess))
-    average = {"average": "binary"} if classes == 2 else {"average": "macro"}
-    assert found["f1"] == pytest.approx(f1_score(y, guess, **average))
-    assert found["matthews"] == pytest.approx(matthews_corrcoef(y, guess))
-    assert found["loss"] == pytest.approx(F.cross_entropy(logits, torch.from_numpy(y)).item())
-    assert found["confusion_matrix"] == confusion_matrix(y, guess).tolist()
-    assert {"calibration_error", "reliability"} <= found.keys()
-
-
-def test_metrics_of_numbers_are_scipys_in_standard_deviations_of_training():
-    task, _ = build("numbers")
-    train, test = (getattr(data("numbers"), split).targets for split in ("train", "test"))
-    guess = torch.randn(17, 1)
-    found = measured(task, guess)
-    assert found["pearson"] == pytest.approx(pearsonr(guess[:, 0], test).statistic, abs=1e-5)
-    assert found["spearman"] == pytest.approx(spearmanr(guess[:, 0], test).statistic, abs=1e-5)
-    standard = (test - train.mean()) / train.std()
-    assert found["loss"] == pytest.approx(((guess[:, 0].numpy() - standard) ** 2).mean(), rel=1e-5)
-    assert (set(task.metrics()), task.classes) == ({"loss", "pearson", "spearman"}, ())
-    assert measured(task, torch.full((17, 1), 0.5))["pearson"] == 0, "undefined for a constant"
-
-
-@pytest.mark.parametrize("classes", [2, 5])
-def test_metrics_of_tags_count_the_tokens_that_carry_one(classes):
-    toy = data("tags", classes=tuple("abcde")[:classes])
-    tags = toy.test.tags
-    tags.values[tags.values != NO_TAG] %= classes
-    task, _ = build(of=toy)
-    logits = torch.randn(17, LENGTH, classes)
-    pairs = [
-        (int(tag), int(logits[row, 1 + place].argmax()), logits[row, 1 + place])
-        for row in range(17)
-        for place, tag in enumerate(tags[row])
-        if tag != NO_TAG
-    ]
-    y, guess, rows = zip(*pairs, strict=True)
-    found = measured(task, logits)
-    assert found["accuracy"] == pytest.approx(accuracy_score(y, guess))
-    assert found["f1"] == pytest.approx(f1_score(y, guess, average="macro"))
-    assert found["loss"] == pytest.approx(F.cross_entropy(torch.stack(rows), torch.tensor(y)).item(), rel=1e-5)
-
-
-def test_metrics_of_choices_compare_the_outputs_of_one_item():
-    task, _ = build("choices")
-    logits = torch.randn(17 * 3, 1)
-    by_item, y = logits.view(17, 3), data("choices").test.labels
-    found = measured(task, logits)
-    assert found["accuracy"] == pytest.approx(accuracy_score(y, by_item.argmax(1)))
-    assert found["loss"] == pytest.approx(F.cross_entropy(by_item, torch.from_numpy(y)).item())
-    assert not {"f1", "confusion_matrix"} & found.keys()
-
-
-def test_both_orders_are_added():
-    task, _ = build("both orders")
-    logits = torch.randn(17 * 2, 3)
-    added, y = logits.view(17, 2, 3).sum(1), data("both orders").test.labels
-    assert measured(task, logits)["loss"] == pytest.approx(F.cross_entropy(added, torch.from_numpy(y)).item())
-
 
 # ---- training
 
@@ -240,16 +91,6 @@ def test_a_text_without_a_tag_costs_nothing():
     task, config = build("tags", of=toy)
     loss = task.loss(models.build(config.model, **task.shape), whole(task, rows=[0]))
     assert loss == 0
-
-
-def test_smoothing_is_of_the_training_loss_alone():
-    logits = torch.randn(17, 3)
-    labels = torch.from_numpy(data().train.labels)
-    task, _ = build("classes", "recipe.label_smoothing=0.3")
-    found = task.loss(Fixed(logits), whole(task))
-    torch.testing.assert_close(found, F.cross_entropy(logits, labels, label_smoothing=0.3))
-    y = torch.from_numpy(data().test.labels)
-    assert measured(task, logits)["loss"] == pytest.approx(F.cross_entropy(logits, y).item())
 
 
 @pytest.mark.parametrize("kind", ["classes", "choices", "tags"])

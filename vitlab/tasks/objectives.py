@@ -4,21 +4,28 @@ Shapes: M items (texts, or tokens that carry a tag), C classes.
 """
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection, PearsonCorrCoef, SpearmanCorrCoef
 from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCorrCoef
 
-from vitlab.data.text import NO_TAG
+from vitlab.data.text import NO_TAG, Texts
 from vitlab.tasks.classification import MOST_CONFUSED, class_metrics, update_class_metrics
 
 
 class Classes:
     """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count."""
 
+    dtype = torch.int64  # of targets
+
     def __init__(self, outputs: int, label_smoothing: float):
         self.outputs = outputs
         self.label_smoothing = label_smoothing
+
+    def targets(self, texts: Texts) -> np.ndarray | None:
+        """What a split says beside its labels."""
+        return None
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(..., C), (...) -> the mean over the items with a label; 0 where none has one."""
@@ -44,7 +51,7 @@ class Classes:
 
 
 class Tags(Classes):
-    """A class of each token that carries one; f1 is the mean over all classes, for none of two is the one looked for."""
+    """A class of each token that carries one; f1 is the mean over classes, also over two: neither is the one sought."""
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
         return super().metrics(detailed) | {"f1": MulticlassF1Score(self.outputs, average="macro")}
@@ -67,14 +74,15 @@ class Numbers:
     """
 
     outputs = 1
+    dtype = torch.float32
 
     def __init__(self, targets: np.ndarray):
         """`targets` float (N,), of training; not all the same."""
         self.mean, self.std = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
 
-    def standardised(self, targets: np.ndarray) -> np.ndarray:
-        """float32 (N,)"""
-        return ((targets - self.mean) / self.std).astype(np.float32)
+    def targets(self, texts: Texts) -> np.ndarray:
+        """Those of a split, standardised, float32 (N,)."""
+        return ((texts.targets - self.mean) / self.std).astype(np.float32)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(M, 1), (M,) -> the mean."""

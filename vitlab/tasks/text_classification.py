@@ -56,7 +56,7 @@ class TextClassification:
                 data.tokenizer,
                 data.length,
                 both_orders=config.both_orders,
-                targets=self.objective.standardised(split.targets) if isinstance(self.objective, Numbers) else None,
+                targets=self.objective.targets(split),
             )
             for split in (data.train, data.test)
         )
@@ -74,9 +74,7 @@ class TextClassification:
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
         tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
-        targets = (
-            torch.zeros(1, device="meta") if isinstance(self.objective, Numbers) else tokens[:, ..., 0].flatten()[:1]
-        )
+        targets = torch.zeros(1, dtype=self.objective.dtype, device="meta")
         return tokens, None, tokens, tokens if self.tagged else targets
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
