@@ -181,6 +181,10 @@ def analyze(words: Sequence[str]) -> int:
     p = parser("analyze", "Analyse what a run's model learned, or any model of timm.")
     p.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
     p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
+    p.add_argument("--text", action="append", nargs=1, default=[], metavar="TEXT", help="what a text model is shown")
+    p.add_argument(
+        "--pair", action="append", nargs=2, dest="text", metavar=("A", "B"), help="two sentences of one text"
+    )
     p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis/trained)")
     args = p.parse_intermixed_args(words)
     from vitlab.commands.source import source_config
@@ -202,7 +206,7 @@ def analyze(words: Sequence[str]) -> int:
         raise UserError(problems)
     from vitlab.commands import analyze as command
 
-    return command.analyze(args.run, chosen, config, changed, Path(args.out) if args.out else None)
+    return command.analyze(args.run, chosen, config, changed, Path(args.out) if args.out else None, args.text)
 
 
 def export(words: Sequence[str]) -> int:

@@ -18,9 +18,9 @@ def study(tmp_path_factory):
 def built(study):
     yield figures.accuracy_against_size(study.rows())
     yield figures.training_curves(study)
-    yield figures.attention_distance_by_size(study, "vit_nano")
+    yield figures.by_head_and_size(study, "vit_nano", "attention_distance")
     analysis = study.run("vit_nano-n500-s0").analysis("attention_distance")
-    yield figures.attention_distance(analysis, "one run")
+    yield figures.by_head(analysis, "one run")
 
 
 def test_both_backends_draw_every_series(study):
@@ -77,7 +77,7 @@ def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
 
 def test_only_resnets_have_no_attention_figure(tmp_path):
     study = make_study(tmp_path / "resnets", models={"resnet_nano": "resnet", "resnet18": "resnet"}, failed=0)
-    assert figures.attention_distance_by_size(study, "resnet_nano") is None
+    assert figures.by_head_and_size(study, "resnet_nano", "attention_distance") is None
     assert len(figures.training_curves(study).panels) == 4
 
 
@@ -88,7 +88,7 @@ def test_panel_per_size_that_has_a_run(study):
         "8,000 examples",
         "32,000 examples",
     ]
-    figure = figures.attention_distance_by_size(study, "vit_nano")
+    figure = figures.by_head_and_size(study, "vit_nano", "attention_distance")
     untrained, trained = figure.panels[0].series
     assert (untrained.label, untrained.colour_key, untrained.style) == ("untrained heads", "untrained", "rings")
     assert (trained.label, trained.colour_key, len(trained.x)) == ("trained heads", "vit", 16)
@@ -101,7 +101,7 @@ def test_runs_whose_files_are_gone_are_left_out(tmp_path):
     (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
     curves = figures.training_curves(study)
     assert len(curves.panels[0].series) == 4  # two runs of two curves are left of four
-    attention = figures.attention_distance_by_size(study, "vit_nano")
+    attention = figures.by_head_and_size(study, "vit_nano", "attention_distance")
     assert attention.panels[1].series[0].links[0] == "vit_nano-n2000-s1/"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from vitlab import config, data
+from vitlab.commands import listing
 from vitlab.config import UserError
 from vitlab.data import corpus, pydoc, stdlib, tokenize
 from vitlab.data.text import NO_TAG
@@ -328,6 +329,12 @@ def test_an_unknown_tokenizer_is_said_before_anything_is_read(toy):
                 data.load(toy(tokenizer=name, cache=cache))
             assert caught.value.problems[0].startswith(expected)
     assert not toy.source.with_name("calls").exists()
+
+
+def test_list_says_what_each_set_is():
+    texts = {"pydoc", "docstrings", "textfile", "csv", "tsv", "conll", "huggingface"}
+    assert texts <= set(config.names("data"))
+    assert all(len(listing.about("data", name)) > 30 for name in texts)
 
 
 # -- Python's own documentation

@@ -243,7 +243,7 @@ def test_bad_tables(tmp_path):
     path = write(tmp_path / "a.csv", "sentence,label,label", "a,1,2", "b,,", "", "c,x,3")
     where = f"data.path={path}"
     assert problems("csv", path=path) == [
-        f"data.text: {where} has no column 'text'; choices: sentence, label",
+        f"data.text=text: {where} has no column 'text'; choices: sentence, label",
     ]
     assert problems("csv", path=path, text="sentenc", label="lable", target="clas", test_share=1.0) == [
         f"data.text=sentenc: {where} has no column 'sentenc'; did you mean 'sentence'? choices: sentence, label",
@@ -263,6 +263,7 @@ def test_bad_tables(tmp_path):
     assert problems("csv", path=options["path"], text=["text", "label"], label="label", target="tags") == [
         "data.text=['text', 'label']: tags are of the words of one column"
     ]
+    assert problems("csv", path=options["path"], text=[]) == ["data.text=[]: give at least one column"]
     assert problems("csv", path=options["path"], delimiter=";;") == [
         "data.delimiter=';;': give a single character, for example ',' or '\\t'"
     ]
@@ -276,6 +277,34 @@ def test_bad_tables(tmp_path):
     )
     latin = write(tmp_path / "f.csv", "text", "café", encoding="latin-1")
     assert problems("csv", path=latin) == [f"data.path={latin}: byte 8 (0xe9) is not UTF-8; save the file as UTF-8"]
+
+
+# -- words with tags
+
+
+def test_conll_2003(tmp_path):
+    lines = ["-DOCSTART- -X- -X- O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O", "", "", "Peter NNP B-NP B-PER"]
+    path = write(tmp_path / "train.txt", *lines, "Blackburn NNP I-NP I-PER")
+    found = load("conll", path=path, test_path=path)
+    assert found.classes == ("B-ORG", "B-PER", "I-PER", "O")
+    assert texts(found, "train") == ["EU rejects", "Peter Blackburn"]
+    tags = found.train.tags
+    assert [tags[row][tags[row] != NO_TAG].tolist() for row in range(2)] == [[0, 3], [1, 2]]
+    assert load("conll", path=path, test_path=path, tag=1).classes == ("NNP", "VBZ")
+
+
+def test_conll_u(tmp_path):
+    lines = ["# sent_id = 1", "1\tDogs\tdog\tNOUN", "2\tbark\tbark\tVERB", "", "# text = No .", "1\tNo\tno\tINTJ"]
+    path = write(tmp_path / "train.conllu", *lines, "2\t.\t.\tPUNCT")
+    options = {"path": path, "test_path": path, "word": 1}
+    found = load("conll", **options, tag=3)
+    assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
+    assert texts(found, "train") == ["Dogs bark", "No ."]
+    assert problems("conll", **options, tag=4) == [f"data.path={path}: line 2 has 4 columns, none with number 4"]
+    assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
+        f"data.path={tmp_path}/a.txt: no lines with words"
+    ]
+    assert problems("conll", path=str(tmp_path)) == [f"data.path={tmp_path}: a folder; give a file of words and tags"]
 
 
 # -- Hugging Face's data sets
@@ -327,6 +356,14 @@ def test_json_lines_and_a_share(reviews):
     assert problems("huggingface", **{**options, "text": "reviw"})[0].startswith(
         "data.text=reviw: data.dataset=json (train) has no column 'reviw'; did you mean 'review'?"
     )
+
+
+def test_files_by_a_pattern_and_their_changes(reviews):
+    options = {"dataset": "json", "files": str(reviews / "tr*.json"), "text": "review"}
+    assert len(load("huggingface", **options).train) == 27
+    lines = (reviews / "train.json").read_text().splitlines()
+    write(reviews / "train.json", *lines[:10])
+    assert len(load("huggingface", **options).train) == 9
 
 
 def test_what_cannot_be_loaded_is_one_line(reviews):

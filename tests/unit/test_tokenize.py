@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tokenizers
@@ -12,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from vitlab.config import UserError
 from vitlab.data import tokenize
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log.",
     "A dog is not a cat; a log is not a mat.\n\nCats and dogs: sitting, sat, sits.",
@@ -109,9 +111,9 @@ def test_training_is_the_same_on_any_number_of_cores(kind):
     found = set()
     for cores in ("1", "3", "3", "5"):  # hash tables differ from process to process too
         environment = {**os.environ, "RAYON_NUM_THREADS": cores}
-        found.add(subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True).stdout)
+        run = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, check=True)
+        found.add(run.stdout)
     assert len(found) == 1
-    assert found != {b""}
 
 
 @pytest.mark.parametrize("kind", tokenize.KINDS)
@@ -184,6 +186,28 @@ def test_roles_that_a_file_lacks_are_the_one_token_it_has(tmp_path):
     assert tokenizer.unknown is None
     assert tokenizer.size == 257
     assert len(tokenizer.encode(["neither cut nor filled"])[0]) == 22
+
+
+def test_berts_file(tmp_path):
+    vocabulary = trained("wordpiece", lowercase=True).inner.get_vocab()
+    theirs = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenize.from_file(tmp_path)
+    for text in TEXTS:
+        assert tokenizer.encode([text])[0] == theirs.encode(text).ids[1:-1]  # without [CLS] and [SEP]
+    assert (tokenizer.start, tokenizer.separator) == (vocabulary["[CLS]"], vocabulary["[SEP]"])
+    assert tokenizer.end == tokenizer.document_end == tokenizer.separator
+    assert (tokenizer.pad, tokenizer.mask) == (vocabulary["[PAD]"], vocabulary["[MASK]"])
+
+
+def test_robertas_names(tmp_path):
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    inner = tokenizers.Tokenizer(models.WordLevel({name: n for n, name in enumerate([*names, "a"])}, "<unk>"))
+    inner.add_special_tokens(names)
+    inner.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenize.from_file(tmp_path)
+    assert [getattr(tokenizer, role) for role in ROLES] == [1, 3, 0, 2, 2, 2, 4]
+    assert tokenizer.special == (0, 1, 2, 3, 4)
 
 
 def test_files_that_are_no_tokenizers(tmp_path):

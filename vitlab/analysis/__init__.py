@@ -1,7 +1,8 @@
 """Analyses of trained models: arrays in, arrays out, no plotting. One file and one YAML each.
 
-An analysis's module has `UNIT`, `applies(model) -> bool` and `run(model, images, config) -> rows`, each row a mapping
-of plain values; its YAML gives the options, among them `images`, how many held-out images it looks at.
+An analysis's module has `UNIT`, `applies(model) -> bool` and `run(model, inputs, config) -> rows`, each row a mapping
+of plain values; inputs are what the run's task shows: images (B, C, Y, X), or a `vitlab.tasks.text.TokenInputs`. Its
+YAML gives the options, among them `examples`, how many held-out ones it looks at, and how to read its figure.
 """
 
 from types import ModuleType

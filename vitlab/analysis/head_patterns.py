@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.analysis.attention import attention_layers, attention_maps
+from vitlab.tasks.text import TokenInputs
+
+UNIT = "share of attention beyond uniform"
+SEQUENCES = 16  # looked at together
 
 PATTERNS = {
     "next token": "attention to the token that follows",
@@ -135,3 +142,20 @@ def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
         if leader is not None and some[leader] >= LABEL:
             return leader, some[leader]
     return "mixed" if sum(score >= PART for score in narrow.values()) >= 2 else "none", max(known.values())
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model has attention over the tokens of a text."""
+    return hasattr(model, "text") and bool(attention_layers(model))
+
+
+def run(model: nn.Module, inputs: TokenInputs, config: DictConfig) -> list[dict[str, Any]]:
+    """The rows of `HeadPatterns` over all sequences, "value" being the score."""
+    found = HeadPatterns()
+    for first in range(0, len(inputs.tokens), SEQUENCES):
+        part = TokenInputs(*(None if one is None else one[first : first + SEQUENCES] for one in inputs))
+        targets = pattern_targets(part.tokens, part.mask, part.special, part.segments, model.text.causal)
+        options = {"mask": part.mask} | ({} if part.segments is None else {"segments": part.segments})
+        for layer, weights in attention_maps(model, part.tokens, **options):
+            found.add(layer, weights, targets)
+    return [{**row, "value": row["score"]} for row in found.rows()]

@@ -2,43 +2,65 @@
 
 from collections.abc import Sequence, Set
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import analysis, tasks
 from vitlab.commands.subject import subject_of
+from vitlab.commands.token_views import framed, write_views
 from vitlab.commands.training import examine
 from vitlab.config import UserError, load, names
 from vitlab.files import write_json
 from vitlab.reports import figures, static
 
 
-def analyze(source: str, chosen: Sequence[str], config: DictConfig, changed: Set[str], folder: Path | None) -> int:
+def analyze(
+    source: str,
+    chosen: Sequence[str],
+    config: DictConfig,
+    changed: Set[str],
+    folder: Path | None,
+    texts: Sequence[Sequence[str]] = (),
+) -> int:
     """Write the numbers and pictures of analyses, print where; the exit code. Raises UserError.
 
-    `chosen` are names of analyses, by default all that apply to the model; `changed` the keys that the user gave.
+    `chosen` are names of analyses, by default all that apply to the model; `changed` the keys that the user gave;
+    `texts` of one or two sentences each are what the page of a text model's attention shows.
     """
     subject = subject_of(source, config, changed)
     folder = folder or subject.folder
     task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
-    for name in applicable(subject.model, chosen):
+    of_text = config.data.modality == "text"
+    if texts and not of_text:
+        raise UserError(f"--text '{texts[0][0]}': {source} is a model of images")
+    shown = [framed(subject.model, subject.data.tokenizer, parts) for parts in texts]
+    heads: list[dict[str, Any]] = []
+    for name in applicable(subject.model, chosen, or_none=of_text):
         options = load("analysis", name)
         rows = [{"step": subject.step, **row} for row in examine(subject.model, task, options)]
         found = {"name": name, "unit": analysis.module_of(options).UNIT, "rows": rows}
+        heads = rows if name == "head_patterns" else heads
         write_json(folder / f"{name}.json", found)
-        figure = figures.attention_distance(found, f"{source}: {options.title}")
+        figure = figures.by_head(found, f"{source}: {options.title}")
         for path in [folder / f"{name}.json", *static.save(figure, folder)]:
+            print(path)
+    if of_text:
+        for path in write_views(subject.model, task, subject.data.tokenizer, shown, heads, subject.name, folder):
             print(path)
     return 0
 
 
-def applicable(model: nn.Module, chosen: Sequence[str]) -> list[str]:
-    """The chosen analyses, by default all that apply. Raises UserError for a model that one does not apply to."""
+def applicable(model: nn.Module, chosen: Sequence[str], or_none: bool = False) -> list[str]:
+    """The chosen analyses, by default all that apply.
+
+    Raises UserError for a model that one does not apply to, and but for `or_none` where none does.
+    """
     found = {name: analysis.module_of(load("analysis", name)).applies(model) for name in chosen or names("analysis")}
     refused = [name for name, applies in found.items() if not applies]
     if chosen and refused:
-        raise UserError(f"{name}: does not apply to {type(model).__name__}: it has no attention" for name in refused)
-    if not any(found.values()):
+        raise UserError(f"{name}: does not apply to {type(model).__name__}" for name in refused)
+    if not any(found.values()) and not or_none:
         raise UserError(f"no analysis applies to {type(model).__name__}; choices: {', '.join(names('analysis'))}")
     return [name for name, applies in found.items() if applies]

@@ -12,20 +12,18 @@ from rich.table import Table
 
 from vitlab.commands.display import Board, Row, display
 from vitlab.commands.plan import Plan, plan_study
+from vitlab.commands.samples import write_samples
 from vitlab.commands.training import StudyJob
 from vitlab.config import UserError, resolved
 from vitlab.config.compose import WITHOUT_EFFECT
-from vitlab.data.subset import nested_order, write_manifest
+from vitlab.data.subset import write_manifest
 from vitlab.files import write_json
 from vitlab.reports import html
 from vitlab.reports.conclusion import sentence, size_table
-from vitlab.reports.samples import save_samples
 from vitlab.studies.executors import Event, LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import locked, refuse_others
-
-SAMPLES = 12  # images per size on the report's sheet
 
 
 def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) -> int:
@@ -85,7 +83,7 @@ def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
 
 
 def prepare_folder(files: StudyFiles, plan: Plan) -> None:
-    """study.yaml (of all that was ever asked for in this folder), the subsets' manifests, the sample sheet."""
+    """study.yaml (of all that was ever asked for in this folder), the subsets' manifests, the samples."""
     config = resolved(plan.config)
     old = files.config() if files.config_path.exists() else {}
     for key, values in (("models", config["models"]), ("sizes", plan.sizes), ("seeds", config["seeds"])):
@@ -96,14 +94,7 @@ def prepare_folder(files: StudyFiles, plan: Plan) -> None:
     for seed in config["seeds"]:
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
         write_manifest(path, train, plan.task.classes, config["sizes"], seed, name=plan.data.name)
-    if plan.config.data.modality == "image":
-        order = nested_order(train.labels, config["seeds"][0])
-        starts = [0, *config["sizes"][:-1]]  # what each size adds to the one before
-        strips = {
-            size: train.read(order[start : min(start + SAMPLES, size)])
-            for start, size in zip(starts, config["sizes"], strict=True)
-        }
-        save_samples(strips, files.figures / "samples.png")
+    write_samples(plan.task, plan.data, config["sizes"], config["seeds"][0], files.figures)
 
 
 def run_all(files: StudyFiles, plan: Plan, todo: Sequence[Spec]) -> dict[str, str]:

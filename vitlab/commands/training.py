@@ -89,7 +89,7 @@ def analyse(run: Run, tracker: Tracker, step: int) -> None:
             kept = [row for row in before["rows"] if row["step"] < step] if before else []
             rows = analysis_rows(run, config)
             run.files.write_analysis(name, module.UNIT, [*kept, *({"step": step, **row} for row in rows)])
-        figure = figures.attention_distance(run.files.analysis(name), f"{run.files.folder.name}: {config.title}")
+        figure = figures.by_head(run.files.analysis(name), f"{run.files.folder.name}: {config.title}")
         tracker.log_figure(figure, step)
 
 
@@ -109,11 +109,11 @@ def probed(run: Run) -> dict[str, float | None]:
 
 
 def examine(model: nn.Module, task: Task, config: DictConfig) -> list[dict[str, Any]]:
-    """The rows of one analysis of a model over `config.images` held-out items, of every class alike."""
-    items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.images)))
+    """The rows of one analysis of a model over `config.examples` held-out items, of every class alike."""
+    items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
     device = next(model.parameters()).device
     inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
-    return analysis.module_of(config).run(model, inputs[0] if len(inputs) == 1 else inputs, config)
+    return analysis.module_of(config).run(model, inputs, config)
 
 
 class StudyJob:

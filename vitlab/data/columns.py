@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.held_out import hashed_share
+from vitlab.data.stamps import stamps
 from vitlab.data.text import Corpus, Examples
 
 VERSION = 1  # of the reading
@@ -16,6 +18,25 @@ TARGETS = ("class", "number", "tags")
 SHOWN = "text"  # the column that `data.text` means when it is not given
 
 Record = tuple[tuple, Any]  # the parts of a row, and what its label says
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is read of a table: the names of columns, and how that of the labels is meant."""
+
+    text: tuple[str, ...]
+    label: str | None
+    target: str
+    test_share: float  # held out where there is no other table for it
+    skip: frozenset[str] = frozenset()  # labels whose rows are left out
+
+    @classmethod
+    def of(cls, config: DictConfig) -> "Wanted":
+        """From the keys `text` (one or several), `label`, `target`, `test_share` and `skip` of a configuration."""
+        several = isinstance(config.text, ListConfig)
+        text = config.text if several else [SHOWN if config.text is None else config.text]
+        label = None if config.label is None else str(config.label)
+        return cls(tuple(map(str, text)), label, config.target, config.test_share, frozenset(map(str, config.skip)))
 
 
 @dataclass(frozen=True)
@@ -36,100 +57,99 @@ class Table:
         return self.columns[name]
 
 
-def corpus(config: DictConfig, train: Table, test: Table | None) -> Corpus:
+def fingerprint(config: DictConfig) -> list:
+    """This reading, and the files `path` and `test_path` as they are."""
+    return [VERSION, *(stamps(Path(path).expanduser()) for path in (config.path, config.test_path) if path)]
+
+
+def corpus(wanted: Wanted, train: Table, test: Table | None) -> Corpus:
     """The texts of the columns `text`, with what the column `label` holds, read as `target` says.
 
     Without a `test` table a share of the rows is held out, of each class where there are classes; rows of the same
     texts stay together. Raises UserError.
     """
-    problems = [line for table in (train, test) if table for line in misfits(config, table)]
-    if not test and not 0 < config.test_share < 1:
-        problems.append(f"data.test_share={config.test_share}: give a share of the rows between 0 and 1")
+    problems = [line for table in (train, test) if table for line in misfits(wanted, table)]
+    if not test and not 0 < wanted.test_share < 1:
+        problems.append(f"data.test_share={wanted.test_share}: give a share of the rows between 0 and 1")
     if problems:
         raise UserError(problems)
-    rows = records(config, train)
-    rows, held = (rows, records(config, test)) if test else divided(config, rows)
-    classes = () if config.label is None or config.target == "number" else train.classes or named(config, rows)
-    unseen = sorted(set(named(config, held)) - set(classes)) if classes else ()
+    rows = records(wanted, train)
+    rows, held = (rows, records(wanted, test)) if test else divided(wanted, rows)
+    classes = () if wanted.label is None or wanted.target == "number" else train.classes or named(wanted, rows)
+    unseen = sorted(set(named(wanted, held)) - set(classes)) if classes else ()
     if unseen:
         where = f"{(test or train).source}: held-out rows of '{unseen[0]}', which no training row is"
         raise UserError(f"{where}; {choices_text('', classes)}")
     choices = len(rows[0][0]) - 1 if rows else 0
-    if config.target == "class" and classes and choices > 1 and len(classes) != choices:
+    if wanted.target == "class" and classes and choices > 1 and len(classes) != choices:
         wrong = f"{len(classes)} different values for {choices} choices"
-        raise UserError(f"data.label={config.label}: {wrong}; it must say which choice is right")
-    return Corpus(examples(config, rows, classes), examples(config, held, classes), tuple(classes))
+        raise UserError(f"data.label={wanted.label}: {wrong}; it must say which choice is right")
+    return Corpus(examples(wanted, rows, classes), examples(wanted, held, classes), tuple(classes))
 
 
-def divided(config: DictConfig, rows: list[Record]) -> tuple[list[Record], list[Record]]:
+def divided(wanted: Wanted, rows: list[Record]) -> tuple[list[Record], list[Record]]:
     """(train, held out): of each class the share of rows with the smallest hash of their texts."""
     groups: dict[Any, dict[str, None]] = {}
     placed: set[str] = set()
     for texts, label in rows:
         if (name := repr(texts)) not in placed:  # the same texts with two labels are of the first
             placed.add(name)
-            groups.setdefault(label if config.target == "class" else None, {})[name] = None
-    chosen = {name for group in groups.values() for name in hashed_share(list(group), config.test_share)}
+            groups.setdefault(label if wanted.target == "class" else None, {})[name] = None
+    chosen = {name for group in groups.values() for name in hashed_share(list(group), wanted.test_share)}
     return [row for row in rows if repr(row[0]) not in chosen], [row for row in rows if repr(row[0]) in chosen]
 
 
-def named(config: DictConfig, rows: list[Record]) -> list[str]:
+def named(wanted: Wanted, rows: list[Record]) -> list[str]:
     """The different names among the labels: whole numbers by their value, else by the alphabet."""
-    found = {name for _, label in rows for name in (label if config.target == "tags" else [label])}
+    found = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
     whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in found)
     return sorted(found, key=lambda name: (int(name) if whole else 0, name))
 
 
-def examples(config: DictConfig, rows: list[Record], classes: Sequence[str]) -> Examples:
+def examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) -> Examples:
     parts = tuple(map(list, zip(*(texts for texts, _ in rows), strict=True)))
     labels = [label for _, label in rows]
     number = {name: index for index, name in enumerate(classes)}
-    if config.label is None:
+    if wanted.label is None:
         return Examples(parts)
-    if config.target == "number":
+    if wanted.target == "number":
         return Examples(parts, targets=labels)
-    if config.target == "tags":
+    if wanted.target == "tags":
         return Examples(parts, tags=[[number[tag] for tag in tags] for tags in labels])
     return Examples(parts, labels=[number[label] for label in labels])
 
 
-def misfits(config: DictConfig, table: Table) -> Iterator[str]:
+def misfits(wanted: Wanted, table: Table) -> Iterator[str]:
     """Columns that the table does not have, and options that do not fit each other."""
-    for key, names in (("text", text_columns(config)), ("label", [config.label])):
+    if not wanted.text:
+        yield "data.text=[]: give at least one column"
+    for key, names in (("text", wanted.text), ("label", [wanted.label])):
         for name in names:
-            if name is not None and str(name) not in table.columns:
-                said = f"data.{key}={name}" if config[key] is not None else f"data.{key}"
-                yield f"{said}: {table.source} has no column '{name}'; {choices_text(str(name), table.columns)}"
-    if config.target not in TARGETS:
-        yield f"data.target={config.target}: unknown; {choices_text(config.target, TARGETS)}"
-    elif config.target != "class" and config.label is None:
-        yield f"data.target={config.target}: give data.label=COLUMN"
-    if config.target == "tags" and len(text_columns(config)) != 1:
-        yield f"data.text={list(text_columns(config))}: tags are of the words of one column"
+            if name is not None and name not in table.columns:
+                yield f"data.{key}={name}: {table.source} has no column '{name}'; {choices_text(name, table.columns)}"
+    if wanted.target not in TARGETS:
+        yield f"data.target={wanted.target}: unknown; {choices_text(wanted.target, TARGETS)}"
+    elif wanted.target != "class" and wanted.label is None:
+        yield f"data.target={wanted.target}: give data.label=COLUMN"
+    if wanted.target == "tags" and len(wanted.text) != 1:
+        yield f"data.text={list(wanted.text)}: tags are of the words of one column"
 
 
-def text_columns(config: DictConfig) -> list[Any]:
-    if config.text is None:
-        return [SHOWN]
-    return list(config.text) if isinstance(config.text, ListConfig) else [config.text]
-
-
-def records(config: DictConfig, table: Table) -> list[Record]:
+def records(wanted: Wanted, table: Table) -> list[Record]:
     """The texts and the label of each row whose label is not one of `skip`.
 
     A cell with a list of texts is several parts; with tags the one part is the words. The label is a class's name, a
     number, or the names of tags; None without a column of labels.
     """
-    skipped = {str(each) for each in config.skip}
-    columns = [table[str(name)] for name in text_columns(config)]
-    labels = table[str(config.label)] if config.label is not None else None
-    read = {"class": one_class, "number": one_number, "tags": some_tags}[config.target]
+    columns = [table[name] for name in wanted.text]
+    labels = table[wanted.label] if wanted.label is not None else None
+    read = {"class": one_class, "number": one_number, "tags": some_tags}[wanted.target]
     found: list[Record] = []
     for row, number in enumerate(table.numbers):
-        if labels is not None and skipped and name_of(labels[row], table) in skipped:
+        if labels is not None and wanted.skip and name_of(labels[row], table) in wanted.skip:
             continue
         cells = [column[row] for column in columns]
-        texts = (tuple(map(str, words(cells[0]))),) if config.target == "tags" else tuple(strings(cells))
+        texts = (tuple(map(str, words(cells[0]))),) if wanted.target == "tags" else tuple(strings(cells))
         try:
             if found and len(texts) != len(found[0][0]):
                 raise ValueError(f"{len(texts)} texts, the first row has {len(found[0][0])}")
@@ -166,6 +186,8 @@ def some_tags(cell: Any, text: Any, table: Table) -> list[str]:
     tags = [name_of(tag, table) for tag in words(cell)]
     if len(tags) != len(words(text)):
         raise ValueError(f"{len(words(text))} words and {len(tags)} tags; give one for each word")
+    if not all(tags):
+        raise ValueError("an empty tag")
     return tags
 
 

@@ -22,7 +22,6 @@ from vitlab.data.text import NO_TAG, Corpus, Examples, Ragged, TextData, Texts
 from vitlab.files import replacing, write_json
 
 LAYOUT = 1  # of an entry's files
-CHUNK = 2_000_000  # characters encoded at a time
 NOT_TOKENS = ("name", "modality", "task", "sizes", "cache", "length")
 SPLITS = ("train", "test")
 
@@ -78,9 +77,10 @@ def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData
     def report(count: int) -> None:
         nonlocal done
         done += count
-        progress(f"encoding {config.name}", done, total)
+        if done * 100 // total > (done - count) * 100 // total:  # a percent more
+            progress(f"encoding {config.name}", done, total)
 
-    report(0)
+    progress(f"encoding {config.name}", 0, total)
     splits = {split: encoded(getattr(corpus, split), tokenizer, report) for split in SPLITS}
     for split, texts in splits.items():
         if not len(texts):
@@ -145,18 +145,9 @@ def encoded(examples: Examples, tokenizer: tokenize.Tokenizer, report: Callable[
 def token_rows(
     texts: Sequence[str], tokenizer: tokenize.Tokenizer, report: Callable[[int], None]
 ) -> Iterator[np.ndarray]:
-    """The ids of each text, int32, encoded some at a time."""
-    start = 0
-    while start < len(texts):
-        stop = start + 1
-        held = len(texts[start])
-        while stop < len(texts) and held < CHUNK:
-            held += len(texts[stop])
-            stop += 1
-        for ids in tokenizer.encode([texts[row] for row in range(start, stop)]):
-            yield np.asarray(ids, dtype=np.int32)
-        report(stop - start)
-        start = stop
+    for row in tokenizer.rows(texts):
+        yield row
+        report(1)
 
 
 def tagged(

@@ -1,6 +1,7 @@
 """Any data set that Hugging Face's `datasets` loads: of the Hub, or files of its formats."""
 
 import os
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from omegaconf import DictConfig, ListConfig
 
 from vitlab.config import UserError, choices_text, first_line
 from vitlab.data import columns
-from vitlab.data.columns import Table
+from vitlab.data.columns import Table, Wanted
 from vitlab.data.stamps import stamps
 from vitlab.data.text import Corpus
 
@@ -17,8 +18,8 @@ VERSION = 1  # of the reading
 
 def fingerprint(config: DictConfig) -> list:
     """Local files as they are; of a set on the Hub nothing more than `revision` says."""
-    local = [config.dataset, *listed(config.files), *listed(config.test_files)]
-    return [VERSION, columns.VERSION, *(stamps(os.path.expanduser(path)) for path in local)]
+    patterns = [os.path.expanduser(p) for p in (config.dataset, *listed(config.files), *listed(config.test_files))]
+    return [VERSION, columns.VERSION, *(stamps(path) for pattern in patterns for path in sorted(glob(pattern)))]
 
 
 def listed(value: Any) -> list[str]:
@@ -38,7 +39,7 @@ def read(config: DictConfig) -> Corpus:
             f"data.{key}={config[key]}: no such split; {choices_text(config[key], splits)}" for key in unknown
         )
     test = table(config, splits, test_split) if test_split else None
-    return columns.corpus(config, table(config, splits, config.split), test)
+    return columns.corpus(Wanted.of(config), table(config, splits, config.split), test)
 
 
 def loaded(config: DictConfig, test_split: str | None) -> Any:
@@ -68,8 +69,9 @@ def loaded(config: DictConfig, test_split: str | None) -> Any:
 def table(config: DictConfig, splits: Any, split: str) -> Table:
     """The columns of a split; those that are not asked for are not read."""
     rows = splits[split]
-    wanted = {str(name) for name in (*columns.text_columns(config), config.label)}
-    cells = {name: rows[name][:] if name in wanted else () for name in rows.column_names}
-    feature = rows.features.get(str(config.label))
+    wanted = Wanted.of(config)
+    asked = {*wanted.text, wanted.label}
+    cells = {name: rows[name][:] if name in asked else () for name in rows.column_names}
+    feature = rows.features.get(wanted.label)
     classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down
     return Table(f"data.dataset={config.dataset} ({split})", cells, range(len(rows)), tuple(classes))

@@ -9,8 +9,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError
 from vitlab.data import columns, utf8
-from vitlab.data.columns import Table
-from vitlab.data.stamps import stamps
+from vitlab.data.columns import Table, Wanted
 from vitlab.data.text import Corpus
 
 VERSION = 1  # of the reading
@@ -18,8 +17,7 @@ LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
 
 
 def fingerprint(config: DictConfig) -> list:
-    paths = [path for path in (config.path, config.test_path) if path]
-    return [VERSION, columns.VERSION, *(stamps(Path(path).expanduser()) for path in paths)]
+    return [VERSION, *columns.fingerprint(config)]
 
 
 def read(config: DictConfig) -> Corpus:
@@ -27,7 +25,7 @@ def read(config: DictConfig) -> Corpus:
     if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
         raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
     train = table(config, "path")
-    return columns.corpus(config, train, table(config, "test_path") if config.test_path else None)
+    return columns.corpus(Wanted.of(config), train, table(config, "test_path") if config.test_path else None)
 
 
 def table(config: DictConfig, key: str) -> Table:
@@ -46,8 +44,9 @@ def table(config: DictConfig, key: str) -> Table:
         names = [name.strip() for name in numbered.pop(0)[1]]
     else:
         names = list(map(str, range(max(len(row) for _, row in numbered))))
-    for name in (*columns.text_columns(config), config.label):
-        if names.count(str(name)) > 1:
+    wanted = Wanted.of(config)
+    for name in (*wanted.text, wanted.label):
+        if names.count(name) > 1:
             raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
     cells = {name: [row[n] if n < len(row) else "" for _, row in numbered] for n, name in enumerate(names)}
     return Table(source, cells, [number for number, _ in numbered])

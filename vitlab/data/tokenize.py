@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -21,6 +22,7 @@ from vitlab.files import write_text
 
 KINDS = ("bpe", "wordpiece", "characters")
 FILE = "tokenizer.json"
+CHUNK = 2_000_000  # characters encoded at a time
 LONG = 100_000  # characters from which a text is encoded in pieces, which takes less memory and all cores
 ALPHABET = 1000  # characters that WordPiece keeps at most, as BERT's trainer does
 
@@ -83,11 +85,35 @@ class Tokenizer:
     def ids(self, text: str) -> list[int]:
         return self.inner.encode(text, add_special_tokens=False).ids
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, no special ones added; by all cores."""
-        cut = [list(pieces(text)) if self.apart else [text] for text in texts]
-        found = iter(self.inner.encode_batch_fast([piece for each in cut for piece in each], add_special_tokens=False))
-        return [[id for _ in each for id in next(found).ids] for each in cut]
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text, no special ones added."""
+        return [row.tolist() for row in self.rows(texts)]
+
+    def rows(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
+        own: list[np.ndarray] = []  # of the pieces of a text
+        for batch in self.batches(texts):
+            found = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
+            for (_, last), encoding in zip(batch, found, strict=True):
+                own.append(np.asarray(encoding.ids, dtype=np.int32))
+                if last:
+                    yield np.concatenate(own)
+                    own = []
+
+    def batches(self, texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
+        """(piece of a text, whether it is the text's last), about CHUNK characters of them at a time."""
+        batch: list[tuple[str, bool]] = []
+        held = 0
+        for text in texts:
+            cut = list(pieces(text)) if self.apart else [text]
+            for number, piece in enumerate(cut, 1):
+                batch.append((piece, number == len(cut)))
+                held += len(piece)
+                if held >= CHUNK:
+                    yield batch
+                    batch, held = [], 0
+        if batch:
+            yield batch
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
         """The ids of a text that is given word by word, and for each id the number of its word."""

@@ -5,6 +5,7 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
+from vitlab.config import load, names
 from vitlab.reports import reading
 from vitlab.reports.colours import Look, families, looks
 from vitlab.reports.figure import Axis, Figure, Panel, Series
@@ -14,7 +15,6 @@ from vitlab.reports.numbers import finite, plural, significant, whole
 from vitlab.reports.spread import Cell, cells
 from vitlab.studies.store import StudyFiles
 
-ATTENTION = "attention_distance"  # the analysis that the figures of attention draw
 POINTS = 200  # of a training curve: more cannot be told apart in a panel, and would make the page heavy
 
 
@@ -150,19 +150,18 @@ def thinned(points: list[tuple[float, float | None]]) -> list[tuple[float, float
     ]
 
 
-def attention_distance(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:
-    """Mean attention distance of ONE run: a point per head against the layer, the untrained model's rings behind."""
-    name = file_stem(str(analysis.get("name") or ATTENTION))
-    return attention_figure(name, title, [(analysis, "", "")], colour_key)
+def by_head(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:
+    """An analysis of ONE run: a point per head against the layer, the untrained model's rings behind."""
+    return heads_figure(file_stem(str(analysis.get("name") or "heads")), title, [(analysis, "", "")], colour_key)
 
 
-def attention_distance_by_size(study: StudyFiles, model: str) -> Figure | None:
-    """The same for a model at each training-set size, side by side: of each size the first seed that has it.
+def by_head_and_size(study: StudyFiles, model: str, name: str) -> Figure | None:
+    """An analysis of a model at each training-set size, side by side: of each size the first seed that has it.
 
-    None when no run of the model has the analysis, as for a ResNet.
+    None when no run of the model has the analysis, as for a ResNet that of its attention.
     """
     rows = [row for row in reading.results(study) if row["model"] == model]
-    found = reading.every(rows, lambda row: reading.analysis(study.run(row["run"]), ATTENTION))
+    found = reading.every(rows, lambda row: reading.analysis(study.run(row["run"]), name))
     chosen: dict[int, tuple[dict[str, Any], str, str]] = {}
     for row, analysis in zip(rows, found, strict=True):
         if analysis is not None and analysis["rows"]:
@@ -171,22 +170,31 @@ def attention_distance_by_size(study: StudyFiles, model: str) -> Figure | None:
     if not chosen:
         return None
     key = looks(families(reading.results(study)))[model].colour_key
-    title = f"Mean attention distance by layer, {model}"
+    what = titled(name)
+    title = f"{what[:1].upper()}{what[1:]} by layer, {model}"
     runs = [chosen[size] for size in sorted(chosen)]
-    return attention_figure(file_stem(f"attention_distance-{model}"), title, runs, key)
+    return heads_figure(file_stem(f"{name}-{model}"), title, runs, key)
 
 
-def attention_figure(name: str, title: str, runs: list[tuple[dict[str, Any], str, str]], colour_key: str) -> Figure:
+def titled(analysis: str) -> str:
+    """What an analysis measures, as its YAML says it; of one that is gone its name."""
+    if analysis not in names("analysis"):
+        return analysis.replace("_", " ")
+    return load("analysis", analysis).title
+
+
+def heads_figure(name: str, title: str, runs: list[tuple[dict[str, Any], str, str]], colour_key: str) -> Figure:
     """A panel per (analysis, panel title, link)."""
     unit = str(runs[0][0].get("unit") or "")
     layers = {row["layer"] for analysis, _, _ in runs for row in analysis["rows"]}
+    measured = str(runs[0][0].get("name") or "value").replace("_", " ")
     return Figure(
         name=name,
         title=title,
         x=Axis("layer", ticks=tuple(sorted(layer for layer in layers if finite(layer) is not None))),
-        y=Axis(f"attention distance ({unit})" if unit else "attention distance", from_zero=True),
+        y=Axis(f"{measured} ({unit})" if unit else measured, from_zero=True),
         panels=tuple(Panel(heads(analysis, link, unit, colour_key), text) for analysis, text, link in runs),
-        alt=attention_alt(runs, unit),
+        alt=heads_alt(runs, unit),
     )
 
 
@@ -219,7 +227,7 @@ def heads(analysis: dict[str, Any], link: str, unit: str, colour_key: str) -> tu
     return tuple(found)
 
 
-def attention_alt(runs: list[tuple[dict[str, Any], str, str]], unit: str) -> str:
+def heads_alt(runs: list[tuple[dict[str, Any], str, str]], unit: str) -> str:
     """The mean over heads of the first and the last layer, at the last step."""
     parts = []
     for analysis, text, _ in runs:

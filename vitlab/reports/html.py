@@ -6,9 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import plotly.offline
 
+from vitlab.config import load, names
 from vitlab.files import write_text
 from vitlab.reports import facts, figures, reading, runs_table, static
 from vitlab.reports.colours import THEMES, families, looks
@@ -59,19 +61,22 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
         if several:
             caption = "Lines: mean over seeds. Bands: one standard deviation either way. Open markers: single runs."
         yield figure(accuracy, caption, [("results.csv", "results.csv")], hint="Click a point to find its run below.")
-    models = list(families(rows))
-    with_attention = reading.every(models, lambda model: figures.attention_distance_by_size(study, model))
+    folders = [study.run(row["run"]).analysis_folder for row in rows]
+    analyses = sorted({path.stem for folder in folders for path in folder.glob("*.json")})
+    asked = [(name, model) for name in analyses for model in families(rows)]
+    by_head = reading.every(asked, lambda pair: figures.by_head_and_size(study, pair[1], pair[0]))
     stems: dict[str, int] = {}
-    for found in filter(None, with_attention):
+    for (name, _), found in zip(asked, by_head, strict=True):
+        if found is None:
+            continue
         stems[found.name] = stems.get(found.name, 0) + 1
         if stems[found.name] > 1:  # two models whose names differ only in what a file name cannot hold
             found = replace(found, name=f"{found.name}-{stems[found.name]}")
-        caption = (
-            "A filled point is a head of the trained model, a ring a head of the untrained one: how far from itself "
-            "a patch looks on average. Near 0 a head sees only its neighbourhood, as a small convolution does."
-        )
+        caption = "A filled point is a head of the trained model, a ring a head of the untrained one"
+        note = load("analysis", name).note if name in names("analysis") else ""
+        caption += f": {note}" if note else "."
         files = [
-            (f"{panel.title}", f"{series.links[0]}analysis/{figures.ATTENTION}.json")
+            (f"{panel.title}", f"{series.links[0]}analysis/{quote(name)}.json")
             for panel in found.panels
             for series in panel.series[-1:]
             if series.links
@@ -117,6 +122,7 @@ def page(
     """The whole document."""
     columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
+    unit = main_metric(rows).sized_by
     return render(
         "report.html.j2",
         styles=["report.css"],
@@ -129,6 +135,7 @@ def page(
         caveats=caveats(config, rows, failed),
         tiles=tiles(config, rows, failed),
         figures=shown,
+        texts=[(plural(one["size"], unit), one["texts"]) for one in reading.texts(study)],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
         metric=main_metric(rows),

@@ -119,6 +119,16 @@ def config(run: RunFiles) -> dict[str, Any]:
     return found
 
 
+def texts(study: StudyFiles) -> list[dict[str, Any]]:
+    """`{"size", "texts"}` of each size of a study of text, from figures/samples.json; empty for one of images."""
+    path = study.figures / "samples.json"
+    try:
+        found = json.loads(path.read_text()) if path.is_file() else []
+        return [{"size": int(one["size"]), "texts": [str(text) for text in one["texts"]]} for one in found]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: cannot read it: {error}") from None
+
+
 def failures(study: StudyFiles) -> list[dict[str, str]]:
     """`{"run", "error"}` of each run that failed, from failed.json."""
     path = study.folder / "failed.json"

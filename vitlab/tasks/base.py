@@ -19,8 +19,8 @@ class Task(Protocol):
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
         """A loader's batch as the model takes it; augmented when a generator is given."""
 
-    def inputs(self, batch: Any) -> tuple[Tensor, ...]:
-        """What the model's forward takes of a prepared batch."""
+    def inputs(self, batch: Any) -> Any:
+        """What an analysis shows the model of a prepared batch: images, or a `vitlab.tasks.text.TokenInputs`."""
 
     def example(self) -> Any:
         """A prepared batch of one item on the meta device, of zeros."""

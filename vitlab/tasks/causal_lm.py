@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.data.packing import NOTHING, packed
 from vitlab.data.text import TextData, Texts
-from vitlab.tasks.text import Perplexity, refuse_image_recipe
+from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
 PACKING = ("stream", "documents")
@@ -30,7 +30,7 @@ class CausalLM:
         if config.pack not in PACKING:
             raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
         self.shape = {**data.shape, "head": "next_token"}
-        self.pad = data.tokenizer.pad
+        self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
         self.label_smoothing = recipe.label_smoothing
         options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}
         options["within_texts"] = config.pack == "documents"
@@ -50,8 +50,9 @@ class CausalLM:
         tokens = sequences[:, :-1]
         return tokens.where(tokens != NOTHING, self.pad), sequences[:, 1:]
 
-    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
-        return batch[:1]
+    def inputs(self, batch: Batch) -> TokenInputs:
+        tokens, following = batch
+        return TokenInputs.of(tokens, following != NOTHING, None, self.special)
 
     def example(self) -> Batch:
         tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")

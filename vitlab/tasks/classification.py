@@ -53,8 +53,8 @@ class Classification:
         images = rand_augment(images, self.rand_augment, generator)
         return self.mixing(normalize(images, self.mean, self.std), labels, generator)
 
-    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
-        return batch[:1]
+    def inputs(self, batch: Batch) -> Tensor:
+        return batch[0]
 
     def example(self) -> Batch:
         height, width = self.shape["image_size"]

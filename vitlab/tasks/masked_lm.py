@@ -20,7 +20,7 @@ from vitlab.data.masking import choose_tokens, corrupt, gathered
 from vitlab.data.packing import NOTHING, packed
 from vitlab.data.pairs import paired
 from vitlab.data.text import TextData
-from vitlab.tasks.text import Perplexity, refuse_image_recipe
+from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe
 
 SEQUENCES = ("pairs", "stream", "documents")
 MASKING = ("dynamic", "static")
@@ -130,8 +130,12 @@ class MaskedLM:
         targets = tokens.gather(1, places).where(filled, NOTHING)
         return Batch(seen, mask, segments, places, targets, follows)
 
-    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
-        return batch.tokens, batch.mask, batch.segments
+    def inputs(self, batch: Batch) -> TokenInputs:
+        """The texts as they were before anything was hidden."""
+        tokens, rows = batch.tokens.clone(), torch.arange(len(batch.tokens), device=batch.tokens.device)[:, None]
+        kept = batch.targets != NOTHING
+        tokens[rows.expand_as(kept)[kept], batch.places[kept]] = batch.targets[kept]
+        return TokenInputs.of(tokens, batch.mask, batch.segments, self.tokenizer.special)
 
     def example(self) -> Batch:
         tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
@@ -141,7 +145,7 @@ class MaskedLM:
 
     def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B, K, V) of the masked tokens, and the hidden states (B, N, D) that they are read from."""
-        hidden = model(*self.inputs(batch))
+        hidden = model(batch.tokens, batch.mask, batch.segments)
         return model.masked_logits(at(hidden, batch.places)), hidden
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:

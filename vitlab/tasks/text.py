@@ -1,6 +1,7 @@
 """What the tasks of text share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -16,6 +17,23 @@ OF_IMAGES = (
     "repeats",
     "rand_augment.layers",
 )  # of a recipe
+
+
+class TokenInputs(NamedTuple):
+    """Texts as a model takes them: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
+
+    special bool (B, N) tells the tokens that are no text.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    segments: Tensor | None
+    special: Tensor
+
+    @classmethod
+    def of(cls, tokens: Tensor, mask: Tensor | None, segments: Tensor | None, special: Sequence[int]) -> "TokenInputs":
+        mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        return cls(tokens, mask, segments, torch.isin(tokens, torch.tensor(special, device=tokens.device)))
 
 
 class Perplexity(MeanMetric):

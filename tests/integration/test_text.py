@@ -1,0 +1,177 @@
+"""Language models from the command line: train, resume, eval, generate, analyze, scale, on real files."""
+
+import json
+import random
+import re
+
+import pytest
+import torch
+
+from tests.integration.commands import start, vitlab, wait_for
+from vitlab.config import read_yaml
+from vitlab.training.load import load_run
+
+WORDS = ["the", "a", "small", "red", "<x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]
+TINY = ["task=causal_lm", "model.width=24", "model.depth=2", "data.length=16", "data.vocabulary=300"]
+TINY += ["trainer.evaluations=2", "trainer.log_every=3", "recipe.batch_size=8"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder of 24 small text files, with what must be escaped in a page."""
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = random.Random(7)
+    for number in range(24):
+        starts = [generator.randrange(len(WORDS)) for _ in range(30)]
+        lines = [" ".join((WORDS + WORDS)[first : first + 9]) for first in starts]
+        lines[0] = "é 中 \U0001f600" if number % 2 else lines[0]
+        (folder / f"{number}.txt").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """A finished run of a tiny GPT."""
+    folder = tmp_path_factory.mktemp("text") / "gpt"
+    done = vitlab("train", *TINY, "data=textfile", f"data.path={corpus}", "budget.steps=40", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_run_of_text_leaves_its_files_and_its_metrics(run):
+    result = json.loads((run / "result.json").read_text())
+    assert result["perplexity"] < result["unigram_perplexity"]
+    assert result["bits_per_byte"] > 0
+    assert (result["unit"], result["family"], result["accuracy"]) == ("token", "gpt", None)
+    assert result["train_items"] * 16 == result["train_size"]
+    rows = json.loads((run / "analysis" / "head_patterns.json").read_text())["rows"]
+    assert {row["step"] for row in rows} == {0, 40}
+    assert {row["label"] for row in rows} <= {*("previous token", "same token", "null", "mixed", "none")}
+    loaded = load_run(run)
+    assert loaded.shape == {"length": 16, "vocabulary": loaded.model.vocabulary, "head": "next_token"}
+
+
+def test_text_is_generated_in_every_way(run):
+    words = ["generate", run, "--prompt", "the small", "--tokens", "8"]
+    greedy = vitlab(*words, "--temperature", "0", "--json")
+    assert greedy.returncode == 0, greedy.stderr
+    (one,) = json.loads(greedy.stdout)["samples"]
+    assert 1 <= one["tokens"] <= 8
+    assert one["ended"] in ("end", "tokens", "model")
+    beam = vitlab(*words, "--beams", "1", "--json")
+    assert json.loads(beam.stdout)["samples"][0]["text"] == one["text"]
+    drawn = [vitlab(*words, "--samples", "3", "--top-k", "20", "--top-p", "0.9", "--seed", seed) for seed in (1, 1, 2)]
+    assert drawn[0].stdout == drawn[1].stdout != drawn[2].stdout
+    assert drawn[0].stdout.count("--- ") == 3
+    assert drawn[0].stdout.count("the small") >= 3
+    assert vitlab("generate", run, "--tokens", "5").returncode == 0, "without a prompt"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--prompt", "cat " * 60], r"--prompt: is \d+ tokens long, .* takes 16"),
+        (["--beams", "2", "--samples", "2"], "--beams: searches for one text"),
+    ],
+)
+def test_what_cannot_be_generated_is_said_in_a_line(run, words, says):
+    done = vitlab("generate", run, *words)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert re.search(says, line)
+
+
+@pytest.mark.parametrize("words", [["--temperature", "-1"], ["--top-p", "2"], ["--tokens", "0"], ["--seed", "x"]])
+def test_numbers_that_are_none_are_refused(run, words):
+    with pytest.raises(SystemExit) as caught:
+        vitlab("generate", run, *words)
+    assert caught.value.code == 2
+
+
+def test_a_run_is_evaluated_on_its_own_and_other_texts_with_its_own_tokens(run, tmp_path):
+    own = vitlab("eval", run, "--json")
+    assert own.returncode == 0, own.stderr
+    found, result = json.loads(own.stdout), json.loads((run / "result.json").read_text())
+    assert found["perplexity"] == pytest.approx(result["perplexity"], rel=1e-4)
+    (tmp_path / "other.txt").write_text("the cat sees the bird and then it runs under the tree. " * 40)
+    (tmp_path / "more.txt").write_text("the dog hears the small bird and it sleeps over the house. " * 40)
+    short = ["data=textfile", f"data.path={tmp_path}", "data.test_share=0.5"]
+    other = vitlab("eval", run, *short, "data.length=16", "--json")
+    assert other.returncode == 0, other.stderr
+    assert json.loads(other.stdout)["perplexity"] > 1
+    longer = vitlab("eval", run, *short, "data.length=32")
+    assert longer.returncode == 2
+    assert "has length=32, the run's model was trained for 16" in longer.stderr
+
+
+def test_attention_is_drawn_of_held_out_and_of_given_texts(run, tmp_path):
+    done = vitlab("analyze", run, "--out", tmp_path / "held")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "held").iterdir()} >= {"attention.html", "head_patterns.json"}
+    nasty = "</b><x>"
+    given = vitlab("analyze", run, "--text", nasty, "--pair", "the cat", "it runs", "--out", tmp_path / "given")
+    assert given.returncode == 0, given.stderr
+    assert "</b><x>" not in (tmp_path / "given" / "attention.html").read_text()
+    long = vitlab("analyze", run, "--text", "cat " * 60, "--out", tmp_path / "long")
+    assert (long.returncode, "give 1 to 16" in long.stderr) == (2, True)
+
+
+def test_a_killed_run_ends_with_the_same_weights(corpus, run, tmp_path):
+    folder = tmp_path / "killed"
+    words = ["train", *TINY, "data=textfile", f"data.path={corpus}", "budget.steps=40", "--out", folder]
+    slow = start(*words, "trainer.checkpoint_every=0")
+    wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists(), slow)
+    slow.kill()
+    slow.wait()
+    assert not (folder / "result.json").exists()
+    again = vitlab(*words, "trainer.checkpoint_every=0")
+    assert again.returncode == 0, again.stderr
+    states = [torch.load(f / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for f in (folder, run)]
+    assert all(torch.equal(states[0][name], value) for name, value in states[1].items())
+
+
+def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "models: [gpt_nano, lstm_nano]\n"
+        f"data: {{name: textfile, path: '{corpus}', length: 16, vocabulary: 300}}\n"
+        "task: causal_lm\nsizes: [480, 3200]\nset: [recipe.batch_size=8, model.width=24, model.depth=1]\n"
+        "budget: {steps: 12}\ntrainer: {evaluations: 1, log_every: 3}\n"
+    )
+    out = tmp_path / "out"
+    done = vitlab("scale", study, "--out", out)
+    assert done.returncode == 0, done.stderr
+    header, *rows = (out / "results.csv").read_text().splitlines()
+    assert {"perplexity", "bits_per_byte", "unit"} <= set(header.split(","))
+    assert len(rows) == 4
+    assert "training tokens" in done.stdout
+    assert "perplexity" in done.stdout
+    page = (out / "report.html").read_text()
+    assert "<x>" not in page.partition('<script type="application/json"')[0]
+    assert "&lt;x&gt;" in page, "an excerpt of the texts"
+    manifest = json.loads(next((out / "subsets").iterdir()).read_text())
+    assert [one["size"] for one in manifest["subsets"]] == [480, 3200]
+    assert manifest["train_tokens"] >= 3200
+    assert read_yaml(out / "study.yaml")["task"]["kind"] == "causal_lm"
+    again = vitlab("scale", study, "--out", out)
+    assert "4 finished already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["model=vit_nano", "data=pydoc"], "model=vit_nano: takes images, data=pydoc has text; choices: bert_base"),
+        (["task=classification", "data=pydoc"], "task=classification: takes images, data=pydoc has text"),
+        (["task=causal_lm", "data=glyphs"], "task=causal_lm: takes text, data=glyphs has images"),
+        (["data=textfile"], "data.path is missing: give data.path=VALUE"),
+        (["data=textfile", "data.path=/nowhere/x"], "/nowhere/x"),
+        (["data=pydoc", "data.tokenizer=bpee"], "data.tokenizer=bpee"),
+        (["data=pydoc", "train_size=5"], "train_size=5: less than one sequence; give at least 128"),
+    ],
+)
+def test_mistakes_are_answered_in_a_line_before_anything_is_written(words, says, tmp_path):
+    done = vitlab("train", *words, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,84 @@
+"""What a text model's attention looks like: a page to explore, and its position embeddings as heat maps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitlab.analysis.attention import attention_layers, attention_maps
+from vitlab.analysis.position_distance import position_distances, position_similarities
+from vitlab.config import UserError
+from vitlab.data.loader import Items
+from vitlab.data.tokenize import Tokenizer
+from vitlab.reports import positions, static
+from vitlab.reports.token_attention import TokenAttention, write_token_attention
+from vitlab.tasks.base import Task
+
+Framed = tuple[Tensor, Tensor | None]  # a text's tokens (N,), and its segments (N,)
+
+SHOWN = 4  # held-out texts on the page when the user gives none
+LONGEST = 64  # tokens of each: the page grows with their square
+
+
+def write_views(
+    model: nn.Module,
+    task: Task,
+    tokenizer: Tokenizer,
+    texts: Sequence[Framed],
+    heads: Sequence[dict[str, Any]],
+    name: str,
+    folder: Path,
+) -> list[Path]:
+    """Write the views of a model of text that has something to look at; gives their paths.
+
+    `texts` are shown, by default some held-out ones; `heads` are rows of the analysis head_patterns.
+    """
+    paths = []
+    if attention_layers(model):
+        shown = [attended(model, tokenizer, *text) for text in texts or held_out(task)]
+        paths.append(
+            write_token_attention(folder / "attention.html", f"Attention between tokens, {name}", shown, heads)
+        )
+    table = getattr(model.text.embed, "positions", None)
+    if table is not None:
+        paths += static.save(positions.distance_map(position_distances(table).tolist(), name), folder)
+        paths += static.save(positions.similarity_map(position_similarities(table).tolist(), name), folder)
+    return paths
+
+
+def held_out(task: Task) -> list[Framed]:
+    """Some held-out texts."""
+    numbers = list(range(min(SHOWN, len(task.test))))
+    inputs = task.inputs(task.prepare(Items(task.test).__getitems__(numbers)))
+    found = []
+    for row in numbers:
+        count = min(int(inputs.mask[row].sum()), LONGEST)
+        found.append((inputs.tokens[row, :count], None if inputs.segments is None else inputs.segments[row, :count]))
+    return found
+
+
+def framed(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> Framed:
+    """One or two sentences as the model's pre-training framed them. Raises UserError where it cannot take as many."""
+    encoded = tokenizer.encode(list(parts))
+    if model.text.causal:
+        tokens = [token for part in encoded for token in part]
+        segments = [number for number, part in enumerate(encoded) for _ in part]
+    else:
+        tokens, segments = [tokenizer.start], [0]
+        for number, part in enumerate(encoded):
+            tokens += [*part, tokenizer.end if number == len(encoded) - 1 else tokenizer.separator]
+            segments += [number] * (len(part) + 1)
+    if not 0 < len(tokens) <= model.text.embed.length:
+        raise UserError(f"--text '{parts[0]}': is {len(tokens)} tokens long, give 1 to {model.text.embed.length}")
+    return torch.tensor(tokens), torch.tensor(segments) if len(parts) > 1 else None
+
+
+def attended(model: nn.Module, tokenizer: Tokenizer, tokens: Tensor, segments: Tensor | None) -> TokenAttention:
+    device = next(model.parameters()).device
+    options = {} if segments is None or model.text.embed.segments is None else {"segments": segments[None].to(device)}
+    weights = [found[0].cpu() for _, found in attention_maps(model, tokens[None].to(device), **options)]
+    return TokenAttention(
+        tokenizer.token_texts(tokens.tolist()), weights, None if segments is None else segments.tolist()
+    )
