@@ -51,7 +51,7 @@ def batch():
 def test_gpt2s_hidden_states_and_logits_are_theirs(gpt2):
     theirs, folder = gpt2
     mine, report = load_huggingface(folder)
-    assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
+    assert not [*report.missing, *report.unexpected, *report.unused, *report.new, *report.resized], report
     tokens, mask = batch()
     with torch.no_grad():
         expected = theirs(tokens, attention_mask=mask.long(), output_hidden_states=True)
@@ -64,7 +64,7 @@ def test_gpt2s_hidden_states_and_logits_are_theirs(gpt2):
 def test_berts_hidden_states_and_both_heads_are_theirs(their_bert):
     theirs, folder = their_bert
     mine, report = load_huggingface(folder)
-    assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
+    assert not [*report.missing, *report.unexpected, *report.unused, *report.new, *report.resized], report
     tokens, mask = batch()
     segments = (torch.arange(N) > 2).long().expand(B, N)
     with torch.no_grad():

@@ -69,7 +69,13 @@ def changed(key, value):
         "recipe.betas": "[0.5,0.5]",
         "data.scale": "[0.5,0.5]",
     }
-    words |= {"recipe.lr_batch": 7, "recipe.layer_decay": 0.5, "recipe.ema": 0.5, "recipe.timescale": 7}
+    words |= {
+        "recipe.lr_batch": 7,
+        "recipe.layer_decay": 0.5,
+        "recipe.freeze": "body",
+        "recipe.ema": 0.5,
+        "recipe.timescale": 7,
+    }
     words |= {"recipe.milestones": "[0.5]", "data.augment.crop_scale": "[0.5,1]", "data.augment.crop_aspect": "[1,1]"}
     if key in words:
         return words[key]

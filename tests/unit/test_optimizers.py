@@ -2,12 +2,14 @@
 
 import copy
 import io
+import re
 
 import pytest
 import torch
 from torch import nn
 
-from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
+from vitlab.models import build as build_text
 from vitlab.models import build_model
 from vitlab.training.optimizers import hidden_matrices
 from vitlab.training.optimizers import optimizer as build
@@ -104,6 +106,41 @@ def test_each_layer_has_its_share_of_the_rate_of_the_next(optimizer):
             layer = depth if name.startswith("encoder.norm") else depth + 1
         assert rate == pytest.approx(LR * share ** (depth + 1 - layer)), name
     assert names_in(vit, [g for g in found.param_groups if g["weight_decay"]]) == decayed(tiny_vit(depth=3))
+
+
+TEXT = {"length": 7, "vocabulary": 23, "num_classes": 3}
+BODIES = {
+    "gpt_nano": {"depth": 3, "positions": "learned"},
+    "bert_nano": {"depth": 3},
+    "bert_base": {"depth": 3},  # post-norm, with a norm of the embeddings
+    "lstm_nano": {"depth": 3},
+    "lstm_nano both ways": {"depth": 3, "causal": False},
+}
+
+
+@pytest.mark.parametrize("head", ["sequence", "token", "next_token", "masked"])
+@pytest.mark.parametrize("body", BODIES)
+def test_each_layer_of_a_text_model_has_its_share_of_the_rate_of_the_next(body, head):
+    sizes = {"width": 24, **({} if "lstm" in body else {"heads": 3}), **BODIES[body]}
+    config = compose(DescribeConfig, base={"model": {"name": body.split()[0], **sizes}}).model
+    if head in ("next_token", "masked") and config.causal != (head == "next_token"):
+        pytest.skip("not for this body")
+    model = build_text(config, **{**TEXT, "head": head})
+    found = build(model, recipe(f"lr={LR}", "layer_decay=0.5", "weight_decay=0.25"))
+    names = {id(p): name for name, p in model.named_parameters()}
+    rates = {names[id(p)]: group["lr"] for group in found.param_groups for p in group["params"]}
+    assert rates.keys() == {name for name, _ in model.named_parameters()}
+    for name, rate in rates.items():
+        if name.startswith("text.embed"):
+            layer = 0
+        elif place := re.match(r"text\.encoder\.blocks\.(\d)|text\.lstm\.\w+?_l(\d)", name):
+            layer = 1 + int(place[1] or place[2])
+        else:
+            layer = 3 if name.startswith("text.") else 4
+        layers = 4 if len(model.state_dict()) > len(model.text.state_dict()) else 3  # a tied head is no layer
+        assert rate == pytest.approx(LR * 0.5 ** (layers - layer)), name
+    kept = names_in(model, [g for g in found.param_groups if not g["weight_decay"]])
+    assert kept == {n for n, p in model.named_parameters() if p.ndim == 1 or n == "text.embed.positions"}
 
 
 def decayed(vit):

@@ -14,7 +14,15 @@ from vitlab.config import TrainConfig, UserError, compose, groups, names, resolv
 from vitlab.studies.grid import compose_study, expand
 from vitlab.training.optimizers import peak_rate
 
-OWN = {"adamw", "resnet", "resnet_nano", "vit_nano", "muon"}  # they reproduce nothing that was published
+OWN = {
+    "adamw",
+    "resnet",
+    "resnet_nano",
+    "vit_nano",
+    "gpt_nano",
+    "lstm_nano",
+    "muon",
+}  # they reproduce nothing that was published
 PUBLISHED = sorted(set(names("recipe")) - OWN)
 
 

@@ -37,6 +37,7 @@ def problems_of(config: DictConfig) -> list[str]:
     if isinstance(config.get("recipe"), DictConfig):
         found += recipes.problems_of(config)
     found += list(modalities(config))
+    found += list(auxiliary(config))
     if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
         found.append(
             f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
@@ -127,6 +128,13 @@ def modalities(config: DictConfig) -> Iterator[str]:
                 f"{group}={node.name}: takes {HOLDS[node.modality]}, data={data.name} has {HOLDS[data.modality]}; "
                 f"{choices_text('', fit)}"
             )
+
+
+def auxiliary(config: DictConfig) -> Iterator[str]:
+    """A loss of next tokens for a model that sees them."""
+    weight = OmegaConf.select(config, "task.auxiliary_lm", throw_on_missing=False)
+    if weight and OmegaConf.select(config, "model.causal", throw_on_missing=False) is False:
+        yield f"task.auxiliary_lm={weight}: model={config.model.name} sees the tokens that it would predict; give 0"
 
 
 def crop(config: DictConfig) -> Iterator[str]:

@@ -20,6 +20,10 @@ def optimizer(node: DictConfig) -> Iterator[str]:
         yield f"recipe.betas={node.betas}: give two, for example recipe.betas=[0.9,0.999]"
     if node.optimizer in ("sgd", "muon") and node.nesterov and node.momentum == 0:
         yield "recipe.nesterov=True: needs a recipe.momentum above 0"
+    if node.freeze and node.optimizer == "muon":
+        yield "recipe.freeze=body: leaves no hidden matrices for recipe.optimizer=muon; give adamw or sgd"
+    if node.freeze and node.layer_decay is not None:
+        yield f"recipe.layer_decay={node.layer_decay}: recipe.freeze=body leaves one layer to train; give null"
 
 
 def schedule(node: DictConfig, model: DictConfig | None) -> Iterator[str]:

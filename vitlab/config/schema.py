@@ -201,6 +201,7 @@ class RecipeConfig(Choice):
     lr_batch: Optional[int] = ranged(None, least=1)  # the batch that lr is meant for; else lr is taken as it stands
     weight_decay: float = ranged(0.05, least=0)
     layer_decay: Optional[float] = ranged(None, above=0, most=1)  # rate of each layer against that of the next
+    freeze: Optional[Literal["body"]] = None  # what does not train: all but the head
     betas: list[float] = items(0.9, 0.999, least=0, below=1)
     eps: float = ranged(1e-8, above=0)
     momentum: float = ranged(0.9, least=0, most=1)  # of sgd and muon

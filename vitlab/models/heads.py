@@ -39,7 +39,8 @@ class TextModel(nn.Module):
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
-        return {"stem": r"^text\.embed", "blocks": [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.", (99999,))]}
+        layers = [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.lstm\.\w+_l(\d+)", None)]
+        return {"stem": r"^text\.embed", "blocks": [*layers, (r"^text\.", (99999,))]}
 
     def part_of(self, name: str) -> str:
         """The part of the model that a parameter belongs to, for counting."""
@@ -153,8 +154,19 @@ class Classifier(TextModel):
         reset_parameters(self)
 
     def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """(B, N) -> what the head reads (B, D), or (B, N, D)."""
-        hidden = self.text(tokens, mask, segments)
+        """(B, N) -> what the head reads (B, D), or (B, N, D).
+
+        mask bool (B, N), False where a token is padding, which is at the end.
+        """
+        return self.read(self.hidden(tokens, mask, segments), mask)
+
+    def hidden(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """(B, N) -> (B, N, D)"""
+        # a causal body does not look at what is behind, and without a mask its attention is the faster
+        return self.text(tokens, None if self.text.causal else mask, segments)
+
+    def read(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Hidden states (B, N, D) -> what the head reads (B, D), or (B, N, D)."""
         if self.each:
             return hidden
         if self.pooler is not None:
@@ -164,8 +176,12 @@ class Classifier(TextModel):
         last = mask.sum(dim=1) - 1
         return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))[:, 0]
 
+    def logits(self, features: Tensor) -> Tensor:
+        """(..., D) -> (..., classes)"""
+        return self.head(self.drop(features))
+
     def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        return self.head(self.drop(self.features(tokens, mask, segments)))
+        return self.logits(self.features(tokens, mask, segments))
 
 
 def with_head(text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None) -> TextModel:

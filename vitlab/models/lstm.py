@@ -40,6 +40,7 @@ class LSTMEncoder(nn.Module):
             raise ValueError(f"model.width={width}: an LSTM in both directions needs an even width")
         self.embed = embed
         self.causal = causal
+        self.heeds_mask = True
         hidden = width if causal else width // 2
         between = dropout if depth > 1 else 0.0
         self.lstm = nn.LSTM(width, hidden, depth, batch_first=True, dropout=between, bidirectional=not causal)

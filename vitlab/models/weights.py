@@ -36,12 +36,13 @@ class LoadReport:
     resized: list[str] = field(default_factory=list)  # `name (from -> to)`; these are loaded too
     new: list[str] = field(default_factory=list)  # the head, begun at zero
     missing: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)  # heads of the source that the model has not
     unexpected: list[str] = field(default_factory=list)
     advice: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.origin}: {len(self.loaded)} of {len(self.loaded) + len(self.new) + len(self.missing)} loaded"]
-        for what in ("resized", "new", "missing", "unexpected"):
+        for what in ("resized", "new", "missing", "unused", "unexpected"):
             names = getattr(self, what)
             shown = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
             lines += [f"  {what}: {shown}"] if names else []
@@ -53,9 +54,10 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     """Load weights into a model; the report says what was resized, begun anew, missing or not used.
 
     Names are this project's or timm's. Position embeddings and patches of another size are resampled as timm does, the
-    first convolution takes another number of channels. `head` is "keep", "new" (zeros: Dosovitskiy et al., 2021,
-    section 3.2) or "auto": new where the number of classes or, as far as known, their names (`classes` of the model)
-    are others. Raises UserError, the model unchanged, where a shape does not fit or no name does.
+    first convolution takes another number of channels; of learned positions of tokens, the first are taken where the
+    source has more. `head` is "keep", "new" (zeros: Dosovitskiy et al., 2021, section 3.2) or "auto": new where the
+    number of classes or, as far as known, their names (`classes` of the model) are others. Raises UserError, the model
+    unchanged, where a shape does not fit or no name does.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
@@ -84,10 +86,12 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             fitted = positions(value, old, grid, found, weights.grid_size)
         elif first is not None and name == first[0]:
             fitted = kernels(value, first[1])
+        elif name == "text.embed.positions" and len(value) > len(old):
+            fitted = value[: len(old)]
         else:
             fitted = value
         if fitted.shape != old.shape:
-            problems.append(f"{name} {shape(value)} does not fit into {shape(old)}")
+            problems.append(misfit(name, value, old))
             continue
         if fitted is not value:
             report.resized.append(f"{name} ({shape(value)} -> {shape(old)})")
@@ -96,7 +100,9 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     moved = tokens_with_positions(model, found, weights.grid_size)
     state |= moved
     report.resized += [f"{name} (with its position)" for name in moved]
-    report.unexpected = [name for name in found if name not in mine and not has_fixed(model, name, found[name])]
+    left = [name for name in found if name not in mine and not has_fixed(model, name, found[name])]
+    report.unused = [name for name in left if hasattr(model, "text") and not name.startswith("text.")]
+    report.unexpected = [name for name in left if name not in report.unused]
     if not report.loaded and not problems:
         problems.append(
             f"none of its parameters is one of the model's: it has {', '.join([*found][:3])} ..., the model "
@@ -165,6 +171,19 @@ def has_fixed(model: nn.Module, name: str, value: Tensor) -> bool:
     """Whether a parameter of the source is what the model has fixed, such as sine positions."""
     mine = dict(model.named_buffers()).get(name)
     return mine is not None and mine.shape == value.shape and torch.allclose(mine, value.to(mine), atol=1e-6)
+
+
+def misfit(name: str, value: Tensor, old: Tensor) -> str:
+    """Why a parameter does not fit, and where there is something to do about it what that is."""
+    same_width = value.shape[1:] == old.shape[1:]
+    if name == "text.embed.tokens.weight" and same_width:
+        return (
+            f"its vocabulary has {len(value)} tokens, the model's {len(old)}; both must have the same tokenizer: give "
+            "data.tokenizer the path of its tokenizer.json"
+        )
+    if name == "text.embed.positions" and same_width:
+        return f"it has positions for {len(value)} tokens, the model takes {len(old)}; give data.length={len(value)}"
+    return f"{name} {shape(value)} does not fit into {shape(old)}"
 
 
 def shape(tensor: Tensor) -> str:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric, Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError, MulticlassConfusionMatrix
 from torchmetrics.utilities import dim_zero_cat
 
@@ -66,32 +66,41 @@ class Classification:
         return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """accuracy and loss.
-
-        `detailed` adds top5_accuracy (with more than 5 classes), calibration_error, reliability (see `Reliability`)
-        and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
-        """
-        found = {"accuracy": MulticlassAccuracy(self.outputs, average="micro"), "loss": MeanMetric()}
-        if detailed:
-            if self.outputs > TOP:
-                found["top5_accuracy"] = MulticlassAccuracy(self.outputs, average="micro", top_k=TOP)
-            found["calibration_error"] = MulticlassCalibrationError(self.outputs, n_bins=BINS, norm="l1")
-            found["reliability"] = Reliability(self.outputs, n_bins=BINS)
-            if self.outputs <= MOST_CONFUSED:
-                found["confusion_matrix"] = MulticlassConfusionMatrix(self.outputs)
-        return MetricCollection(found, compute_groups=False)
+        """accuracy and loss; `detailed` adds what `class_metrics` says."""
+        return MetricCollection(class_metrics(self.outputs, detailed), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         images, labels = batch
-        logits = model(images).float()
-        for name, metric in metrics.items():
-            if name == "loss":
-                # a mean takes one value per image, so that a short last batch weighs what it should
-                metric.update(F.cross_entropy(logits, labels, reduction="none"))
-            elif isinstance(metric, MulticlassCalibrationError):
-                metric.update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
-            else:
-                metric.update(logits, labels)
+        update_class_metrics(metrics, model(images).float(), labels)
+
+
+def class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metric]:
+    """accuracy and loss of a choice among as many classes as there are outputs.
+
+    `detailed` adds top5_accuracy (with more than 5 classes), calibration_error, reliability (see `Reliability`)
+    and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
+    """
+    found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(outputs, average="micro"), "loss": MeanMetric()}
+    if detailed:
+        if outputs > TOP:
+            found["top5_accuracy"] = MulticlassAccuracy(outputs, average="micro", top_k=TOP)
+        found["calibration_error"] = MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1")
+        found["reliability"] = Reliability(outputs, n_bins=BINS)
+        if outputs <= MOST_CONFUSED:
+            found["confusion_matrix"] = MulticlassConfusionMatrix(outputs)
+    return found
+
+
+def update_class_metrics(metrics: MetricCollection, logits: Tensor, labels: Tensor) -> None:
+    """Add logits (B, classes) and labels (B,) to metrics of classes."""
+    for name, metric in metrics.items():
+        if name == "loss":
+            # a mean takes one value per example, so that a short last batch weighs what it should
+            metric.update(F.cross_entropy(logits, labels, reduction="none"))
+        elif isinstance(metric, MulticlassCalibrationError):
+            metric.update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
+        else:
+            metric.update(logits, labels)
 
 
 class Reliability(MulticlassCalibrationError):

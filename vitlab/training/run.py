@@ -21,6 +21,7 @@ from vitlab.config import UserError, identity
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.models import count
+from vitlab.models.freezing import freeze_body
 from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
@@ -29,7 +30,7 @@ from vitlab.training.files import RunFiles, source_of
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import optimizer
-from vitlab.training.sources import fingerprint, initialise
+from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
 
@@ -49,6 +50,8 @@ class Run:
         L.seed_everything(config.seed, verbose=False)
         self.model = models.build(config.model, **self.task.shape)
         self.init = self.initialise()
+        if config.recipe.freeze:
+            freeze_body(self.model)
         self.family = models.family(config.model, self.model)
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
         torch.set_num_threads(self.settings.threads)
@@ -73,12 +76,16 @@ class Run:
                 f"init={source}: has changed since {self.files.folder} began with it; give another --out, or delete "
                 "that folder"
             )
-        return None if self.files.checkpoint_path.exists() else initialise(self.model, self.config, self.task.classes)
+        if self.files.checkpoint_path.exists():
+            return None
+        if source == self.config.init.weights:  # an encoder alone knows no tokens
+            refuse_tokenizer(source, getattr(self.data, "tokenizer", None))
+        return initialise(self.model, self.config, self.task.classes)
 
     @cached_property
     def flops_per_example(self) -> int:
         """Operations of a training step for one example."""
-        return train_flops(self.config.model, self.task)
+        return train_flops(self.config.model, self.task, frozen=self.config.recipe.freeze is not None)
 
     @cached_property
     def indices(self) -> np.ndarray:
@@ -222,9 +229,14 @@ class Run:
         }
 
 
-def train_flops(config: DictConfig, task: Task) -> int:
-    """Operations of a training step for one example. Raises UserError for examples that the model does not take."""
+def train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -> int:
+    """Operations of a training step for one example; with `frozen` its backward pass is the head's alone.
+
+    Raises UserError for examples that the model does not take.
+    """
     model, example = count.meta(config, **task.shape), task.example()
+    if frozen:
+        freeze_body(model)
     return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
 
 
@@ -243,3 +255,4 @@ def quiet() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"lightning\.pytorch\.(trainer|loops|utilities)\..*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    warnings.filterwarnings("ignore", module=r"torchmetrics\..*")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
+from vitlab.data.tokenize import from_file
 from vitlab.models import count
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.huggingface import read_huggingface
@@ -88,6 +89,18 @@ def initialise(model: nn.Module, config: DictConfig, classes: Sequence[str]) -> 
         mean=listed_of(config.data, "mean"),
         std=listed_of(config.data, "std"),
     )
+
+
+def refuse_tokenizer(source: str, tokenizer: Any) -> None:
+    """Raise UserError where a run that is a source had another vocabulary than a data set's tokenizer (None: images).
+
+    Two of one size would fit each other's weights, and every token would mean another one.
+    """
+    path = RunFiles(source).tokenizer_path
+    if tokenizer is None or not path.is_file():
+        return
+    if from_file(path).inner.get_vocab(with_added_tokens=True) != tokenizer.inner.get_vocab(with_added_tokens=True):
+        raise UserError(f"init={source}: was trained with another tokenizer; give data.tokenizer={source}")
 
 
 def listed_of(data: DictConfig, key: str) -> list[float] | None:

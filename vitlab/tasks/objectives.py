@@ -1,0 +1,117 @@
+"""What is asked of texts: a class, of each or of its tokens, the right choice, or a number.
+
+Shapes: M items (texts, or tokens that carry a tag), C classes.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics import MeanMetric, Metric, MetricCollection, PearsonCorrCoef, SpearmanCorrCoef
+from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCorrCoef
+
+from vitlab.data.text import NO_TAG, Texts
+from vitlab.tasks.classification import MOST_CONFUSED, class_metrics, update_class_metrics
+
+
+class Classes:
+    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count."""
+
+    dtype = torch.int64  # of targets
+
+    def __init__(self, outputs: int, label_smoothing: float):
+        self.outputs = outputs
+        self.label_smoothing = label_smoothing
+
+    def targets(self, texts: Texts) -> np.ndarray | None:
+        """What a split says beside its labels."""
+        return None
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(..., C), (...) -> the mean over the items with a label; 0 where none has one."""
+        options = {"ignore_index": NO_TAG, "label_smoothing": self.label_smoothing, "reduction": "sum"}
+        total = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), **options)
+        return total / (labels != NO_TAG).sum().clamp(min=1)
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        """Those of `class_metrics`, f1 and, up to MOST_CONFUSED classes, matthews.
+
+        f1 is the second class's where there are two (MRPC and QQP of GLUE: Wang et al., 2019), else the mean over the
+        classes.
+        """
+        found = class_metrics(self.outputs, detailed)
+        found["f1"] = SecondF1() if self.outputs == 2 else MulticlassF1Score(self.outputs, average="macro")
+        if self.outputs <= MOST_CONFUSED:
+            found["matthews"] = MulticlassMatthewsCorrCoef(self.outputs)
+        return found
+
+    def update(self, metrics: MetricCollection, logits: Tensor, labels: Tensor) -> None:
+        counted = labels != NO_TAG
+        update_class_metrics(metrics, logits[counted], labels[counted])
+
+
+class Tags(Classes):
+    """A class of each token that carries one; f1 is the mean over classes, also over two: neither is the one sought."""
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        return super().metrics(detailed) | {"f1": MulticlassF1Score(self.outputs, average="macro")}
+
+
+class Choices(Classes):
+    """The right one of as many choices as there are outputs; their order means nothing, so neither does an F1."""
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        found = class_metrics(self.outputs, detailed)
+        found.pop("confusion_matrix", None)
+        return found
+
+
+class Numbers:
+    """A number each: mean squared error of standardised targets.
+
+    The model gives (target - mean) / std, both of all training targets, so that a recipe's rate fits any unit; the
+    loss of what always says the mean is 1.
+    """
+
+    outputs = 1
+    dtype = torch.float32
+
+    def __init__(self, targets: np.ndarray):
+        """`targets` float (N,), of training; not all the same."""
+        self.mean, self.std = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
+
+    def targets(self, texts: Texts) -> np.ndarray:
+        """Those of a split, standardised, float32 (N,)."""
+        return ((texts.targets - self.mean) / self.std).astype(np.float32)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """(M, 1), (M,) -> the mean."""
+        return F.mse_loss(logits[:, 0].float(), targets)
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        """loss, of standardised targets, and the correlations pearson and spearman."""
+        return {"loss": MeanMetric(), "pearson": Pearson(), "spearman": SpearmanCorrCoef()}
+
+    def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:
+        for name, metric in metrics.items():
+            if name == "loss":
+                metric.update(F.mse_loss(logits[:, 0], targets, reduction="none"))
+            else:
+                metric.update(logits[:, 0], targets)
+
+
+class SecondF1(MulticlassF1Score):
+    """F1 of the second of two classes."""
+
+    def __init__(self) -> None:
+        super().__init__(2, average="none")
+
+    def compute(self) -> Tensor:
+        return super().compute()[1]
+
+
+class Pearson(PearsonCorrCoef):
+    """Pearson's correlation; 0 where one side is constant, which leaves it undefined."""
+
+    def compute(self) -> Tensor:
+        return super().compute().nan_to_num(0.0)

@@ -1,0 +1,172 @@
+"""Fine-tuning on texts: a class of a text or a pair, the right of several choices, a number, a tag of each token.
+
+The data decide which. Inputs are GPT's and BERT's (vitlab.data.framing).
+
+Shapes: B batch, S sequences of an item (absent where it is one), N tokens, D width.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Generator, Tensor, nn
+from torchmetrics import MetricCollection
+
+from vitlab.config import UserError
+from vitlab.data.framing import framed
+from vitlab.data.packing import NOTHING
+from vitlab.data.text import TextData
+from vitlab.tasks.objectives import Choices, Classes, Numbers, Tags
+from vitlab.tasks.text import refuse_image_recipe
+
+# tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
+# choices or numbers (B,), tags (B, N)
+Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
+
+
+class TextClassification:
+    item = "text"
+
+    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+        refuse_image_recipe(recipe)
+        problems = list(misfits(config, data))
+        if problems:
+            raise UserError(problems)
+        texts = data.train
+        self.pad = data.tokenizer.pad
+        self.auxiliary_lm = config.auxiliary_lm
+        self.tagged = texts.tags is not None
+        choices = len(texts.parts) - 1 if len(texts.parts) > 2 else 0
+        self.sequences = choices or 1 + config.both_orders
+        if texts.targets is not None and not self.tagged:
+            self.objective = Numbers(texts.targets)
+        elif choices:
+            self.objective = Choices(choices, recipe.label_smoothing)
+        else:
+            kind = Tags if self.tagged else Classes
+            self.objective = kind(len(data.classes), recipe.label_smoothing)
+        self.classes = () if isinstance(self.objective, Numbers) else data.classes
+        outputs = 1 if choices else self.objective.outputs
+        self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
+        self.train, self.test = (
+            framed(
+                split,
+                data.tokenizer,
+                data.length,
+                both_orders=config.both_orders,
+                targets=self.objective.targets(split),
+            )
+            for split in (data.train, data.test)
+        )
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
+        planes, targets = batch
+        tokens = planes[..., 0, :]
+        mask = tokens != NOTHING
+        return tokens.where(mask, self.pad), mask, planes[..., 1, :], planes[..., 2, :] if self.tagged else targets
+
+    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        """tokens, mask, segments, each (B * S, N)"""
+        return tuple(part if part is None else part.flatten(0, -2) for part in batch[:3])
+
+    def example(self) -> Batch:
+        several = () if self.sequences == 1 else (self.sequences,)
+        tokens = torch.zeros(1, *several, self.shape["length"], dtype=torch.int64, device="meta")
+        targets = torch.zeros(1, dtype=self.objective.dtype, device="meta")
+        return tokens, None, tokens, tokens if self.tagged else targets
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """That of the targets and, with `auxiliary_lm`, that much of the next tokens' (Radford et al., 2018, eq. 5)."""
+        tokens, mask, segments = shortened(model, *self.inputs(batch))
+        if not self.auxiliary_lm:
+            return self.targets_loss(model(tokens, mask, segments), batch)
+        hidden = model.hidden(tokens, mask, segments)
+        own = self.targets_loss(model.logits(model.read(hidden, mask)), batch)
+        return own + self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
+
+    def targets_loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return self.objective.loss(*self.of_items(logits, batch))
+
+    def of_items(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The logits of the sequences (B * S, outputs) or tokens (B, M, C), as logits of the items, and the targets.
+
+        Those of both orders are added: the head is linear, so it reads the sum of what the body says of each (Radford
+        et al., 2018, section 3.3).
+        """
+        targets = batch[3]
+        if self.tagged:
+            return logits, targets[:, : logits.shape[1]]
+        if self.sequences == 1:
+            return logits, targets
+        logits = logits.unflatten(0, (-1, self.sequences))
+        return logits[..., 0] if isinstance(self.objective, Choices) else logits.sum(dim=1), targets
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """loss; of classes accuracy, f1 and matthews, of choices accuracy, of numbers pearson and spearman.
+
+        Of tags over the tokens that carry one: a word counts once, an entity of several words as often as it has
+        words, so f1 is the mean over tags and not that of whole entities. `detailed` adds what
+        `vitlab.tasks.classification.class_metrics` says.
+        """
+        return MetricCollection(self.objective.metrics(detailed), compute_groups=False)
+
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
+        logits, targets = self.of_items(model(*shortened(model, *self.inputs(batch))).float(), batch)
+        self.objective.update(metrics, logits, targets)
+
+
+def shortened(
+    model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Sequences (M, N) without the padding that all of them share, for a body that does not look at it."""
+    if mask is None or not model.text.heeds_mask:
+        return tokens, mask, segments
+    longest = int(mask.any(dim=0).sum())
+    return tokens[:, :longest], mask[:, :longest], segments[:, :longest]
+
+
+def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean cross-entropy of the tokens (M, N) after the first by the hidden states (M, N, D) before them."""
+    before, following = hidden[:, :-1], tokens[:, 1:]
+    if mask is not None:
+        before, following = before[mask[:, 1:]], following[mask[:, 1:]]
+    return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten())
+
+
+def misfits(config: DictConfig, data: TextData) -> Iterator[str]:
+    """What keeps a data set from this task, one line each."""
+    texts, parts = data.train, len(data.train.parts)
+    if config.auxiliary_lm < 0:
+        yield f"task.auxiliary_lm={config.auxiliary_lm}: must be at least 0"
+    if config.both_orders and parts != 2:
+        yield f"task.both_orders=true: is for pairs, data={data.name} has {parts} part{'s' * (parts > 1)}; give false"
+    if texts.tags is not None:
+        if parts > 1:
+            yield f"data={data.name}: has tags and {parts} parts; tags are of single texts"
+    elif texts.targets is not None:
+        values = np.concatenate([data.train.targets, data.test.targets])
+        if not np.isfinite(values).all():
+            yield f"data={data.name}: has targets that are no finite numbers"
+        elif np.ptp(data.train.targets) == 0:
+            yield f"data={data.name}: all training targets are {data.train.targets[0]:g}, there is nothing to learn"
+        if parts > 2:
+            yield f"data={data.name}: has targets and {parts} parts; targets are of single texts or pairs"
+        return
+    elif parts > 2:
+        last = max(int(split.labels.max(initial=0)) for split in (data.train, data.test))
+        if last >= parts - 1:
+            yield f"data={data.name}: has {parts - 1} choices, and a label of {last}; labels count the choices from 0"
+        return
+    if not data.classes:
+        yield (
+            f"data={data.name}: has no classes, targets or tags to predict; give data=docstrings, or task=causal_lm, "
+            "which needs none"
+        )
+    elif len(data.classes) == 1:
+        yield f"data={data.name}: has the one class '{data.classes[0]}'; give at least two"
+
+
+def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> TextClassification:
+    return TextClassification(config, recipe, data, data_config)
