@@ -1,20 +1,65 @@
-"""Does a pre-trained run help on a second data set? The table of docs/models.md.
+"""Do first weights from another run help? The tables of docs/models.md and docs/text.md.
 
-    python scripts/finetune_table.py [FOLDER]
+    python scripts/finetune_table.py digits|docstrings|glyphs [FOLDER]
 
-Trains vit_nano on 32,000 glyphs (36 classes, 1,000 steps), then on scikit-learn's real handwritten digits (10 classes):
-from scratch and from those weights, the same recipe, steps and images, three seeds. Every step is a vitlab command,
-printed as it runs; a second call goes on where the first stopped. About 8 minutes on 2 cores.
+- digits: vit_nano on 32,000 drawn glyphs (36 classes, 1,000 steps), then on scikit-learn's real handwritten digits.
+- docstrings: bert_nano as a masked language model of docstrings (the training ones alone, without their labels), then
+  as a classifier of which package of Python's library a docstring is of.
+- glyphs: bert_nano as a masked language model of Python's documentation, then its encoder alone in a ViT on glyphs.
+
+Each from scratch and from those weights, the same recipe, steps and examples, three seeds. Every step is a vitlab
+command, printed as it runs; a second call goes on where the first stopped. 8 to 20 minutes on 2 cores.
 """
 
 import statistics
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from vitlab.studies.store import StudyFiles
 
-SIZES, SEEDS, STEPS = ["50", "100", "300", "all"], [0, 1, 2], 200
+
+@dataclass(frozen=True)
+class Experiment:
+    what: str  # the training examples
+    source: tuple[str, ...]  # trains the run that weights come from
+    study: tuple[str, ...]
+    start: str  # key of the weights in the study
+    tokens: bool = False  # whether the study takes the run's tokenizer
+
+
+EXPERIMENTS = {
+    "digits": Experiment(
+        "training digits",
+        ("model=vit_nano", "data=glyphs"),
+        (
+            *("data=digits", "data.image_size=24", "models=[vit_nano]"),
+            *("sizes=[50,100,300,all]", "seeds=[0,1,2]", "budget.steps=200"),
+        ),
+        "init",
+    ),
+    "docstrings": Experiment(
+        "training docstrings",
+        (
+            "task=masked_lm",
+            "task.sequences=documents",
+            "data=docstrings",
+            "data.length=64",
+            "data.vocabulary=2048",
+            "budget.steps=1500",
+        ),
+        ("docstrings",),
+        "init",
+        tokens=True,
+    ),
+    "glyphs": Experiment(
+        "training glyphs",
+        ("task=masked_lm", "task.sequences=stream", "data=pydoc", "data.length=64", "budget.steps=1000"),
+        ("image_from_text",),
+        "init.encoder",
+    ),
+}
 
 
 def vitlab(*words: str) -> None:
@@ -31,13 +76,16 @@ def accuracies(folder: Path) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/finetune")
-    vitlab("train", "model=vit_nano", "data=glyphs", "--out", str(folder / "glyphs"))
-    study = ["data=digits", "data.image_size=24", "models=[vit_nano]", f"sizes=[{','.join(SIZES)}]"]
-    study += [f"seeds={SEEDS}".replace(" ", ""), f"budget.steps={STEPS}"]
-    vitlab("scale", *study, "--out", str(folder / "scratch"))
-    vitlab("scale", *study, f"set=[init={folder / 'glyphs'}]", "--out", str(folder / "finetuned"))
-    print("| training digits | from scratch | from the glyphs run |")
+    if len(sys.argv) not in (2, 3) or sys.argv[1] not in EXPERIMENTS:
+        raise SystemExit(f"give one of {', '.join(EXPERIMENTS)}, and a folder if not runs/finetune-NAME")
+    name = sys.argv[1]
+    one, folder = EXPERIMENTS[name], Path(sys.argv[2] if len(sys.argv) > 2 else f"runs/finetune-{name}")
+    source = folder / "source"
+    vitlab("train", *one.source, "--out", str(source))
+    tokens = [f"data.tokenizer={source / 'tokenizer.json'}"] if one.tokens else []
+    vitlab("scale", *one.study, *tokens, "set=[]", "--out", str(folder / "scratch"))
+    vitlab("scale", *one.study, *tokens, f"set=[{one.start}={source}]", "--out", str(folder / "finetuned"))
+    print(f"| {one.what} | from scratch | from the run |")
     print("|---:|---:|---:|")
     finetuned = accuracies(folder / "finetuned")
     for size, scratch in accuracies(folder / "scratch").items():

@@ -11,7 +11,7 @@ from vitlab.data.loader import Items
 from vitlab.data.text import NO_TAG, TextData, Texts
 
 LENGTH, V = 13, 31
-GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, document_end=3, size=V)
+GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, document_end=3, special=(0, 1, 2, 3), size=V)
 TINY = ["model.width=24", "model.depth=2"]
 BODIES = {
     "bert": ["model=bert_nano", *TINY, "model.heads=3"],

@@ -15,7 +15,7 @@ from vitlab.studies.grid import compose_study
 
 def test_all_problems_come_at_once_each_with_key_value_choices_and_the_nearest():
     data, model, rate = problems("model=vit_nanoo", "trainer.lrr=1", "data=glyps")
-    assert "model=vit_nanoo: unknown model; did you mean 'vit_nano'? choices: bit_101x1" in model
+    assert "model=vit_nanoo: unknown model; did you mean 'vit_nano'? choices: bert_base" in model
     assert "data=glyps: unknown data; did you mean 'glyphs'? choices: cifar10" in data
     assert "trainer.lrr: no key 'lrr' in 'trainer'; did you mean 'recipe.lr'? choices: accelerator" in rate
 

@@ -10,6 +10,7 @@ from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.packing import NOTHING
 from vitlab.data.text import NO_TAG
+from vitlab.tasks.text_classification import flattened
 from vitlab.training.run import train_flops
 
 # ---- training
@@ -51,13 +52,13 @@ def test_padding_never_changes_a_result(body, kind):
     task, config = build(kind, *BODIES[body])
     model = randomized(config, task)
     batch = whole(task)
-    together = task.of_items(model(*task.inputs(batch)), batch)[0]
+    together = task.of_items(model(*flattened(batch)), batch)[0]
     for row in range(5):
         one = whole(task, rows=[row])
         longest = int(one[1].sum(-1).max())
         cut = tuple(part[..., :longest] for part in one[:3])
         model.text.embed.tokens.weight[GPT.pad] = torch.randn(24)
-        alone = task.of_items(model(*task.inputs((*cut, one[3]))), one)[0]
+        alone = task.of_items(model(*flattened((*cut, one[3]))), one)[0]
         shown = together[row, :longest] if kind == "tags" else together[row]
         torch.testing.assert_close(alone[0][: len(shown)], shown, rtol=1e-4, atol=1e-5)
 
@@ -85,6 +86,16 @@ def test_prepared_tokens_are_all_of_the_vocabulary():
     assert segments.unique().tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_analysis_is_shown_sequences_with_their_special_tokens(kind):
+    task, _ = build(kind)
+    shown = task.inputs(whole(task, rows=[0, 1]))
+    rows = 2 * {"both orders": 2, "choices": 3}.get(kind, 1)
+    assert {tuple(part.shape) for part in shown} == {(rows, LENGTH)}
+    marks = 3 if kind in ("pairs", "both orders", "choices") else 2  # start, separator, end
+    assert (shown.special & shown.mask).sum() == rows * marks
+
+
 def test_a_text_without_a_tag_costs_nothing():
     toy = data("tags")
     toy.train.tags.values[: toy.train.tags.starts[1]] = NO_TAG
@@ -99,7 +110,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     both, _ = build(kind, *BODIES["gpt"], "task.auxiliary_lm=0.5")
     model = randomized(config, plain)
     batch = whole(plain)
-    tokens, mask, _ = plain.inputs(batch)
+    tokens, mask, _ = flattened(batch)
     nats = []
     for row, length in zip(tokens, mask.sum(1).tolist(), strict=True):
         logits = model.by_tokens(model.text(row[None, :length]))[0]

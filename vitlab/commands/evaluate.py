@@ -126,7 +126,7 @@ def show(head: dict[str, Any], found: dict[str, Any], subject: Subject, task: Ta
         print("Most confused classes:")
     for pair in found.get("most_confused") or ():
         true, predicted = printable(pair["true"]), printable(pair["predicted"])
-        print(f"  {true} taken for {predicted}: {pair['images']:,} images, {pair['share']:.1%} of {true}")
+        print(f"  {true} taken for {predicted}: {pair['images']:,} {task.item}s, {pair['share']:.1%} of {true}")
 
 
 def write(

@@ -166,7 +166,12 @@ def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
     if source is not None and not [*source_problems(source)]:  # and where these do not fit
         print(initialise(models.build(config.model, **task.shape), config, task.classes), file=sys.stderr)
     step_s = time_step(config, task) if timed else None
-    return ModelPlan(config, count.parameters(model), train_flops(config.model, task), step_s)
+    return ModelPlan(
+        config,
+        count.parameters(model),
+        train_flops(config.model, task, frozen=config.recipe.freeze is not None),
+        step_s,
+    )
 
 
 def time_step(config: DictConfig, task: Task) -> float:

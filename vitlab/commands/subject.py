@@ -76,10 +76,10 @@ def refuse_misfit(run: LoadedRun, data: Any) -> None:
 
 def other_classes(run: LoadedRun, data: Any) -> list[str]:
     """What is different about the data's classes, in a line; empty when they are the run's, or it has none."""
-    if "num_classes" not in run.shape:
+    if not run.classes:
         return []
-    if len(data.classes) != run.shape["num_classes"]:
-        return [misfit(data, "num_classes", len(data.classes), run.shape["num_classes"])]
+    if len(data.classes) != len(run.classes):
+        return [misfit(data, "num_classes", len(data.classes), len(run.classes))]
     pairs = [pair for pair in zip(run.classes, data.classes, strict=True) if pair[0] != pair[1]]
     if not pairs:
         return []

@@ -19,7 +19,7 @@ from vitlab.data.framing import framed
 from vitlab.data.packing import NOTHING
 from vitlab.data.text import TextData
 from vitlab.tasks.objectives import Choices, Classes, Numbers, Tags
-from vitlab.tasks.text import refuse_image_recipe
+from vitlab.tasks.text import TokenInputs, refuse_image_recipe
 
 # tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
 # choices or numbers (B,), tags (B, N)
@@ -35,7 +35,7 @@ class TextClassification:
         if problems:
             raise UserError(problems)
         texts = data.train
-        self.pad = data.tokenizer.pad
+        self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
         self.auxiliary_lm = config.auxiliary_lm
         self.tagged = texts.tags is not None
         choices = len(texts.parts) - 1 if len(texts.parts) > 2 else 0
@@ -67,9 +67,8 @@ class TextClassification:
         mask = tokens != NOTHING
         return tokens.where(mask, self.pad), mask, planes[..., 1, :], planes[..., 2, :] if self.tagged else targets
 
-    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
-        """tokens, mask, segments, each (B * S, N)"""
-        return tuple(part if part is None else part.flatten(0, -2) for part in batch[:3])
+    def inputs(self, batch: Batch) -> TokenInputs:
+        return TokenInputs.of(*flattened(batch), self.special)
 
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
@@ -79,7 +78,7 @@ class TextClassification:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """That of the targets and, with `auxiliary_lm`, that much of the next tokens' (Radford et al., 2018, eq. 5)."""
-        tokens, mask, segments = shortened(model, *self.inputs(batch))
+        tokens, mask, segments = shortened(model, *flattened(batch))
         if not self.auxiliary_lm:
             return self.targets_loss(model(tokens, mask, segments), batch)
         hidden = model.hidden(tokens, mask, segments)
@@ -113,8 +112,14 @@ class TextClassification:
         return MetricCollection(self.objective.metrics(detailed), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
-        logits, targets = self.of_items(model(*shortened(model, *self.inputs(batch))).float(), batch)
+        logits, targets = self.of_items(model(*shortened(model, *flattened(batch))).float(), batch)
         self.objective.update(metrics, logits, targets)
+
+
+def flattened(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
+    """tokens, mask, segments, each (B * S, N)"""
+    tokens, mask, segments, _ = batch
+    return tokens.flatten(0, -2), None if mask is None else mask.flatten(0, -2), segments.flatten(0, -2)
 
 
 def shortened(
