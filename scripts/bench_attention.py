@@ -1,4 +1,4 @@
-"""What reading the attention of ViT-B/16 costs on 128 images: time beside a forward pass, memory beside keeping all maps.
+"""What reading the attention of ViT-B/16 on 128 images costs: time beside a forward pass, memory beside all maps.
 
     uv run python scripts/bench_attention.py
 
@@ -72,8 +72,8 @@ def main() -> None:
     print(f"{IMAGES} images in batches of {BATCH}, {torch.get_num_threads()} threads")
     print(f"  forward pass {forward:.1f} s; with the distance of every head {reduced:.1f} s, {reduced / forward:.2f} x")
     del trial
-    tokens, layers, per_layer = 197, 12, 12
-    maps = IMAGES * layers * per_layer * tokens**2 * 4
+    layers, per_layer, tokens, bytes_each = 12, 12, 197, 4
+    maps = IMAGES * layers * per_layer * tokens**2 * bytes_each
     print(f"all maps in float32: {maps / 1e6:.0f} MB; peak memory above that of the forward pass alone:")
     for batch in (BATCH, IMAGES):
         before = alone("forward", batch)

@@ -22,8 +22,8 @@ from timm.models.vision_transformer_relpos import RelPosAttention
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from vitlab.analysis.layers import eager
 from vitlab.config import UserError
-from vitlab.models.features import evaluating
 from vitlab.models.mixers.attention import Attention
 
 # each calls the kernel once, with all of its tokens
@@ -36,7 +36,7 @@ KINDS = (
     ParallelScalingBlock,
     RelPosAttention,
 )
-BLOCK = 2**22  # weights in memory at a time, as far as whole queries allow
+BLOCK = 2**20  # weights in memory at a time, as far as whole queries allow
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,8 @@ def visit_attention(
         seen.append(layer)
         visit(layer, call)
 
-    # hooks and modes inside a compiled graph would not run
-    with torch.no_grad(), torch.compiler.set_stance("force_eager"), evaluating(model), fused(modules):
-        with KernelCalls(modules, seeing):
-            model(inputs, **forward)
+    with torch.no_grad(), eager(model), fused(modules), KernelCalls(modules, seeing):
+        model(inputs, **forward)
     missing, twice = len(modules) - len(set(seen)), len(seen) - len(set(seen))
     if missing or twice:
         said = f"{missing} attention layers did not run" if missing else f"{twice} attention layers ran more than once"

@@ -10,19 +10,17 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import Reduction, reduce_attention
 
-CHUNK = 32  # images in one forward pass
+CHUNK = 16  # images in one forward pass
 
 
-def per_head(
-    model: nn.Module, images: Tensor, reduction: Reduction, first: int = 0, **forward: Any
-) -> list[dict[str, Any]]:
+def per_head(model: nn.Module, images: Tensor, reduction: Reduction, first: int = 0) -> list[dict[str, Any]]:
     """One row {"layer", "head", "value"} per head, both counted from 1.
 
     `reduction` gives (B, H, n) for a block of queries; queries before the `first` do not count.
     """
     totals: dict[int, Tensor] = {}
     for chunk in images.split(CHUNK):
-        for layer, values in reduce_attention(model, chunk, reduction, **forward).items():
+        for layer, values in reduce_attention(model, chunk, reduction).items():
             sums = values[:, :, first:].double().mean(dim=2).sum(dim=0)
             totals[layer] = totals.get(layer, torch.zeros_like(sums)) + sums
     return [

@@ -1,0 +1,105 @@
+"""What kind of head each is: one that looks along rows, along columns, nearby, everywhere, or at a sink.
+
+Row and column heads are those of Cordonnier et al., 2020; local and global ones of Raghu et al., 2021; sinks are tokens
+that all queries look at whatever they are: registers, the class token (Darcet et al., 2024), one patch. The scores are
+this project's own.
+
+Shapes: B images, H heads, N tokens, P patches.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.analysis.attention import AttentionCall, has_patches, patches, visit_attention
+from vitlab.analysis.distance import patch_distances
+from vitlab.analysis.heads import CHUNK
+
+UNIT = "share"
+TYPES = ("row", "column", "local", "global", "sink")
+
+
+def head_types(weights: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1) -> Tensor:
+    """The scores (H, 5) of each head's types, in the order of `TYPES`, for weights (B, H, N, N); they sum to 1.
+
+    The patches' queries alone count. `sink` is the attention to the prefix tokens and to the one patch that gets most,
+    beyond its even share. The rest is shared out by how far the heads look across and down: with x and y the mean
+    distance in columns and in rows, over that of uniform attention and at most 1, row x (1 - y), column (1 - x) y,
+    local (1 - x) (1 - y), global x y. The mean over images.
+    """
+    totals = Totals(grid_size, prefix_tokens, weights)
+    totals.add(weights, slice(0, weights.shape[2]))
+    return totals.scores().mean(dim=0)
+
+
+class Totals:
+    """Sums over queries, for the scores of `head_types`; `like` (B, H, ...) says how many images and heads."""
+
+    def __init__(self, grid_size: Sequence[int], prefix_tokens: int, like: Tensor):
+        rows, columns = grid_size
+        across, down = patch_distances((rows, columns), (0, 1)), patch_distances((rows, columns), (1, 0))
+        self.offsets = torch.stack([across, down], dim=-1).to(like.device)  # (P, P, 2)
+        self.prefix = prefix_tokens
+        self.moved = torch.zeros(*like.shape[:2], 2, device=like.device, dtype=torch.float64)
+        self.received = torch.zeros(*like.shape[:2], rows * columns, device=like.device, dtype=torch.float64)
+
+    def add(self, weights: Tensor, queries: slice) -> None:
+        """Weights (B, H, n, N) of these of the N queries."""
+        first = max(self.prefix - queries.start, 0)
+        weights = weights[:, :, first:, self.prefix :]
+        offsets = self.offsets[queries.start + first - self.prefix : queries.stop - self.prefix].to(weights)
+        self.moved += torch.einsum("bhqk,qkf->bhf", weights, offsets)
+        self.received += weights.sum(dim=2)
+
+    def scores(self) -> Tensor:
+        """(B, H, 5)."""
+        patches = self.received.shape[-1]
+        seen = self.received.sum(dim=-1)  # of the attention of as many queries as patches
+        even = self.offsets.double().mean(dim=(0, 1))
+        # where nothing goes to patches, or the grid is one patch wide, nothing moves
+        spread = (self.moved / (seen.unsqueeze(-1) * even).clamp(min=1e-12)).clamp(max=1)
+        x, y = spread.unbind(-1)
+        share = self.received.amax(dim=-1) / seen.clamp(min=1e-12)
+        patch_sink = ((share - 1 / patches) / max(1 - 1 / patches, 1e-12)).clamp(0, 1)
+        other = seen / patches * (1 - patch_sink)
+        kinds = [other * part for part in (x * (1 - y), (1 - x) * y, (1 - x) * (1 - y), x * y)]
+        return torch.stack([*kinds, 1 - other], dim=-1)
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model has attention over patches."""
+    return has_patches(model)
+
+
+def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, Any]]:
+    """One row {"layer", "head", "type", "value", "row", "column", "local", "global", "sink"} per head.
+
+    Both counted from 1; "type" has the highest score, "value" is that score. Raises UserError for a model without
+    attention over patches.
+    """
+    places = patches(model)
+    sums: dict[int, Tensor] = {}
+    for chunk in images.split(CHUNK):
+
+        def visit(layer: int, call: AttentionCall) -> None:
+            totals = Totals(places.grid_size, places.prefix, call.q)
+            for queries, weights in call.blocks():
+                totals.add(weights, queries)
+            sums[layer] = sums.get(layer, 0) + totals.scores().sum(dim=0)
+
+        visit_attention(model, chunk, visit)
+    return [
+        {"layer": layer + 1, "head": head + 1, **described([score / len(images) for score in scores])}
+        for layer in sorted(sums)
+        for head, scores in enumerate(sums[layer].tolist())
+    ]
+
+
+def described(scores: Sequence[float]) -> dict[str, Any]:
+    """A head's type and scores, from the scores in the order of `TYPES`."""
+    named = {name: round(score, 5) for name, score in zip(TYPES, scores, strict=True)}
+    kind = max(named, key=named.__getitem__)
+    return {"type": kind, "value": named[kind], **named}
