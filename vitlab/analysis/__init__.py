@@ -1,7 +1,10 @@
 """Analyses of trained models: arrays in, arrays out, no plotting. One file and one YAML each.
 
-An analysis's module has `UNIT`, `applies(model) -> bool` and `run(model, images, config) -> rows`, each row a mapping
-of plain values; its YAML gives the options, among them `images`, how many held-out images it looks at.
+An analysis's module has `UNIT`, `applies(model) -> bool` and `run(model, images, config)`. That gives rows, each a
+mapping of plain values, or where the result is a picture a mapping of NumPy arrays by name, with the rows that go with
+them as "rows". Its YAML gives the options, among them `images`, how many held-out images it looks at.
+
+`attention`, `heads` and `layers` are no analyses: they are how the others look into a model.
 """
 
 from types import ModuleType

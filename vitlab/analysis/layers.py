@@ -6,6 +6,7 @@ Shapes: B batch, C channels, Y x X pixels, N tokens, D width.
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +24,11 @@ def layers(model: nn.Module) -> dict[str, nn.Module]:
     Raises UserError for a model without any.
     """
     model = getattr(model, "_orig_mod", model)  # of torch.compile
-    patterns = model.group_matcher(coarse=False).get("blocks", []) if hasattr(model, "group_matcher") else BLOCKS
-    if not isinstance(patterns, str):
-        patterns = "|".join(f"(?:{pattern})" for pattern, *_ in patterns)
-    counting = re.compile(patterns)
-    found = {
-        name: module
-        for name, module in model.named_modules()
-        if (match := counting.fullmatch(name)) and any(group is not None for group in match.groups())
-    }
+    groups = model.group_matcher(coarse=False) if hasattr(model, "group_matcher") else None
+    patterns = groups.get("blocks", "") if isinstance(groups, dict) else BLOCKS  # a few of timm's give a function
+    if not isinstance(patterns, str):  # (pattern, None), or with a number for what is not a block, as the last norm
+        patterns = "|".join(pattern for pattern, number in patterns if number is None)
+    found = {name: module for name, module in model.named_modules() if name and re.fullmatch(patterns, name)}
     if not found:
         raise UserError(f"{type(model).__name__} has no layers that vitlab knows: no blocks named as such")
     return found
@@ -59,10 +56,17 @@ def takes_images(model: nn.Module) -> bool:
 
 @contextmanager
 def watched(model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """`see(layer, output)` of each of the modules in the forward passes made meanwhile, in eval mode, not compiled."""
-    handles = [
-        module.register_forward_hook(lambda module, args, output: see(modules[module], output)) for module in modules
-    ]
+    """`see(layer, output)` of each of the modules in the forward passes made meanwhile, in eval mode, not compiled.
+
+    Raises UserError in a forward pass where a module gives something else than one tensor.
+    """
+
+    def hook(module: nn.Module, args: tuple, output: Any) -> None:
+        if not isinstance(output, Tensor):
+            raise UserError(f"{type(model).__name__}: a layer gives {type(output).__name__}, not one tensor")
+        see(modules[module], output)
+
+    handles = [module.register_forward_hook(hook) for module in modules]
     try:
         with eager(model):
             yield
