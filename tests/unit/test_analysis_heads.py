@@ -131,15 +131,17 @@ def test_a_grid_one_patch_wide_has_no_rows():
     assert TYPES[scores[0].argmax()] == "column"
 
 
-@pytest.mark.parametrize("pool", ["mean", "token"])
-def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, monkeypatch):
+@pytest.mark.parametrize("queries", [1, 2, 7, 99])
+@pytest.mark.parametrize(("pool", "registers"), [("mean", 0), ("token", 0), ("token", 4)])
+def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, registers, queries, monkeypatch):
     monkeypatch.setattr(heads, "CHUNK", 3)
     monkeypatch.setattr(head_types, "CHUNK", 3)
     blocks = head_types.AttentionCall.blocks
-    monkeypatch.setattr(head_types.AttentionCall, "blocks", lambda call: blocks(call, 3 * 3 * 37 * 2))
-    made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
+    prefix = registers + (pool == "token")
+    size = 3 * HEADS * (PATCHES + prefix) * queries  # of so many queries of 3 images
+    monkeypatch.setattr(head_types.AttentionCall, "blocks", lambda call: blocks(call, size))
+    made, images = model(pool=pool, registers=registers), torch.randn(7, 3, *SIZE)
     rows = head_types.run(made, images, NOTHING)
-    prefix = int(pool == "token")
     expected = torch.cat([head_types.head_types(w, GRID, prefix) for _, w in attention_maps(made, images)])
     assert [[row[name] for name in TYPES] for row in rows] == [pytest.approx(e, abs=2e-5) for e in expected.tolist()]
     for row in rows:

@@ -46,7 +46,7 @@ def attention_distance(
 def query_distances(weights: Tensor, distances: Tensor, prefix_tokens: int, renormalize: bool) -> Tensor:
     """How far each query looks, in pixels: (B, H, n) for weights (B, H, n, N) and the queries' distances (n, P)."""
     weights = weights[..., prefix_tokens:]
-    found = torch.einsum("bhqk,qk->bhq", weights, distances)
+    found = (weights * distances).sum(dim=-1)
     return found / weights.sum(dim=-1) if renormalize else found
 
 

@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.attention import AttentionCall, has_patches, patches, visit_attention
-from vitlab.analysis.distance import patch_distances
 from vitlab.analysis.heads import CHUNK
 
 UNIT = "share"
@@ -39,29 +38,35 @@ class Totals:
     """Sums over queries, for the scores of `head_types`; `like` (B, H, ...) says how many images and heads."""
 
     def __init__(self, grid_size: Sequence[int], prefix_tokens: int, like: Tensor):
-        rows, columns = grid_size
-        across, down = patch_distances((rows, columns), (0, 1)), patch_distances((rows, columns), (1, 0))
-        self.offsets = torch.stack([across, down], dim=-1).to(like.device)  # (P, P, 2)
+        rows, columns = self.grid_size = tuple(grid_size)
+        places, dtype = torch.arange(rows * columns, device=like.device), torch.float64
+        # from each patch to each column and to each row of the grid: (P, columns) and (P, rows)
+        self.across = (places % columns).unsqueeze(1).sub(torch.arange(columns, device=like.device)).abs().float()
+        self.down = (places // columns).unsqueeze(1).sub(torch.arange(rows, device=like.device)).abs().float()
         self.prefix = prefix_tokens
-        self.moved = torch.zeros(*like.shape[:2], 2, device=like.device, dtype=torch.float64)
-        self.received = torch.zeros(*like.shape[:2], rows * columns, device=like.device, dtype=torch.float64)
+        self.moved = torch.zeros(2, *like.shape[:2], device=like.device, dtype=dtype)
+        self.received = torch.zeros(*like.shape[:2], rows * columns, device=like.device, dtype=dtype)
 
     def add(self, weights: Tensor, queries: slice) -> None:
         """Weights (B, H, n, N) of these of the N queries."""
-        first = max(self.prefix - queries.start, 0)
-        weights = weights[:, :, first:, self.prefix :]
-        offsets = self.offsets[queries.start + first - self.prefix : queries.stop - self.prefix].to(weights)
-        self.moved += torch.einsum("bhqk,qkf->bhf", weights, offsets)
+        start, stop = (max(place - self.prefix, 0) for place in (queries.start, queries.stop))
+        chosen = slice(start, stop)  # of the patches
+        weights = weights[:, :, weights.shape[2] - (stop - start) :, self.prefix :]
+        grids = weights.unflatten(-1, self.grid_size)
+        self.moved[0] += torch.einsum("bhqc,qc->bh", grids.sum(dim=-2), self.across[chosen].to(weights))
+        self.moved[1] += torch.einsum("bhqr,qr->bh", grids.sum(dim=-1), self.down[chosen].to(weights))
         self.received += weights.sum(dim=2)
 
     def scores(self) -> Tensor:
         """(B, H, 5)."""
         patches = self.received.shape[-1]
         seen = self.received.sum(dim=-1)  # of the attention of as many queries as patches
-        even = self.offsets.double().mean(dim=(0, 1))
-        # where nothing goes to patches, or the grid is one patch wide, nothing moves
-        spread = (self.moved / (seen.unsqueeze(-1) * even).clamp(min=1e-12)).clamp(max=1)
-        x, y = spread.unbind(-1)
+
+        def spread(moved: Tensor, even: Tensor) -> Tensor:
+            # where nothing goes to patches, or the grid is one patch wide, nothing moves
+            return (moved / (seen * even.mean()).clamp(min=1e-12)).clamp(max=1)
+
+        x, y = spread(self.moved[0], self.across), spread(self.moved[1], self.down)
         share = self.received.amax(dim=-1) / seen.clamp(min=1e-12)
         patch_sink = ((share - 1 / patches) / max(1 - 1 / patches, 1e-12)).clamp(0, 1)
         other = seen / patches * (1 - patch_sink)
