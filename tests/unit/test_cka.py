@@ -45,7 +45,7 @@ def rotation(width):
 
 
 def test_the_estimate_is_the_mean_over_all_quadruples():
-    """What makes it unbiased: no image meets itself (Song et al., 2012, equation 5)."""
+    """What makes it unbiased: no image meets itself (Song et al., 2012)."""
     n = 6
     x, y = torch.randn(n, 3, dtype=torch.float64), torch.randn(n, 4, dtype=torch.float64)
     k, l = x @ x.T, y @ y.T  # noqa: E741

@@ -52,7 +52,7 @@ def test_a_stack_of_3x3_convolutions_sees_trinomially_and_no_farther(depth, widt
 
 
 def test_it_grows_with_the_root_of_the_depth():
-    """Luo et al., 2016, section 2.2: a sum of steps of -1, 0 and 1 has a deviation of sqrt(2/3 depth)."""
+    """Luo et al., 2016, section 2: a sum of steps of -1, 0 and 1 has a deviation of sqrt(2/3 depth)."""
     for depth, field in zip((1, 3, 6), receptive_fields(Stack(6), torch.randn(2, 2, *SIZE), [0, 2, 5]), strict=True):
         shares = field.sum(dim=1) / field.sum()
         deviation = ((torch.arange(SIZE[0]) - MIDDLE[0]).square() * shares).sum().sqrt().item()

@@ -1,8 +1,7 @@
 """What kind of head each is: one that looks along rows, along columns, nearby, everywhere, or at a sink.
 
-Row and column heads are those of Cordonnier et al., 2020; local and global ones of Raghu et al., 2021; sinks are tokens
-that all queries look at whatever they are: registers, the class token (Darcet et al., 2024), one patch. The scores are
-this project's own.
+Local and global heads are those of Raghu et al., 2021; sinks are tokens that all queries look at, whatever they are:
+registers, the class token (Darcet et al., 2024), one patch. The scores are this project's own.
 
 Shapes: B images, H heads, N tokens, P patches.
 """
