@@ -178,7 +178,10 @@ def visit_attention(
     """
     found = attention_layers(model)
     if not found:
-        raise UserError(f"{type(model).__name__} has no attention layers that vitlab knows")
+        raise UserError(
+            f"{type(model).__name__} has no attention layers that vitlab knows: "
+            "attention in windows, over channels or with talking heads is not read"
+        )
     chosen = range(len(found)) if layers is None else [int(layer) for layer in layers]
     for layer in chosen:
         if not 0 <= layer < len(found):
