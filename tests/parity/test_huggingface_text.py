@@ -131,7 +131,7 @@ def test_a_folder_that_is_neither_is_one_line(config, says, tmp_path):
 
 def test_rotary_positions_cannot_be_written_as_gpt2(tmp_path):
     model = language_model(V, length=LENGTH, width=D, depth=1, heads=HEADS, positions="rotary")
-    with pytest.raises(UserError, match="GPT-2 has learned positions"):
+    with pytest.raises(UserError, match="no fixed, rotary or missing positions"):
         save_huggingface(model, tmp_path)
     assert not [*tmp_path.iterdir()]
 

@@ -234,10 +234,10 @@ def test_the_asked_layers_come_in_the_asked_order():
 
 
 def test_only_one_layer_is_computed_at_a_time(monkeypatch):
-    """Memory does not grow with the layers: nothing is computed before it is asked for."""
+    """Memory does not grow with the layers' weights: none are computed before they are asked for."""
     made = []
-    compute = module.attention_weights
-    monkeypatch.setattr(module, "attention_weights", lambda *a, **k: made.append(1) or compute(*a, **k))
+    compute = module.AttentionCall.weights
+    monkeypatch.setattr(module.AttentionCall, "weights", lambda *a, **k: made.append(1) or compute(*a, **k))
     found = attention_maps(own(), images())
     for count in range(1, DEPTH + 1):
         next(found)

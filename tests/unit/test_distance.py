@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import vitlab
-from vitlab.analysis import distance as module
-from vitlab.analysis import module_of
+from vitlab.analysis import heads, module_of
 from vitlab.analysis.attention import attention_maps
 from vitlab.analysis.distance import applies, attention_distance, patch_distances, run
 from vitlab.config import UserError, load, names
@@ -183,8 +182,7 @@ def model(**changes):
 @pytest.mark.parametrize("pool", ["mean", "token"])
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, renormalize, monkeypatch):
-    tokens = 6 + (pool == "token")
-    monkeypatch.setattr(module, "WEIGHTS", 3 * 3 * tokens**2 + 1)  # 7 images of 3 heads come in chunks of 3, 3 and 1
+    monkeypatch.setattr(heads, "CHUNK", 3)  # 7 images come in chunks of 3, 3 and 1
     config = load("analysis", "attention_distance")
     config.renormalize = renormalize
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)

@@ -1,8 +1,11 @@
 """Analyses of trained models: arrays in, arrays out, no plotting. One file and one YAML each.
 
-An analysis's module has `UNIT`, `applies(model) -> bool` and `run(model, inputs, config) -> rows`, each row a mapping
-of plain values; inputs are what the run's task shows: images (B, C, Y, X), or a `vitlab.tasks.text.TokenInputs`. Its
-YAML gives the options, among them `examples`, how many held-out ones it looks at, and how to read its figure.
+An analysis's module has `UNIT`, `applies(model) -> bool` and `run(model, inputs, config)`; inputs are what the run's
+task shows: images (B, C, Y, X), or a `vitlab.tasks.text.TokenInputs`. It gives rows, each a mapping of plain values,
+or where the result is a picture a mapping of NumPy arrays by name, with the rows that go with them as "rows". Its YAML
+gives the options, among them `examples`, how many held-out ones it looks at, and how to read its figure.
+
+`attention`, `heads` and `layers` are no analyses: they are how the others look into a model.
 """
 
 from types import ModuleType

@@ -1,6 +1,6 @@
 """Mean attention distance (Dosovitskiy et al., 2021, appendix D.7, figures 7 and 11).
 
-Shapes: B images, H heads, N tokens, P patches.
+Shapes: B images, H heads, N tokens, P patches, n queries of a block.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import attention_layers, attention_maps, patches
+from vitlab.analysis.attention import has_patches, patches
+from vitlab.analysis.heads import per_head
 
 UNIT = "pixels"
-WEIGHTS = 2**26  # attention weights in memory at a time, as far as whole images allow
 
 
 def attention_distance(
@@ -38,11 +38,16 @@ def attention_distance(
             f"weights of shape {tuple(weights.shape)}: a grid of {rows} x {columns} patches and {prefix_tokens} "
             f"prefix tokens needs (B, heads, {tokens}, {tokens})"
         )
-    weights = weights[..., prefix_tokens:, prefix_tokens:]
-    if renormalize:
-        weights = weights / weights.sum(dim=-1, keepdim=True)
     distances = patch_distances((rows, columns), (height, width)).to(weights)
-    return torch.einsum("bhqk,qk->h", weights, distances) / (weights.shape[0] * weights.shape[2])
+    found = query_distances(weights[:, :, prefix_tokens:], distances, prefix_tokens, renormalize)
+    return found.mean(dim=(0, 2))
+
+
+def query_distances(weights: Tensor, distances: Tensor, prefix_tokens: int, renormalize: bool) -> Tensor:
+    """How far each query looks, in pixels: (B, H, n) for weights (B, H, n, N) and the queries' distances (n, P)."""
+    weights = weights[..., prefix_tokens:]
+    found = (weights * distances).sum(dim=-1)
+    return found / weights.sum(dim=-1) if renormalize else found
 
 
 def patch_distances(grid_size: tuple[int, int], patch_size: tuple[int, int]) -> Tensor:
@@ -54,7 +59,7 @@ def patch_distances(grid_size: tuple[int, int], patch_size: tuple[int, int]) -> 
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention over patches."""
-    return bool(attention_layers(model)) and hasattr(model, "patch_embed")
+    return has_patches(model)
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, Any]]:
@@ -63,18 +68,11 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, 
     Raises UserError for a model without attention over patches.
     """
     places = patches(model)
-    totals: dict[int, Tensor] = {}
-    tokens = places.prefix + places.grid_size[0] * places.grid_size[1]
-    layer = attention_layers(model)[0]
-    heads = layer.heads if hasattr(layer, "heads") else layer.num_heads
-    for chunk in images.split(max(1, WEIGHTS // (heads * tokens**2))):
-        for layer, weights in attention_maps(model, chunk):
-            distance = attention_distance(
-                weights, places.grid_size, places.patch_size, places.prefix, config.renormalize
-            )
-            totals[layer] = totals.get(layer, 0) + distance.double() * len(chunk)
-    return [
-        {"layer": layer + 1, "head": head + 1, "value": round(value / len(images), 5)}
-        for layer, total in totals.items()
-        for head, value in enumerate(total.tolist())
-    ]
+    # a query that is no patch is as far as 0 from all: its row is dropped
+    distances = torch.zeros(places.tokens, places.tokens - places.prefix, device=images.device)
+    distances[places.prefix :] = patch_distances(places.grid_size, places.patch_size)
+
+    def reduction(weights: Tensor, queries: slice) -> Tensor:
+        return query_distances(weights, distances[queries].to(weights), places.prefix, config.renormalize)
+
+    return per_head(model, images, reduction, places.prefix)

@@ -1,0 +1,94 @@
+"""What every analysis keeps to: it says where it applies, and gives plain rows or finite arrays there."""
+
+import importlib
+import json
+import pkgutil
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from vitlab import analysis
+from vitlab.models import build_model
+
+MODULES = [
+    importlib.import_module(f"vitlab.analysis.{found.name}") for found in pkgutil.iter_modules(analysis.__path__)
+]
+ANALYSES = {module.__name__.rpartition(".")[2]: module for module in MODULES if hasattr(module, "run")}
+OPTIONS = OmegaConf.create(
+    {
+        "distance": {"renormalize": False},
+        "rollout": {"identity": True},
+        "rgb_filters": {"components": 5},
+        "cka": {"batch": 5},
+        "receptive_field": {"layers": 2, "seed": 0},
+        "embedding": {"perplexity": 3.0, "seed": 0},
+        "robustness": {"grids": None, "shares": [0.5], "seed": 0},
+    }
+)
+SIZE, B = (10, 20), 7
+VIT = {"depth": 2, "width": 33, "heads": 3, "patch_size": 5}
+TIMM = {"options": {"depth": 2, "embed_dim": 33, "num_heads": 3, "patch_size": 5}}
+MODELS = {
+    "ViT with a class token": ("vit_nano", {**VIT, "pool": "token", "registers": 2}, set()),
+    "ViT": ("vit_nano", VIT, {"class_token"}),
+    "timm's ViT": ("timm:vit_tiny_patch16_224", TIMM, set()),
+    "MLP-Mixer": ("mixer_nano", {"patch_size": 5}, {"attention", "class_token", "position_similarity"}),
+    "ResNet": ("resnet_nano", {}, {"attention", "class_token", "position_similarity"}),
+    "timm's ResNet": ("timm:resnet18", {}, {"attention", "class_token", "position_similarity"}),
+}
+OF_ATTENTION = {"distance", "entropy", "head_types", "rollout"}
+
+
+def model(name, changes):
+    made = build_model(name, image_size=SIZE, num_classes=3, **changes)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return made
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
+    made, module = model(*case[:2]), ANALYSES[name]
+    lacks = {"head_patterns"} | case[2] | (OF_ATTENTION if "attention" in case[2] else set())
+    assert module.applies(made) == (name not in lacks)
+    if name in lacks:
+        return
+    found = module.run(made, torch.randn(B, 3, *SIZE), OPTIONS.get(name, OmegaConf.create({})))
+    assert found, "an analysis never comes back empty"
+    arrays = {} if isinstance(found, list) else {key: value for key, value in found.items() if key != "rows"}
+    rows = found if isinstance(found, list) else found.get("rows", [])
+    for value in arrays.values():
+        assert isinstance(value, np.ndarray)
+        assert value.size
+        assert np.isfinite(value).all()
+    assert json.loads(json.dumps(rows)) == rows
+    assert all("value" in row for row in rows)
+    assert made.training, "the model is left as it was"
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
+    assert isinstance(ANALYSES[name].UNIT, str)
+    assert not ANALYSES[name].applies(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("name", sorted(OF_ATTENTION | {"class_token"}))
+def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
+    made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)
+    options = OPTIONS.get(name, OmegaConf.create({}))
+    whole = ANALYSES[name].run(made, images, options)
+    for module in (ANALYSES[name], analysis.heads):
+        monkeypatch.setattr(module, "CHUNK", 2, raising=False)
+    parts = ANALYSES[name].run(made, images, options)
+    if isinstance(whole, dict):
+        assert whole.keys() == parts.keys()
+        for key, value in whole.items():
+            np.testing.assert_allclose(parts[key], value, rtol=1e-4, atol=1e-6)
+    else:
+        for one, other in zip(whole, parts, strict=True):
+            assert one == pytest.approx(other, abs=2e-5)

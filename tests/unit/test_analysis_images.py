@@ -1,0 +1,182 @@
+"""What analyses do to images, and where they put them: t-SNE, shuffled patches, occlusion."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from vitlab.analysis import embedding, robustness
+from vitlab.analysis.robustness import grids, occlude_patches, shuffle_patches
+from vitlab.config import UserError
+from vitlab.models import build_model
+
+B, C, SIZE = 5, 3, (10, 20)
+
+
+def generator():
+    return torch.Generator().manual_seed(3)
+
+
+def cells(images, grid):
+    """The patches of each image, one by one."""
+    height, width = images.shape[2] // grid, images.shape[3] // grid
+    return [
+        [image[:, r * height : (r + 1) * height, c * width : (c + 1) * width] for r in range(grid) for c in range(grid)]
+        for image in images
+    ]
+
+
+# ---- shuffling
+
+
+@pytest.mark.parametrize("grid", [1, 2, 5])
+def test_shuffled_images_hold_the_same_patches_elsewhere(grid):
+    images = torch.randn(B, C, *SIZE)
+    found = shuffle_patches(images, grid, generator())
+    orders = []
+    for before, after in zip(cells(images, grid), cells(found, grid), strict=True):
+        order = [next(i for i, cell in enumerate(before) if torch.equal(cell, moved)) for moved in after]
+        assert sorted(order) == list(range(grid * grid))
+        orders.append(tuple(order))
+    if grid == 1:
+        assert torch.equal(found, images)
+    if grid == 5:
+        assert len(set(orders)) == B, "each image in an order of its own"
+    assert torch.equal(shuffle_patches(images, grid, generator()), found)
+
+
+# ---- occlusion
+
+
+@pytest.mark.parametrize(("share", "hidden"), [(0, 0), (0.3, 8), (0.5, 12), (1, 25)])
+def test_a_share_of_the_patches_is_hidden_and_the_rest_is_untouched(share, hidden):
+    images = torch.randn(B, C, *SIZE)
+    found = occlude_patches(images, 5, share, generator())
+    chosen = set()
+    for before, after in zip(cells(images, 5), cells(found, 5), strict=True):
+        gone = [not cell.any() for cell in after]
+        assert sum(gone) == hidden
+        assert all(torch.equal(a, b) for a, b, g in zip(before, after, gone, strict=True) if not g)
+        chosen.add(tuple(gone))
+    assert (len(chosen) > 1) == (0 < share < 1)
+
+
+def test_a_grid_that_does_not_divide_the_image_raises():
+    assert grids(*SIZE) == [2, 5, 10]
+    assert grids(224, 224) == [2, 4, 7, 8, 14, 16]
+    with pytest.raises(ValueError, match="a grid of 3 x 3 patches does not divide images of 10 x 20 pixels"):
+        shuffle_patches(torch.zeros(1, 3, *SIZE), 3, generator())
+
+
+# ---- robustness of models that recognise something known
+
+
+class Bright(nn.Module):
+    """Class 1 where the mean pixel is above 1/2, or where that of the upper left patch of `cells` x `cells` is."""
+
+    def __init__(self, cells=1):
+        super().__init__()
+        self.stem = nn.Conv2d(C, 1, 1)
+        self.cells = cells
+
+    def forward(self, x):
+        x = x[:, :, : x.shape[2] // self.cells, : x.shape[3] // self.cells]
+        mean = x.mean(dim=(1, 2, 3))
+        return torch.stack([torch.full_like(mean, 0.5), mean], dim=1)
+
+
+def config(**changes):
+    return OmegaConf.create({"grids": None, "shares": [0.4, 0.6, 1.0], "seed": 0, **changes})
+
+
+def values(rows, kind):
+    return {row["strength"]: row["value"] for row in rows if row["kind"] == kind}
+
+
+def test_a_bag_of_pixels_survives_shuffling_and_half_of_the_occlusion():
+    images = torch.ones(B, C, *SIZE)
+    rows = robustness.run(Bright(), images, config())
+    assert values(rows, "shuffle") == {1: 1.0, 2: 1.0, 5: 1.0, 10: 1.0}
+    assert values(rows, "occlusion") == {0: 1.0, 0.4: 1.0, 0.6: 0.0, 1.0: 0.0}
+    assert json.loads(json.dumps(rows)) == rows
+
+
+def test_a_model_that_reads_one_place_fails_as_often_as_the_place_is_moved(monkeypatch):
+    """The bright patch, one of four, stays in place by chance one time in four."""
+    monkeypatch.setattr(robustness, "CHUNK", 7)
+    images = torch.zeros(400, C, *SIZE)
+    images[:, :, :5, :10] = 1
+    rows = robustness.run(Bright(cells=2), images, config(grids=[2], shares=[0.25]))
+    assert values(rows, "shuffle")[2] == pytest.approx(1 / 4, abs=0.07)
+    assert values(rows, "occlusion")[0.25] == pytest.approx(3 / 4, abs=0.07)
+
+
+def test_with_labels_it_is_the_accuracy():
+    images = torch.ones(B, C, *SIZE)
+    labels = torch.tensor([1, 1, 0, 1, 0])
+    rows = robustness.run(Bright(), images, config(), labels)
+    assert values(rows, "shuffle") == {1: 0.6, 2: 0.6, 5: 0.6, 10: 0.6}
+    assert values(rows, "occlusion")[1.0] == 0.4
+
+
+@pytest.mark.parametrize("chosen", [[3], [2, 3], []])
+def test_grids_that_do_not_divide_the_images_are_refused(chosen):
+    with pytest.raises(UserError, match=r"10 x 20 pixels can be cut into \[2, 5, 10\] patches along a side"):
+        robustness.run(Bright(), torch.zeros(1, C, *SIZE), config(grids=chosen))
+
+
+def test_images_that_cannot_be_cut_are_refused():
+    with pytest.raises(UserError, match="10 x 21 pixels can be cut into no patches"):
+        robustness.run(Bright(), torch.zeros(1, C, 10, 21), config())
+
+
+def test_the_same_seed_gives_the_same_rows_and_the_model_is_left_as_it_was():
+    model = build_model("vit_nano", image_size=SIZE, num_classes=7, patch_size=5, dropout=0.5).train()
+    images = torch.randn(B, C, *SIZE)
+    assert robustness.applies(model)
+    first, second = (robustness.run(model, images, config()) for _ in range(2))
+    assert first == second
+    assert model.training
+    assert values(first, "shuffle")[1] == values(first, "occlusion")[0] == 1
+    assert not robustness.applies(nn.Linear(2, 2))
+
+
+# ---- t-SNE
+
+
+def test_planted_clusters_stay_together():
+    centres = 20 * torch.randn(3, 17)
+    labels = np.arange(40) % 3
+    found = embedding.embedding((centres[labels] + torch.randn(40, 17)).numpy(), perplexity=10)
+    assert found.shape == (40, 2)
+    apart = np.linalg.norm(found[:, None] - found[None], axis=-1)
+    np.fill_diagonal(apart, np.inf)
+    assert (labels[apart.argmin(axis=1)] == labels).all()
+
+
+def test_the_same_seed_gives_the_same_points_and_few_images_are_enough():
+    features = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+    found = embedding.embedding(features)
+    assert np.array_equal(found, embedding.embedding(features))
+    assert np.isfinite(found).all()
+    with pytest.raises(UserError, match="images=4: t-SNE needs at least 5"):
+        embedding.embedding(features[:4])
+    with pytest.raises(UserError, match="not finite"):
+        embedding.embedding(np.full((5, 7), np.nan))
+
+
+@pytest.mark.parametrize("name", ["vit_nano", "resnet_nano", "timm:resnet18"])
+def test_points_are_of_what_the_models_head_reads(name, monkeypatch):
+    monkeypatch.setattr(embedding, "CHUNK", 4)
+    model = build_model(name, image_size=16, num_classes=3)
+    assert embedding.applies(model)
+    images = torch.randn(11, 3, 16, 16)
+    options = OmegaConf.create({"perplexity": 3.0, "seed": 0})
+    points = embedding.run(model, images, options)["points"]
+    with torch.no_grad():
+        features = embedding.before_head(model.eval())(images)
+    np.testing.assert_allclose(points, embedding.embedding(features.numpy(), 3.0), rtol=0.05, atol=0.5)
+    assert not embedding.applies(nn.Linear(2, 2))

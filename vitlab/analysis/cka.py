@@ -1,0 +1,114 @@
+"""How alike two layers represent the same images: centred kernel alignment, linear, unbiased, over mini-batches.
+
+Kornblith et al., 2019; over mini-batches Nguyen et al., 2021, with the unbiased HSIC_1 of Song et al., 2012.
+
+Shapes: n images of a batch, L layers of one model, M of the other.
+"""
+
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.analysis.layers import has_layers, layers, watched
+from vitlab.config import UserError
+
+UNIT = "CKA"
+LEAST = 4  # images that the unbiased estimator needs
+
+
+def gram(features: Tensor) -> Tensor:
+    """The products (n, n), float64, of each image's features (n, ...) with each other's, all centred.
+
+    Centring changes no CKA, but the products of uncentred ones would lose their digits.
+    """
+    rows = features.detach().flatten(1)
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    rows = rows - rows.mean(dim=0)
+    with torch.autocast(rows.device.type, enabled=False):
+        return (rows @ rows.T).double()
+
+
+def hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741, the paper's letter
+    """HSIC_1 (L, M) of the products k (L, n, n) and l (M, n, n): unbiased, so below 0 too.
+
+    With zero diagonals, [tr(k l) + 1'k1 1'l1 / ((n - 1) (n - 2)) - 2 / (n - 2) 1'k l1] / (n (n - 3)).
+    Raises ValueError for fewer than 4 images.
+    """
+    n = k.shape[-1]
+    if n < LEAST:
+        raise ValueError(f"unbiased CKA needs at least {LEAST} images in a batch, not {n}")
+    others = 1 - torch.eye(n, dtype=k.dtype, device=k.device)
+    k, l = k * others, l * others  # noqa: E741
+    k_rows, l_rows = k.sum(dim=-1), l.sum(dim=-1)
+    products = k.flatten(1) @ l.flatten(1).T
+    totals = k_rows.sum(dim=-1).outer(l_rows.sum(dim=-1)) / ((n - 1) * (n - 2))
+    return (products + totals - 2 / (n - 2) * k_rows @ l_rows.T) / (n * (n - 3))
+
+
+class MinibatchCKA:
+    """CKA (L, M) of two models' layers, from the means over batches of HSIC(k, l), HSIC(k, k) and HSIC(l, l)."""
+
+    def __init__(self) -> None:
+        self.cross: Tensor | float = 0.0
+        self.own: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
+
+    def update(self, k: Tensor, l: Tensor) -> None:  # noqa: E741
+        """The products k (L, n, n) and l (M, n, n) of one batch of images."""
+        self.cross = self.cross + hsic(k, l)
+        self.own = tuple(total + hsic(x, x).diagonal() for total, x in zip(self.own, (k, l), strict=True))
+
+    def compute(self) -> Tensor:
+        """float64 (L, M); not a number for a layer that gives all images the same."""
+        return self.cross / self.own[0].clamp(min=0).sqrt().outer(self.own[1].clamp(min=0).sqrt())
+
+
+def linear_cka(x: Tensor, y: Tensor) -> float:
+    """Of the features x (n, ...) and y (n, ...) of the same images, as one batch: 1 where they are turned copies."""
+    found = MinibatchCKA()
+    found.update(gram(x).unsqueeze(0), gram(y).unsqueeze(0))
+    return found.compute().item()
+
+
+@torch.no_grad()
+def grams(model: nn.Module, images: Tensor) -> Tensor:
+    """The products (L, n, n) of each layer's output, all of its tokens or pixels; only one output is held at a time."""
+    modules = {module: layer for layer, module in enumerate(layers(model).values())}
+    found: dict[int, Tensor] = {}
+    with watched(model, modules, lambda layer, output: found.update({layer: gram(output)})):
+        model(images)
+    return torch.stack([found[layer] for layer in range(len(modules))])
+
+
+def cka(model: nn.Module, images: Tensor, other: nn.Module | None = None, batch: int = 32) -> Tensor:
+    """CKA float64 (L, M) between all layers of a model, or of a model and an `other` that takes the same images.
+
+    Over batches of at least `batch` of the images (B, C, Y, X), all in one where they are fewer. Raises UserError for
+    a model without layers and for fewer than 4 images.
+    """
+    if len(images) < LEAST or batch < LEAST:
+        raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
+    found = MinibatchCKA()
+    for chunk in images.tensor_split(max(1, len(images) // batch)):
+        k = grams(model, chunk)
+        found.update(k, k if other is None else grams(other, chunk))
+    return found.compute().cpu()
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model takes images and has layers."""
+    return has_layers(model)
+
+
+def run(model: nn.Module, images: Tensor, config: DictConfig, other: nn.Module | None = None) -> list[dict[str, Any]]:
+    """One row {"layer", "other", "value"} per pair of layers, both counted from 1; `config.batch` images at a time.
+
+    The layers of "other" are the model's own, or those of the `other` model. None for a layer that gives all images
+    the same. Raises UserError as `cka` does.
+    """
+    return [
+        {"layer": layer + 1, "other": against + 1, "value": round(value, 5) if value == value else None}
+        for layer, values in enumerate(cka(model, images, other, config.batch).tolist())
+        for against, value in enumerate(values)
+    ]

@@ -1,0 +1,52 @@
+"""Images as points in the plane, near where the model's features of them are: t-SNE (van der Maaten and Hinton, 2008).
+
+Shapes: B images, D width of what the model's head reads.
+"""
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from sklearn.manifold import TSNE
+from torch import Tensor, nn
+
+from vitlab.analysis.heads import CHUNK
+from vitlab.analysis.layers import takes_images
+from vitlab.config import UserError
+from vitlab.models.features import before_head, evaluating
+
+UNIT = ""  # neither the axes nor the distances between clusters mean anything
+LEAST = 5
+
+
+def embedding(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
+    """Points float32 (B, 2) of features (B, D), from their first two principal components on.
+
+    `perplexity` is about how many neighbours each has; of few images at most a third of the others. Raises UserError
+    for fewer than 5 images and for features that are not finite.
+    """
+    if len(features) < LEAST:
+        raise UserError(f"images={len(features)}: t-SNE needs at least {LEAST}")
+    if not np.isfinite(features).all():
+        raise UserError("the model's features of these images are not finite")
+    tsne = TSNE(2, perplexity=min(perplexity, (len(features) - 1) / 3), init="pca", random_state=seed)
+    return tsne.fit_transform(features).astype(np.float32)
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model takes images and says what its head reads."""
+    try:
+        return takes_images(model) and callable(before_head(model))
+    except UserError:
+        return False
+
+
+@torch.no_grad()
+def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
+    """{"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
+
+    Raises UserError as `embedding` does, and for a model that does not say what its head reads.
+    """
+    features = before_head(model)
+    with evaluating(model):
+        found = torch.cat([features(chunk).flatten(1).float().cpu() for chunk in images.split(CHUNK)])
+    return {"points": embedding(found.numpy(), config.perplexity, config.seed)}

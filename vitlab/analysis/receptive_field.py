@@ -1,0 +1,96 @@
+"""Effective receptive field: which pixels the middle of a layer's output depends on, and how much.
+
+Luo et al., 2016; for a ViT of the patch in the middle of the grid.
+
+Shapes: B images, C channels, Y x X pixels, D width.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.analysis.layers import has_layers, layers, watched
+from vitlab.config import UserError
+
+UNIT = "pixels"
+WITHIN = 1 - 0.9545  # of the peak: what still belongs to the field, the paper's choice
+CHUNK = 8  # images in one forward and backward pass
+
+
+def receptive_fields(model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0) -> Tensor:
+    """The fields (len(chosen), Y, X) of the chosen layers (0 is the first), each with a peak of 1.
+
+    The root of the mean over images, of the sum over channels, of (d(v . u) / d pixel)^2, where u (D,) is the layer's
+    output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
+    Raises UserError for a model without layers, for a layer that does not exist, and where u depends on no pixel.
+    """
+    known = list(layers(model).values())
+    for layer in chosen:
+        if not 0 <= layer < len(known):
+            raise UserError(f"layer {layer}: the model has layers 0 to {len(known) - 1}")
+    generator = torch.Generator().manual_seed(seed)
+    squares = torch.zeros(len(chosen), *images.shape[-2:], dtype=torch.float64, device=images.device)
+    units: dict[int, Tensor] = {}
+    modules = {known[layer]: layer for layer in chosen}
+    for chunk in images.split(CHUNK):
+        pixels = chunk.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            with watched(model, modules, lambda layer, output: units.update({layer: middle(model, output)})):
+                model(pixels)
+            for place, layer in enumerate(chosen):
+                unit = units[layer]
+                direction = torch.randn(unit.shape, generator=generator).to(unit)
+                (slope,) = torch.autograd.grad((unit * direction).sum(), pixels, retain_graph=True)
+                squares[place] += slope.double().square().sum(dim=(0, 1))
+    peaks = squares.amax(dim=(1, 2), keepdim=True)
+    if not (peaks > 0).all():
+        raise UserError(f"{type(model).__name__}: the middle of a layer's output depends on no pixel")
+    return (squares / peaks).sqrt().cpu()
+
+
+def middle(model: nn.Module, output: Tensor) -> Tensor:
+    """What a layer gives in the middle (B, D), of its tokens (B, N, D) or its map (B, D, y, x).
+
+    Raises UserError for tokens that are no grid of patches.
+    """
+    if output.ndim == 3:
+        prefix = getattr(model, "num_prefix_tokens", 0)
+        embed = getattr(model, "patch_embed", getattr(model, "stem", None))  # timm's MLP-Mixer has a stem
+        grid_size = getattr(embed, "grid_size", None) or (0, 0)
+        if output.shape[1] != prefix + grid_size[0] * grid_size[1]:
+            raise UserError(f"{type(model).__name__} has no patch grid, so its layers have no middle")
+        output = output[:, prefix:].unflatten(1, tuple(grid_size))
+    elif getattr(model, "output_fmt", "NCHW") == "NCHW":
+        output = output.movedim(1, -1)
+    # a copy, for the next layer may write over it
+    return output[:, output.shape[1] // 2, output.shape[2] // 2].clone()
+
+
+def effective_size(field: Tensor) -> float:
+    """The side in pixels of a square as large as the part of a field (Y, X) above 4.55% of its peak."""
+    return (field > WITHIN * field.max()).sum().sqrt().item()
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model takes images and has layers."""
+    return has_layers(model)
+
+
+def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, Any]:
+    """{"fields": float32 (n, Y, X), "rows": [{"layer", "value"}, ...]} of `config.layers` layers.
+
+    They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "value" is the
+    field's effective size. Raises UserError as `receptive_fields` does.
+    """
+    depth = len(layers(model))
+    count = min(config.layers, depth)
+    chosen = [round((place + 1) * depth / count) - 1 for place in range(count)]
+    fields = receptive_fields(model, images, chosen, config.seed)
+    rows = [
+        {"layer": layer + 1, "value": round(effective_size(field), 5)}
+        for layer, field in zip(chosen, fields, strict=True)
+    ]
+    return {"fields": fields.numpy().astype(np.float32), "rows": rows}

@@ -1,0 +1,87 @@
+"""Attention rollout: how much of each input token reaches each output token.
+
+Abnar and Zuidema, 2020, section 3, with the identity for the residual path; Dosovitskiy et al., 2021, appendix D.8,
+without.
+
+Shapes: B images, H heads, N tokens, gy x gx patches.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.analysis.attention import AttentionCall, has_patches, patches, visit_attention
+from vitlab.analysis.heads import CHUNK
+from vitlab.config import UserError
+
+UNIT = "share"
+
+
+def attention_rollout(maps: Iterable[Tensor], identity: bool = True) -> Tensor:
+    """A_L ... A_2 A_1 (B, N, N) of the layers' weights (B, H, N, N), the first layer's first.
+
+    A_l is the mean over the heads, with `identity` (mean + I) / 2. Each row sums to 1.
+    """
+    joint = None
+    for weights in maps:
+        joint = through(weights.mean(dim=1), joint, identity)
+    if joint is None:
+        raise ValueError("a rollout needs the weights of at least one layer")
+    return joint
+
+
+def rollout(model: nn.Module, images: Tensor, identity: bool = True) -> Tensor:
+    """The rollout (B, N, N) of all of a model's layers; no layer's weights are held beside it but their mean.
+
+    Raises UserError for a model without attention and for one that attends to other tokens than its own.
+    """
+    joint = None
+
+    def visit(layer: int, call: AttentionCall) -> None:
+        nonlocal joint
+        if call.q.shape[2] != call.k.shape[2]:
+            raise UserError(f"layer {layer} attends to other tokens than its own: a rollout needs self-attention")
+        mean = torch.cat([weights.mean(dim=1) for _, weights in call.blocks()], dim=1)
+        joint = through(mean, joint, identity)
+
+    visit_attention(model, images, visit)
+    return joint
+
+
+def through(mean: Tensor, joint: Tensor | None, identity: bool) -> Tensor:
+    """The rollout (B, N, N) up to a layer of this mean attention, from that of the layers before it."""
+    if identity:
+        mean = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)) / 2
+    return mean if joint is None else mean @ joint
+
+
+def rollout_maps(joint: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1, class_token: bool = True) -> Tensor:
+    """What of each patch reaches what the head reads: (B, gy, gx) of a rollout (B, N, N).
+
+    That is the class token, the first; or without one the mean over the patches.
+    """
+    read = joint[:, 0] if class_token else joint[:, prefix_tokens:].mean(dim=1)
+    return read[:, prefix_tokens:].unflatten(1, tuple(grid_size))
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model has attention over patches."""
+    return has_patches(model)
+
+
+def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
+    """{"rollout": float32 (B, gy, gx)}; `config.identity` as in `attention_rollout`.
+
+    Raises UserError as `rollout` does, and for a model without a grid of patches.
+    """
+    places = patches(model)
+    # a method of timm's models is called pool
+    class_token = "token" in (getattr(model, "pool", None), getattr(model, "global_pool", None))
+    maps = [
+        rollout_maps(rollout(model, chunk, config.identity), places.grid_size, places.prefix, class_token)
+        for chunk in images.split(CHUNK)
+    ]
+    return {"rollout": torch.cat(maps).float().cpu().numpy()}
