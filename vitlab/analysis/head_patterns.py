@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vitlab.analysis.attention import attention_layers, attention_maps
 from vitlab.tasks.text import TokenInputs
 
-UNIT = "share of attention beyond uniform"
+UNIT = "score"
 SEQUENCES = 16  # looked at together
 
 PATTERNS = {

@@ -77,6 +77,7 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
     model = with_head(text, head, partial(nn.LayerNorm, eps=1e-5), num_classes)
     text.lstm.reset_parameters()  # torch's own, uniform by width: of std 0.02 it would hardly pass anything on
     forget_by_little(text.lstm)
+    nn.init.normal_(embed.tokens.weight, std=config.width**-0.5)  # at 0.02 hardly anything would come in
     return model
 
 
