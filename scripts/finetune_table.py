@@ -29,6 +29,7 @@ class Experiment:
     tokens: bool = False  # whether the study takes the run's tokenizer
 
 
+MASKED = ("task=masked_lm", "task.share=0.3", "data.length=64", "data.vocabulary=1024")
 EXPERIMENTS = {
     "digits": Experiment(
         "training digits",
@@ -41,21 +42,14 @@ EXPERIMENTS = {
     ),
     "docstrings": Experiment(
         "training docstrings",
-        (
-            "task=masked_lm",
-            "task.sequences=documents",
-            "data=docstrings",
-            "data.length=64",
-            "data.vocabulary=2048",
-            "budget.steps=1500",
-        ),
+        ("data=docstrings", "task.sequences=documents", *MASKED, "budget.steps=800"),
         ("docstrings",),
         "init",
         tokens=True,
     ),
     "glyphs": Experiment(
         "training glyphs",
-        ("task=masked_lm", "task.sequences=stream", "data=pydoc", "data.length=64", "budget.steps=1000"),
+        ("data=pydoc", "task.sequences=stream", *MASKED, "budget.steps=300"),
         ("image_from_text",),
         "init.encoder",
     ),

@@ -15,6 +15,7 @@ from vitlab.studies.grid import compose_study, expand
 from vitlab.training.optimizers import peak_rate
 
 OWN = {
+    "bert_nano",
     "vit_mini",
     "adamw",
     "resnet",
