@@ -212,6 +212,19 @@ def report(words: Sequence[str]) -> int:
     return command.report(args.study)
 
 
+def sync(words: Sequence[str]) -> int:
+    p = parser("sync", "Upload what a study's finished runs logged offline to W&B, each run once.")
+    p.add_argument("study", metavar="STUDY_DIR")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = p.parse_args(words)
+    from vitlab.studies.store import StudyFiles
+
+    StudyFiles(args.study).config()
+    from vitlab.commands import sync as command
+
+    return command.sync(args.study, as_json=args.json)
+
+
 def listing(words: Sequence[str]) -> int:
     from vitlab.commands import listing as command
 
@@ -230,6 +243,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "generate": (generate, "text from a language model"),
     "export": (export, "write a run's model as safetensors or ONNX"),
     "report": (report, "write a study's report again"),
+    "sync": (sync, "upload a study's offline W&B runs"),
     "describe": (describe, "count a model: parameters, tokens, FLOPs, memory"),
     "list": (listing, "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
 }

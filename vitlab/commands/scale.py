@@ -151,7 +151,7 @@ def conclude(files: StudyFiles, rows: list[dict[str, Any]], failed: dict[str, st
     lines = [f"report   {report}", f"results  {files.results_path}"]
     tracked = [(files.run(row["run"]).result() or {}).get("wandb") or {} for row in rows]
     if any(where.get("mode") == "offline" for where in tracked):
-        lines.append(f"W&B      wandb sync {files.folder}/*/wandb/latest-run")
+        lines.append(f"W&B      vitlab sync {files.folder}")
     lines += sorted({f"W&B      {where['url'].partition('/runs/')[0]}" for where in tracked if where.get("url")})
     for line in lines:
         console.print(escape(line), soft_wrap=True, highlight=False)
