@@ -1,6 +1,7 @@
 """A W&B server on this machine, as far as W&B's own uploader asks of one. It keeps what it is sent."""
 
 import json
+import re
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def graphql(self, asked):
         server, given = self.server, asked.get("variables") or {}
-        operation = asked.get("operationName")
+        operation = re.search(r"(?:query|mutation)\s+(\w+)", asked["query"])[1]
         server.operations.append(operation)
         if operation == "UpsertBucket":
             name = given["name"]
@@ -63,6 +64,17 @@ class Handler(BaseHTTPRequestHandler):
             server.files[given["run"]].update(given["files"])
             files = [{"name": name, "uploadUrl": f"{server.url}/upload/{name}"} for name in given["files"]]
             return 200, {"data": {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}}
+        if operation in ("Viewer", "GetDefaultEntity"):
+            viewer = {"id": "v", "entity": "someone", "username": "someone", "email": "", "flags": "{}"}
+            return 200, {"data": {"viewer": {**viewer, "teams": {"edges": []}}}}
+        if operation == "GetProjects":
+            none = {"pageInfo": {"endCursor": None, "hasNextPage": False}, "edges": []}
+            return 200, {"data": {"models": {"totalCount": 0, **none}}}
+        if operation in ("UpsertView2", "upsertView"):
+            server.views.append(given)
+            view = {"id": given.get("id") or f"view{len(server.views)}", "name": given["name"], "spec": given["spec"]}
+            project = {"id": "p", "name": given["projectName"], "entityName": given["entityName"]}
+            return 200, {"data": {"upsertView": {"inserted": "id" not in given, "view": {**view, "project": project}}}}
         return 200, {"data": {}}
 
     def stream(self, run, files):

@@ -25,9 +25,12 @@ FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed r
 
 
 def mode_of(config: DictConfig) -> str:
-    """`auto` resolved: what WANDB_MODE says, else online for who is logged in, else offline."""
-    if config.mode != "auto":
-        return config.mode
+    """`auto` resolved."""
+    return default_mode() if config.mode == "auto" else config.mode
+
+
+def default_mode() -> str:
+    """What WANDB_MODE says, else online for who is logged in, else offline."""
     asked = os.environ.get("WANDB_MODE")
     if asked:
         return {"disabled": "off", "online": "online"}.get(asked, "offline")
