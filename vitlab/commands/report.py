@@ -30,7 +30,7 @@ def dashboards(study: StudyFiles) -> int:
         if (error.name or "").partition(".")[0] != "wandb_workspaces":
             raise
         raise UserError("--wandb needs the package wandb-workspaces: pip install 'vitlab[dashboards]'") from None
-    from vitlab.reports.wandb import default_mode
+    from vitlab.reports.login import default_mode
 
     boards, addresses, refused = Dashboards(study), [], None
     online = default_mode() == "online"
