@@ -8,36 +8,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vitlab.arguments import natural, number, out_folder, parser, positive
+from vitlab.arguments import (
+    DESCRIBE,
+    EVAL,
+    EXPORT,
+    GENERATE,
+    SCALE,
+    TRAIN,
+    natural,
+    number,
+    out_folder,
+    parser,
+    positive,
+)
 from vitlab.config.errors import UserError, choices_text, printable
-
-SCALE = """Train models on nested subsets of a data set and compare them.
-
-STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
-  vitlab scale
-  vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/digits
-  vitlab scale data=imagefolder data.root=photos
-Given again, the command goes on where it stopped."""
-TRAIN = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
-  vitlab train model=vit_nano data=digits budget.epochs=20
-  vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000
-  vitlab train model=vit_b16 init=timm:vit_base_patch16_224 data=imagefolder data.root=photos data.image_size=384
-The choices: vitlab list models|data|tasks|recipes, and in the README."""
-EVAL = """Evaluate a finished run on held-out images, its own or another data set's, and probe its features:
-  vitlab eval runs/quick/vit_nano-n32000-s0 --out evaluation
-  vitlab eval runs/quick/vit_nano-n32000-s0 probes=[fewshot,linear,knn] train_size=5000
-  vitlab eval timm:vit_small_patch16_224 data=cifar10 probes=[knn]"""
-DESCRIBE = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
-  vitlab describe model=vit_b16
-  vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
-
-GENERATE = """Continue a text with a run's language model:
-  vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
-  vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40"""
-
-EXPORT = """Write a finished run's model for other programs.
-  vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
-  vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size"""
 
 
 def scale(words: Sequence[str]) -> int:

@@ -162,6 +162,9 @@ def test_all_mistakes_in_a_study_at_once(vitlab):
         (("eval", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
         (("analyze", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
         (("report", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
+        (("report", "nowhere", "--wandb"), "nowhere: not a study, it holds no study.yaml"),
+        (("sync", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
+        (("sync",), "the following arguments are required: STUDY_DIR"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -116,6 +116,27 @@ def test_without_a_finished_run_there_is_nothing_to_show(tmp_path, offline, caps
     assert "no run has finished yet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["it's", "x" * 101, "\N{GRINNING FACE}"])
+def test_a_name_that_wandb_does_not_take_is_one_line(tmp_path, offline, capsys, name):
+    study = make_study(tmp_path / "quick", name=name, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert f"study.yaml: name={name}: give letters" in capsys.readouterr().err
+
+
+def test_a_family_with_a_quote_is_one_line(tmp_path, offline, capsys):
+    study = make_study(tmp_path / "quick", models={"net": "o'net"}, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "family=o'net" in capsys.readouterr().err
+
+
+def test_offline_nothing_asks_the_server_also_where_the_team_is_named(study, offline, monkeypatch):
+    study.write_config({**study.config(), "wandb": {"entity": "team", "project": "sizes"}})
+    monkeypatch.setattr("wandb.Api", lambda: pytest.fail("asked"))
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert (workspace_of(study).entity, workspace_of(study).project) == ("team", "sizes")
+    assert (report_of(study).entity, report_of(study).project) == ("team", "sizes")
+
+
 def test_without_the_package_one_line_says_what_to_install(study, offline, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "vitlab.reports.dashboards", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:

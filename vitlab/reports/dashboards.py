@@ -22,10 +22,10 @@ from vitlab.reports import reading, tables
 from vitlab.reports.colours import THEMES, families, family_name, looks
 from vitlab.reports.conclusion import sentence
 from vitlab.reports.metric import Metric, main_metric
+from vitlab.studies.grid import NAME
 from vitlab.studies.store import StudyFiles
 
 STEP = "trainer/global_step"
-TITLE = 128  # characters that W&B takes
 Rows = list[dict[str, Any]]
 
 
@@ -48,8 +48,13 @@ class Dashboards:
         asked = config.get("wandb") or {}
         self.project = asked.get("project") or WandbConfig().project
         self.entity = asked.get("entity") or (view.entity if view else "")  # empty: of who is logged in at the save
-        self.group = str(config["name"])  # of every run of the study
-        self.name = self.group[:TITLE]
+        self.name = str(config.get("name"))  # the group of every run of the study, too
+        if not NAME.fullmatch(self.name):
+            raise UserError(
+                f"{study.config_path}: name={self.name}: give letters, digits and . _ + - with up to 100 in all"
+            )
+        if quoted := [family for family in families(rows).values() if "'" in family]:
+            raise UserError(f"{study.results_path}: family={quoted[0]}: W&B's filters take no quotes")
         self.colours = run_colours(study, rows)
         self.workspace, self.report = self.build_workspace(), self.build_report()
         place = (self.entity, self.project)
@@ -72,7 +77,7 @@ class Dashboards:
             sections=[ws.Section(name=title, panels=panels, is_open=True) for title, panels in self.sections().items()],
             settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
             runset_settings=ws.RunsetSettings(
-                filters=expr.And(expr.Metric("Group") == self.group),
+                filters=expr.And(expr.Metric("Group") == self.name),
                 pinned_columns=[*columns, "summary:train_flops"],
                 run_settings={run: ws.RunSettings(color=colour) for run, colour in self.colours.items()},
             ),
@@ -97,7 +102,7 @@ class Dashboards:
         return [
             wr.Runset(
                 name=family_name(family),
-                filters=expr.And(expr.Metric("Group") == self.group, expr.Summary("family") == family),
+                filters=expr.And(expr.Metric("Group") == self.name, expr.Summary("family") == family),
                 run_settings={run: wr.RunSettings(color=colour) for run, colour in self.colours.items()},
             )
             for family in dict.fromkeys(families(self.rows).values())
