@@ -1,4 +1,4 @@
-"""`vitlab sync`: what a study logged offline goes to W&B."""
+"""`vitlab sync`: what a study logged offline goes to W&B. Imports no torch."""
 
 import json
 import sys
