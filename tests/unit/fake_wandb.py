@@ -11,7 +11,10 @@ KEY = "0" * 40
 
 
 class Server(ThreadingHTTPServer):
-    """`order`: ids of runs as they came; `history`: id -> rows; `files`: id -> names. Runs in `refused` get a 403."""
+    """`order`: ids of runs as they came; `history`: id -> rows; `files`: id -> names.
+
+    Runs in `refused` get `refusal`, a status and a body.
+    """
 
     daemon_threads = True
 
@@ -19,6 +22,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.order, self.history, self.files, self.refused = [], defaultdict(list), defaultdict(set), set()
         self.summary, self.operations, self.views = {}, [], []
+        self.refusal = 403, {"errors": [{"message": "permission denied"}]}
 
     @property
     def url(self):
@@ -55,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
             if name not in server.order:
                 server.order.append(name)
             if name in server.refused:
-                return 403, {"errors": [{"message": "permission denied"}]}
+                return server.refusal
             project = {"id": "p", "name": given["project"], "entity": {"id": "e", "name": "someone"}}
             bucket = {"id": name, "name": name, "displayName": given.get("displayName"), "config": "{}"}
             bucket |= {"historyLineCount": 0, "sweepName": None, "project": project}

@@ -95,8 +95,8 @@ def wandb(folder: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def reason(said: str) -> str:
-    """The first error of the uploader's output, else its last line."""
-    lines = [line.removeprefix("wandb: ").strip() for line in said.splitlines() if line.strip()]
+    """The last error of the uploader's output; W&B says nothing to a key that the server does not know."""
+    lines = [line.removeprefix("wandb: ").strip() for line in said.splitlines()]
     errors = [line.removeprefix("ERROR").strip() for line in lines if line.startswith("ERROR")]
-    errors = [line for line in errors if line != "<no message>"]  # what W&B says to a key that is not valid
-    return printable((errors or [line for line in lines if "ERROR" not in line] or ["no reason given"])[-1])
+    named = [line for line in errors if line and line != "<no message>"]
+    return printable(named[-1]) if named else "W&B gives no reason; `wandb login --verify` checks the key"
