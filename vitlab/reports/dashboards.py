@@ -10,7 +10,6 @@ from typing import Any
 import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
-from pydantic import ValidationError
 from wandb_workspaces import expr
 from wandb_workspaces.reports.v2 import internal as report_internal
 from wandb_workspaces.workspaces import internal as workspace_internal
@@ -174,5 +173,5 @@ def parsed(path: Path, kind: Any) -> Any:
     """A file of ours as W&B's model; None where there is none. Raises UserError."""
     try:
         return kind.model_validate_json(path.read_text()) if path.exists() else None
-    except (OSError, ValueError, ValidationError):
+    except (OSError, ValueError):
         raise UserError(f"{path}: cannot read it; delete the file to save a new one in W&B") from None
