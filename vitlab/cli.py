@@ -1,9 +1,6 @@
 """The command line: `vitlab COMMAND ...`. What trains is imported only by the commands that train."""
 
-import argparse
-import math
 import os
-import re
 import signal
 import sys
 import threading
@@ -11,91 +8,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from vitlab.arguments import (
+    DESCRIBE,
+    EVAL,
+    EXPORT,
+    GENERATE,
+    SCALE,
+    TRAIN,
+    natural,
+    number,
+    out_folder,
+    parser,
+    positive,
+)
 from vitlab.config.errors import UserError, choices_text, printable
-
-SCALE = """Train models on nested subsets of a data set and compare them.
-
-STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
-  vitlab scale
-  vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/digits
-  vitlab scale data=imagefolder data.root=photos
-Given again, the command goes on where it stopped."""
-TRAIN = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
-  vitlab train model=vit_nano data=digits budget.epochs=20
-  vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000
-  vitlab train model=vit_b16 init=timm:vit_base_patch16_224 data=imagefolder data.root=photos data.image_size=384
-The choices: vitlab list models|data|tasks|recipes, and in the README."""
-EVAL = """Evaluate a finished run on held-out images, its own or another data set's, and probe its features:
-  vitlab eval runs/quick/vit_nano-n32000-s0 --out evaluation
-  vitlab eval runs/quick/vit_nano-n32000-s0 probes=[fewshot,linear,knn] train_size=5000
-  vitlab eval timm:vit_small_patch16_224 data=cifar10 probes=[knn]"""
-DESCRIBE = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
-  vitlab describe model=vit_b16
-  vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
-
-GENERATE = """Continue a text with a run's language model:
-  vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
-  vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40"""
-
-EXPORT = """Write a finished run's model for other programs.
-  vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
-  vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size"""
-
-
-class Parser(argparse.ArgumentParser):
-    """Problems in one line, with the nearest option."""
-
-    def error(self, message: str) -> NoReturn:
-        known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
-        unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0] if "unrecognized" in message else None
-        near = f"; {choices_text(unknown, known)}" if unknown and unknown.startswith("-") else ""
-        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
-            message = message[: found.start()] + f"unknown '{found[1]}'; "
-            message += choices_text(found[1], re.findall(r"[\w.-]+", found[2]))
-        print(f"{self.prog}: {message}{near}", file=sys.stderr)
-        raise SystemExit(2)
-
-
-def positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 up")
-    return int(text)
-
-
-def natural(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > 2**63 - 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 0 up")
-    return int(text)
-
-
-def number(least: float, most: float) -> Callable[[str], float]:
-    """A parser of numbers from least to most."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most:g}")
-        return value
-
-    return parse
-
-
-def parser(command: str, about: str) -> Parser:
-    return Parser(
-        prog=f"vitlab {command}",
-        description=about,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def out_folder(given: str | None, name: str) -> Path:
-    if given == "":
-        raise UserError("--out: the folder is empty; give a path, or no --out at all for runs/NAME")
-    return Path(given or f"runs/{name}")
 
 
 def scale(words: Sequence[str]) -> int:
@@ -259,15 +185,29 @@ def generate(words: Sequence[str]) -> int:
 
 
 def report(words: Sequence[str]) -> int:
-    p = parser("report", "Write a study's report.html and figures/ again from its files.")
+    p = parser("report", "Write a study's report.html, figures/ and tables/ again from its files.")
     p.add_argument("study", metavar="STUDY_DIR")
+    p.add_argument("--wandb", action="store_true", help="a W&B workspace and report too; saved there once logged in")
     args = p.parse_args(words)
     from vitlab.studies.store import StudyFiles
 
     StudyFiles(args.study).config()
     from vitlab.commands import report as command
 
-    return command.report(args.study)
+    return command.report(args.study, wandb=args.wandb)
+
+
+def sync(words: Sequence[str]) -> int:
+    p = parser("sync", "Upload what a study's finished runs logged offline to W&B, each run once.")
+    p.add_argument("study", metavar="STUDY_DIR")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = p.parse_args(words)
+    from vitlab.studies.store import StudyFiles
+
+    StudyFiles(args.study).config()
+    from vitlab.commands import sync as command
+
+    return command.sync(args.study, as_json=args.json)
 
 
 def listing(words: Sequence[str]) -> int:
@@ -288,6 +228,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "generate": (generate, "text from a language model"),
     "export": (export, "write a run's model as safetensors or ONNX"),
     "report": (report, "write a study's report again"),
+    "sync": (sync, "upload a study's offline W&B runs"),
     "describe": (describe, "count a model: parameters, tokens, FLOPs, memory"),
     "list": (listing, "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
 }

@@ -72,7 +72,9 @@ def test_a_study_leaves_the_files_of_the_contract(study):
         *(f"accuracy_against_size.{kind}" for kind in ("svg", "png")),
         "samples.png",
     }
+    assert {path.name for path in (folder / "tables").iterdir()} == {"results.md", "results.tex"}
     assert "report.html" in done.stdout
+    assert f"vitlab sync {folder}" in done.stdout.replace("\n", "")
     assert "Traceback" not in done.stderr
 
 
@@ -85,6 +87,27 @@ def test_probes_of_every_run_are_columns_and_in_wandb(study):
         assert (row["fewshot_10"] == "") == (row["train_size"] == "60")
         summaries = [r["summary"] for r in commands.wandb_records(folder / row["run"]) if r["type"] == "summary"]
         assert any(summary.get("update", {}).get("knn") == result["knn"] for summary in summaries)
+
+
+def test_every_panel_of_the_workspace_names_what_the_runs_logged(study):
+    folder, _ = study
+    done = commands.vitlab("report", folder, "--wandb")
+    assert done.returncode == 0, done.stderr
+    records = commands.wandb_records(folder / "vit_nano-n150-s0")
+    logged = {key for record in records if record["type"] == "history" for key in record["history"]["item"]}
+    kept = {f"summary:{key}" for r in records if r["type"] == "summary" for key in r["summary"].get("update", {})}
+    view = json.loads((folder / "wandb-workspace.json").read_text())
+    sections = view["spec"]["section"]["panelBankConfig"]["sections"]
+    panels = [(panel["viewType"], panel["config"]) for section in sections for panel in section["panels"]]
+    drawn = {key for kind, config in panels if kind == "Run History Line Plot" for key in config["metrics"]}
+    assert {"train/loss", "heldout/accuracy"} <= drawn <= logged
+    axes = {config[axis] for kind, config in panels if kind == "Scatter Plot" for axis in ("xAxis", "yAxis")}
+    assert axes == {"summary:train_size", "summary:train_flops", "summary:accuracy"}
+    assert axes <= kept
+    (browser,) = (config for kind, config in panels if kind == "Media Browser")
+    assert {f"{key}._type" for key in browser["mediaKeys"]} <= logged
+    colours = view["spec"]["section"]["customRunColors"]
+    assert set(colours) == {json.loads(p.read_text())["wandb"]["id"] for p in folder.glob("*/result.json")}
 
 
 def test_the_manifest_says_which_images_each_size_holds(study):

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 
 import pytest
 import torch
@@ -76,26 +75,6 @@ def test_attention_distance_is_written_before_and_after_training(run):
     assert before != after
 
 
-def test_wandb_holds_what_metrics_jsonl_holds(run):
-    history = commands.wandb_history(run)
-    for row in (json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()):
-        step = row.pop("step")
-        assert any(
-            item.get("trainer/global_step") == step and all(item.get(k) == pytest.approx(v) for k, v in row.items())
-            for item in history
-        ), row
-    pictures = [item for item in history if item.get("attention_distance/picture._type") == "image-file"]
-    assert [item["trainer/global_step"] for item in pictures] == [0, 12]
-    assert all(item["attention_distance/plot._type"] == "plotly-file" for item in pictures)
-    media = next(run.glob("wandb/offline-run-*")) / "files" / "media"
-    assert len(list(media.rglob("*.png"))) == 2
-    summary = {}
-    for record in commands.wandb_records(run):
-        if record["type"] == "summary":
-            summary.update(record["summary"].get("update", {}))
-    assert summary["accuracy"] == json.loads((run / "result.json").read_text())["accuracy"]
-
-
 def test_given_again_a_finished_run_is_not_trained_again(run, capsys):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     assert main(["train", *TINY, "budget.steps=12", "train_size=100", "--out", str(run)]) == 0
@@ -157,20 +136,15 @@ def test_stopped_in_the_middle_training_ends_with_the_same_weights(tmp_path, ask
 
 def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_row(tmp_path):
     words = [*TINY, *RANDOM, *EVERYTHING, "budget.steps=160", "train_size=90", "trainer.checkpoint_every=0.2"]
+    words.append("wandb.mode=off")
     folder = tmp_path / "killed"
     process = commands.start("train", *words, "--out", folder)
     commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and len(rows(folder)) >= 6, process)
-    time.sleep(1.5)  # W&B writes its log twice a second
-    seen = rows(folder)[:6]
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (folder / "result.json").exists()
-    steps = {item.get("trainer/global_step") for item in commands.wandb_history(folder)}
-    assert {row["step"] for row in seen} <= steps
     assert main(["train", *words, "--out", str(folder)]) == 0
-    whole = {item.get("trainer/global_step") for item in commands.wandb_history(folder)}
-    assert {0} | {row["step"] for row in rows(folder)} <= whole  # the last attempt alone holds the whole run
-    assert main(["train", *words, "trainer.workers=1", "wandb.mode=off", "--out", str(tmp_path / "whole")]) == 0
+    assert main(["train", *words, "trainer.workers=1", "--out", str(tmp_path / "whole")]) == 0
     assert_same_training(tmp_path / "whole", folder)
 
 

@@ -162,6 +162,9 @@ def test_all_mistakes_in_a_study_at_once(vitlab):
         (("eval", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
         (("analyze", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
         (("report", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
+        (("report", "nowhere", "--wandb"), "nowhere: not a study, it holds no study.yaml"),
+        (("sync", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
+        (("sync",), "the following arguments are required: STUDY_DIR"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -209,7 +212,8 @@ def test_a_pipe_that_closes_early_is_no_traceback(tmp_path):
 @pytest.mark.parametrize(
     "module",
     ["vitlab", "vitlab.cli", "vitlab.config", "vitlab.data", "vitlab.studies.grid", "vitlab.studies.store",
-     "vitlab.studies.executors", "vitlab.training.files", "vitlab.files", "vitlab.registry"],
+     "vitlab.studies.executors", "vitlab.training.files", "vitlab.files", "vitlab.registry",
+     "vitlab.reports.uploads", "vitlab.commands.sync"],
 )  # fmt: skip
 def test_what_says_it_imports_no_torch_imports_none(module, tmp_path):
     code = f"import sys, {module}; print(*sys.modules)"

@@ -20,6 +20,7 @@ from vitlab.data.subset import write_manifest
 from vitlab.files import write_json
 from vitlab.reports import html
 from vitlab.reports.conclusion import sentence, size_table
+from vitlab.reports.tables import write_tables
 from vitlab.studies.executors import Event, LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.store import StudyFiles
@@ -47,6 +48,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         write_json(folder / "failed.json", [{"run": run, "error": error} for run, error in failed.items()])
         rows = collect(files)
         report = html.write_report(folder)
+        write_tables(folder, rows)
     conclude(files, rows, failed, report)
     return 1 if failed else 0
 
@@ -151,7 +153,7 @@ def conclude(files: StudyFiles, rows: list[dict[str, Any]], failed: dict[str, st
     lines = [f"report   {report}", f"results  {files.results_path}"]
     tracked = [(files.run(row["run"]).result() or {}).get("wandb") or {} for row in rows]
     if any(where.get("mode") == "offline" for where in tracked):
-        lines.append(f"W&B      wandb sync {files.folder}/*/wandb/latest-run")
+        lines.append(f"W&B      vitlab sync {files.folder}")
     lines += sorted({f"W&B      {where['url'].partition('/runs/')[0]}" for where in tracked if where.get("url")})
     for line in lines:
         console.print(escape(line), soft_wrap=True, highlight=False)

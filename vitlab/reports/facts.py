@@ -165,5 +165,5 @@ def commands(study: StudyFiles, rows: Rows, results: dict[str, dict[str, Any]]) 
     if rows:
         found.append(("evaluate a run", f"vitlab eval {folder}/{shlex.quote(rows[0]['run'])}"))
     if any((one.get("wandb") or {}).get("mode") == "offline" for one in results.values()):
-        found.append(("see the runs in Weights & Biases", f"wandb sync {folder}/*/wandb/latest-run"))
+        found.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
     return found

@@ -19,19 +19,10 @@ from vitlab.config import resolved
 from vitlab.files import write_text
 from vitlab.reports import interactive, static
 from vitlab.reports.figure import Figure
+from vitlab.reports.login import mode_of
 from vitlab.training.files import RunFiles
 
 FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed run
-
-
-def mode_of(config: DictConfig) -> str:
-    """`auto` resolved: what WANDB_MODE says, else online for who is logged in, else offline."""
-    if config.mode != "auto":
-        return config.mode
-    asked = os.environ.get("WANDB_MODE")
-    if asked:
-        return {"disabled": "off", "online": "online"}.get(asked, "offline")
-    return "online" if wandb.login(prompt=False, verify=False) else "offline"
 
 
 class Tracker:

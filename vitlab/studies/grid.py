@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, identity, parse_override, resolved
 from vitlab.config.groups import read
 
+NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a study
 FIXED = ("data", "task", "train_size", "seed", "study", "budget", "wandb")  # a study sets these for all its runs
 
 
@@ -19,7 +20,7 @@ def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
     Raises UserError with all problems.
     """
     config = compose(StudyConfig, overrides, base=read("study", study, "study"))
-    if not re.fullmatch(r"\w[\w.+ -]{0,99}", config.name):
+    if not NAME.fullmatch(config.name):
         raise UserError(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
     models_of(config)
     return config

@@ -1,0 +1,190 @@
+"""`vitlab report --wandb`: W&B's own classes read back what is written, with every panel."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+from fake_wandb import KEY, wandb_server
+from test_report_study import make_study
+from wandb_workspaces.reports.v2 import internal as report_internal
+from wandb_workspaces.workspaces import internal as workspace_internal
+
+from vitlab.cli import main
+from vitlab.files import write_json
+from vitlab.reports.colours import THEMES
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
+    for index, path in enumerate(sorted(study.folder.glob("*/result.json"))):
+        result = json.loads(path.read_text())
+        write_json(path, {**result, "wandb": {"mode": "offline", "id": f"id{index}", "path": "wandb/offline/files"}})
+    return study
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def workspace_of(study):
+    """What W&B's own class makes of the file."""
+    text = (study.folder / "wandb-workspace.json").read_text()
+    return ws.Workspace._from_model(workspace_internal.View.model_validate_json(text))
+
+
+def report_of(study):
+    text = (study.folder / "wandb-report.json").read_text()
+    return wr.Report._from_model(report_internal.ReportViewspec.model_validate_json(text))
+
+
+def panels_of(board):
+    """Title -> panel, of a workspace's sections or a report's grids."""
+    holders = board.sections if isinstance(board, ws.Workspace) else board.blocks
+    panels = [panel for holder in holders for panel in getattr(holder, "panels", [])]
+    return {getattr(panel, "title", None) or type(panel).__name__: panel for panel in panels}
+
+
+def test_the_workspace_comes_back_with_every_panel(study, offline, capsys):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert "wandb-workspace.json" in capsys.readouterr().out
+    read = workspace_of(study)
+    assert (read.name, read.project) == ("quick", "vitlab")
+    found = panels_of(read)
+    assert [section.name for section in read.sections] == ["Result", "Curves", "Analyses", "Compute", "Runs"]
+    size, flops = found["accuracy against train_size by family"], found["accuracy against train_flops by family"]
+    assert (size.x, size.y, size.log_x) == (wr.SummaryMetric("train_size"), wr.SummaryMetric("accuracy"), True)
+    assert flops.x == wr.SummaryMetric("train_flops")
+    for key in ("train/loss", "heldout/loss", "heldout/accuracy", "train/lr"):
+        assert found[key].y == [wr.Metric(key)]
+        assert found[key].x == wr.Metric("trainer/global_step")
+    assert found["mean attention distance"].media_keys == ["attention_distance/picture", "attention_distance/plot"]
+    assert found["train_flops of each run"].metrics == [wr.Metric("train_flops")]
+    assert isinstance(found["RunComparer"], wr.RunComparer)
+    assert "Group" in read.runset_settings.filters
+    assert "quick" in read.runset_settings.filters
+    again = json.loads(read._to_model().model_dump_json(by_alias=True, exclude_none=True))
+    assert again == json.loads((study.folder / "wandb-workspace.json").read_text())
+
+
+def test_runs_have_the_colour_of_their_family(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    colours = {run: setting.color for run, setting in workspace_of(study).runset_settings.run_settings.items()}
+    light = THEMES["light"]
+    assert colours == {"id0": light["resnet"], "id1": light["resnet"], "id2": light["vit"], "id3": light["vit"]}
+
+
+def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    read = report_of(study)
+    assert read.description.startswith("ResNet leads at every size up to 59")
+    text = next(block.text for block in read.blocks if isinstance(block, wr.MarkdownBlock))
+    assert text.strip() == (study.folder / "tables" / "results.md").read_text().strip()
+    assert set(panels_of(read)) == set(panels_of(workspace_of(study)))
+    grid = next(block for block in read.blocks if isinstance(block, wr.PanelGrid))
+    assert [runset.name for runset in grid.runsets] == ["ViT", "ResNet"]
+    assert all("family" in runset.filters for runset in grid.runsets)
+
+
+def test_the_metric_of_the_study_decides_the_panels(study, offline):
+    rows = [{**row, "accuracy": None, "error": None, "perplexity": 9.5} for row in study.rows()]
+    study.write_rows(rows)
+    for row in rows:
+        run = study.run(row["run"])
+        run.metrics_path.write_text(run.metrics_path.read_text().replace("heldout/accuracy", "heldout/perplexity"))
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    found = panels_of(workspace_of(study))
+    assert "perplexity against train_size by family" in found
+    assert "heldout/perplexity" in found
+    assert not any("accuracy" in title for title in found)
+
+
+def test_a_study_without_attention_has_no_panel_for_it(tmp_path, offline):
+    study = make_study(tmp_path / "cnn", models={"resnet_nano": "resnet"}, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert not any("attention" in title for title in panels_of(workspace_of(study)))
+
+
+def test_without_a_finished_run_there_is_nothing_to_show(tmp_path, offline, capsys):
+    study = make_study(tmp_path / "new", sizes=(53,), seeds=(0,), failed=2)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "no run has finished yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["it's", "x" * 101, "\N{GRINNING FACE}"])
+def test_a_name_that_wandb_does_not_take_is_one_line(tmp_path, offline, capsys, name):
+    study = make_study(tmp_path / "quick", name=name, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert f"study.yaml: name={name}: give letters" in capsys.readouterr().err
+
+
+def test_a_family_with_a_quote_is_one_line(tmp_path, offline, capsys):
+    study = make_study(tmp_path / "quick", models={"net": "o'net"}, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "family=o'net" in capsys.readouterr().err
+
+
+def test_offline_nothing_asks_the_server_also_where_the_team_is_named(study, offline, monkeypatch):
+    study.write_config({**study.config(), "wandb": {"entity": "team", "project": "sizes"}})
+    monkeypatch.setattr("wandb.Api", lambda: pytest.fail("asked"))
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert (workspace_of(study).entity, workspace_of(study).project) == ("team", "sizes")
+    assert (report_of(study).entity, report_of(study).project) == ("team", "sizes")
+
+
+def test_without_the_package_one_line_says_what_to_install(study, offline, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "vitlab.reports.dashboards", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "pip install 'vitlab[dashboards]'" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_named(study, offline, capsys):
+    (study.folder / "wandb-report.json").write_text("{")
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "wandb-report.json: cannot read it; delete the file" in capsys.readouterr().err
+
+
+def test_logged_in_both_are_saved_and_the_next_time_changed(study, monkeypatch, capsys):
+    """As offline and then online: W&B gets what the files hold, under an id that the files keep."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert "give the command again" in capsys.readouterr().err
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        monkeypatch.delenv("WANDB_MODE")
+        words = ["report", str(study.folder), "--wandb"]
+        code = f"import sys; from vitlab.cli import main; sys.exit(main({words}) or main({words}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert [view["entityName"] for view in server.views] == ["someone"] * 4
+    assert [view["displayName"] for view in server.views] == ["quick"] * 4
+    assert [view.get("id") for view in server.views] == [None, None, "view1", "view2"]
+    assert server.views[0]["name"] == server.views[2]["name"]
+    assert f"{server.url}/someone/vitlab" in done.stdout
+    for view, name in zip(server.views[2:], ("workspace", "report"), strict=True):
+        assert json.loads(view["spec"]) == json.loads((study.folder / f"wandb-{name}.json").read_text())["spec"]
+    # offline once more: the ids stay
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert (workspace_of(study)._internal_id, report_of(study).id) == ("view1", "view2")
+
+
+def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch, capsys):
+    def refuse(workspace):
+        raise ConnectionError("W&B is down\nsecond line")
+
+    monkeypatch.setattr("vitlab.reports.login.default_mode", lambda: "online")
+    monkeypatch.setattr(ws.Workspace, "save", refuse)
+    monkeypatch.setattr("wandb.Api", lambda: SimpleNamespace(default_entity="someone"))
+    assert main(["report", str(study.folder), "--wandb"]) == 1
+    line = "vitlab: W&B did not take the dashboards: W&B is down; give the command again\n"
+    assert capsys.readouterr().err == line
+    assert "accuracy against train_size by family" in panels_of(workspace_of(study))

@@ -1,0 +1,48 @@
+"""`vitlab sync`: what a study logged offline goes to W&B. Imports no torch."""
+
+import json
+import sys
+
+from vitlab.reports.numbers import plural
+from vitlab.reports.uploads import Upload, upload, uploads
+from vitlab.studies.store import StudyFiles
+
+STATES = {  # of a run, in words
+    "uploaded": "uploaded",
+    "synced": "uploaded before",
+    "online": "logged online",
+    "untracked": "not logged to W&B",
+    "gone": "its offline files are gone",
+    "failed": "failed",
+    "waiting": "not uploaded yet",
+}
+
+
+def sync(folder: str, *, as_json: bool) -> int:
+    """Upload the offline runs of a study's folder; 0, or 1 when an upload failed. Raises UserError.
+
+    Each run is one line on stdout; with `as_json` all are one document there, and the lines go to stderr.
+    """
+    stream = sys.stderr if as_json else sys.stdout
+    found = {one.run: one for one in uploads(StudyFiles(folder))}
+    waiting = [one for one in found.values() if one.state == "waiting"]
+    for one in found.values():
+        if one.state != "waiting":
+            print(line(one), file=stream, flush=True)
+    for one in upload(waiting):
+        found[one.run] = one
+        print(line(one), file=stream, flush=True)
+    count = {state: sum(one.state == state for one in found.values()) for state in STATES}
+    print(f"{plural(count['uploaded'], 'run')} uploaded", file=stream)
+    left = count["failed"] + count["waiting"]
+    if left:
+        names = ", ".join(one.run for one in found.values() if one.state in ("failed", "waiting"))
+        print(f"vitlab: {plural(left, 'run')} left to upload: {names}; give the command again", file=sys.stderr)
+    if as_json:
+        print(json.dumps([{"run": one.run, "state": one.state, "says": one.says} for one in found.values()], indent=1))
+    return 1 if left else 0
+
+
+def line(one: Upload) -> str:
+    """`vit_nano-n500-s0  uploaded  https://...`"""
+    return "  ".join(filter(None, (one.run, STATES[one.state], one.says)))
