@@ -117,7 +117,7 @@ def test_a_bert_without_heads_gets_new_ones_and_says_so(their_bert, tmp_path):
         ("[", "cannot read config.json"),
         ("[]", "model_type=None of config.json: choices: bert, gpt2"),
         ({"model_type": "t5"}, "model_type=t5 of config.json: choices: bert, gpt2"),
-        ({"model_type": "gpt2", "tie_word_embeddings": False}, "tie_word_embeddings=false"),
+        ({"model_type": "gpt2", "tie_word_embeddings": False}, "tie_word_embeddings=False"),
         ({"model_type": "bert"}, "cannot read model.safetensors"),
         ({"model_type": "gpt2", "n_embd": 24}, "cannot read model.safetensors"),
     ],

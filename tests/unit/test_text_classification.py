@@ -66,7 +66,7 @@ def test_padding_never_changes_a_result(body, kind):
 @torch.no_grad()
 def test_a_batch_is_cut_to_its_longest_sequence_where_the_body_heeds_the_mask():
     seen = []
-    for words in (BODIES["bert"], [*BODIES["bert"], "model.mixer=fourier"]):
+    for words in (BODIES["bert"], [*BODIES["bert"], "model.mixer=fourier", "model.positions=learned"]):
         task, config = build("classes", *words)
         model = models.build(config.model, **task.shape)
         model.text.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[1]))

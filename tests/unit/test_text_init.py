@@ -19,7 +19,7 @@ from vitlab.training.sources import refuse_tokenizer
 SIZES = {"width": 24, "depth": 2}
 BODIES = {
     "gpt_nano": {**SIZES, "heads": 3, "positions": "learned"},
-    "bert_nano": {**SIZES, "heads": 3},
+    "bert_nano": {**SIZES, "heads": 3, "positions": "learned"},
     "lstm_nano": SIZES,
 }
 LENGTH, V = 13, 29

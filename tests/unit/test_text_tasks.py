@@ -47,7 +47,7 @@ def built(task, config):
         ("masked_lm", "bert_nano", []),
         ("masked_lm", "bert_nano", ["task.sequences=stream", "task.masking=static"]),
         ("masked_lm", "lstm_nano", ["model.causal=false"]),
-        ("masked_lm", "bert_nano", ["model.mixer=fourier", "task.sequences=stream"]),
+        ("masked_lm", "bert_nano", ["model.mixer=fourier", "model.positions=learned", "task.sequences=stream"]),
         ("span_lm", "bert_nano", []),
         ("span_lm", "bert_nano", ["task.sequences=documents"]),
     ],

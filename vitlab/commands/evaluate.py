@@ -40,7 +40,7 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     data = subject.data
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     sizes = [config.train_size] if config.probes else []
-    problems = size_problems(sizes, task.train, task.classes, data.name, "train_size")
+    problems = size_problems(sizes, task.train, task.strata, data.name, "train_size")
     if subject.strange and not config.probes:
         problems.append(f"{subject.strange}; ask for probes=[NAME], choices: {', '.join(names('probe'))}")
     if problems:
@@ -80,7 +80,7 @@ def held_out(
     device, split = next(subject.model.parameters()).device, task.test
     metrics, done = task.metrics(detailed=True).to(device), 0
     with torch.inference_mode():
-        for batch in eval_loader(split, batch_size=BATCH, workers=workers):
+        for batch in eval_loader(split, batch_size=task.eval_batch_size or BATCH, workers=workers):
             task.update(metrics, subject.model, task.prepare([part.to(device) for part in batch]))
             done += len(batch[0])
             progress(f"held-out {task.item}s", done, len(split))

@@ -33,6 +33,7 @@ def write(
 ) -> int:
     """Print what follows a prompt, `samples` times or by beam search; the exit code. Raises UserError."""
     model, tokenizer = language_model(source)
+    refuse_bytes("--prompt", prompt)
     # without a prompt: as after the end of another document
     given = tokenizer.encode([prompt])[0] or [tokenizer.document_end]
     room = model.text.embed.length - len(given)
@@ -70,6 +71,14 @@ def write(
     return 0
 
 
+def refuse_bytes(key: str, text: str) -> None:
+    """Raise UserError for an argument that is no text: bytes that are not UTF-8 come as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{key}: is not UTF-8 text") from None
+
+
 def ending(row: torch.Tensor, end: int, asked: int, room: int) -> str:
     """Why a text ended: its own end, the tokens asked for, or all that the model takes."""
     if len(row) and row[-1] == end:
@@ -87,4 +96,9 @@ def language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
         model, path = load_run(source).model, RunFiles(source).tokenizer_path
     if not isinstance(model, LanguageModel):
         raise UserError(f"{source}: is a {type(model).__name__}, which continues no text; give a run of task=causal_lm")
-    return model, Tokenizer.load(path)
+    if not path.is_file():
+        raise UserError(f"{source}: holds no tokenizer.json; text cannot become tokens without it")
+    tokenizer = Tokenizer.load(path)
+    if tokenizer.size > model.vocabulary:
+        raise UserError(f"{path}: has {tokenizer.size} tokens, the model {model.vocabulary}; it is another model's")
+    return model, tokenizer

@@ -23,6 +23,7 @@ from vitlab.data.loader import Items
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.models import count
 from vitlab.models.features import before_head
+from vitlab.models.freezing import freeze_body
 from vitlab.studies.grid import Spec, expand, models_of
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
@@ -118,7 +119,7 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     data = open_data(config.data, console)
     task = task_of(next(iter(first.values())), data)
     asked = list(config.sizes) if config.sizes is not None else default_sizes(config.data.sizes, task)
-    problems = size_problems(asked, task.train, task.classes, data.name)
+    problems = size_problems(asked, task.train, task.strata, data.name)
     by_model = {}
     for run_config in first.values():
         try:
@@ -152,7 +153,7 @@ def task_of(config: DictConfig, data: Any) -> Task:
 
 def default_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
     """A data set's own list of sizes as far as this one reaches: none below its classes, none above the whole."""
-    total, least = task.train.total, max(len(task.classes), 1) * task.train.per_item
+    total, least = task.train.total, max(len(task.strata), 1) * task.train.per_item
     return sorted({min(max(resolve_size(size, total), least), total) for size in sizes})
 
 
@@ -177,6 +178,8 @@ def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
 def time_step(config: DictConfig, task: Task) -> float:
     """Seconds of one training step here, from `TIMED` seconds of them on the data set's first items."""
     model = models.build(config.model, **task.shape).train()
+    if config.recipe.freeze is not None:
+        freeze_body(model)
     chosen = settings.resolve(config.trainer, model, cached=True)
     device = "cuda" if chosen.accelerator == "gpu" else "cpu"
     model.to(device)

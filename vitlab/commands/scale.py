@@ -95,7 +95,7 @@ def prepare_folder(files: StudyFiles, plan: Plan) -> None:
     train = plan.task.train
     for seed in config["seeds"]:
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
-        write_manifest(path, train, plan.task.classes, config["sizes"], seed, name=plan.data.name)
+        write_manifest(path, train, plan.task.strata, config["sizes"], seed, name=plan.data.name)
     write_samples(plan.task, plan.data, config["sizes"], config["seeds"][0], files.figures)
 
 

@@ -45,6 +45,9 @@ def with_other_data(source: str, overrides: Sequence[str], free: Sequence[str]) 
     if refused:
         changes = f"only {', '.join(free)} {'changes' if len(free) == 1 else 'change'}"
         raise UserError(f"{key}: a finished run's {key.partition('.')[0]} is settled; {changes}" for key in refused)
+    tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
+    if tokens:
+        raise UserError(f"{key}: the run's own tokenizer is taken, its model knows no other" for key in tokens)
     base = {**run, "train_size": "all"} if "data" in keys else run
     config = compose(TrainConfig, overrides, base=base)
     if config.data.modality == "text":

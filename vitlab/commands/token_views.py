@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import attention_layers, attention_maps
 from vitlab.analysis.position_distance import position_distances, position_similarities
+from vitlab.commands.generate import refuse_bytes
 from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.tokenize import Tokenizer
@@ -61,6 +62,8 @@ def held_out(task: Task) -> list[Framed]:
 
 def framed(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> Framed:
     """One or two sentences as the model's pre-training framed them. Raises UserError where it cannot take as many."""
+    for part in parts:
+        refuse_bytes("--text", part)
     encoded = tokenizer.encode(list(parts))
     if model.text.causal:
         tokens = [token for part in encoded for token in part]

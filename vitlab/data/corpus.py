@@ -4,6 +4,7 @@ An entry (vitlab.data.entries) holds tokenizer.json, data.json, and of each spli
 `Texts`, which processes map into their memory.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -17,12 +18,12 @@ from omegaconf import DictConfig
 from vitlab.config import UserError
 from vitlab.data import tokenize
 from vitlab.data.entries import Cache, Progress, digest, fingerprint, root, safe, settings
-from vitlab.data.stamps import stamps
 from vitlab.data.text import NO_TAG, Corpus, Examples, Ragged, TextData, Texts
 from vitlab.files import replacing, write_json
 
 LAYOUT = 1  # of an entry's files
 NOT_TOKENS = ("name", "modality", "task", "sizes", "cache", "length")
+TRAINED = ("tokenizer", "vocabulary", "lowercase")  # of a tokenizer that is trained
 SPLITS = ("train", "test")
 
 
@@ -37,7 +38,7 @@ def load(config: DictConfig, module: ModuleType, progress: Progress | None = Non
     if config.cache == "never":
         return read(config, module, progress)
     tokenize.is_path(config.tokenizer)  # an unknown kind is said before anything is read
-    kept = settings(config, NOT_TOKENS)
+    kept = settings_of(config)
     cache = Cache(
         place=lambda: place(config, module),
         opened=lambda entry: opened(entry, config),
@@ -54,8 +55,15 @@ def place(config: DictConfig, module: ModuleType) -> Path:
     """The folder of the entry for this configuration and the files that it and its tokenizer now read."""
     own = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": fingerprint(config, module)}
     if tokenize.is_path(config.tokenizer):
-        own["tokenizer"] = stamps(tokenize.located(config.tokenizer))
-    return root() / f"{safe(config.name)}-{digest([settings(config, NOT_TOKENS), own])}"
+        file = tokenize.located(config.tokenizer)
+        own["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+    return root() / f"{safe(config.name)}-{digest([settings_of(config), own])}"
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """What the tokens depend on in the configuration; of a tokenizer's file it is what the file holds."""
+    trained = () if tokenize.is_path(config.tokenizer) else TRAINED
+    return settings(config, tuple(key for key in (*NOT_TOKENS, *TRAINED) if key not in trained))
 
 
 def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData:

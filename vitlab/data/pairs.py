@@ -14,6 +14,7 @@ from vitlab.data.text import Ragged
 
 FOLLOWS, RANDOM = 0, 1  # as BERT numbers them
 LEAST = 2  # tokens of a segment
+LEAST_PAIR = 2 * LEAST + 3  # of a pair with its frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ def paired(texts: Ragged, frame: tuple[int, int, int], length: int, seed: int = 
                 continue
             other = long_enough[generator.integers(len(long_enough) - 1)]
             other = long_enough[-1] if other == text else other
-            second = min(room - first, int(texts.lengths[other]))
+            second = min(size - first, int(texts.lengths[other]))  # as long as what follows, or the length tells
             from_ = int(generator.integers(texts.lengths[other] - second + 1))
             found.append((text, begin, first, other, from_, second, RANDOM))
             begin += first

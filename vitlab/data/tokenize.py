@@ -133,6 +133,10 @@ class Tokenizer:
         """
         return [self.decode([id], keep_special=True) for id in ids]
 
+    def same_as(self, other: "Tokenizer") -> bool:
+        """Whether both make the same tokens of any text."""
+        return self.inner.to_str() == other.inner.to_str()
+
     def save(self, path: str | Path) -> None:
         """Write a `tokenizer.json` that `from_file` and Hugging Face read."""
         write_text(path, self.inner.to_str(pretty=True))

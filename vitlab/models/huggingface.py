@@ -75,6 +75,14 @@ BERT_SIZES = {
     "type_vocab_size": "segments",
     "layer_norm_eps": "norm_eps",
 }
+FIXED = {  # options of theirs that this project's models have in one way only
+    "tie_word_embeddings": True,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+}
 OPTIONAL = ("n_inner",)  # four times the width without it
 TIED = ("lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")  # of masks and places, in older files
@@ -177,8 +185,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in ("bert", "gpt2"):
         raise UserError(f"{folder}: model_type={kind} of config.json: choices: bert, gpt2")
-    if not config.get("tie_word_embeddings", True):
-        raise UserError(f"{folder}: tie_word_embeddings=false: vitlab's models predict by the tokens' own vectors")
+    others = [
+        f"{folder}: config.json has {key}={config[key]}; vitlab's models have {key}={only} alone"
+        for key, only in FIXED.items()
+        if config.get(key, only) != only
+    ]
+    if others:
+        raise UserError(others)
     return config
 
 
@@ -191,7 +204,7 @@ def build_of(config: Mapping[str, Any], builder: Callable[..., nn.Module], sizes
         raise UserError(f"activation {options['mlp']}: unknown; {choices_text(str(options['mlp']), ACTIVATIONS)}")
     try:
         return builder(**{**options, "mlp": ACTIVATIONS[options["mlp"]]})
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"config.json: its sizes make no model ({first_line(error)})") from error
 
 

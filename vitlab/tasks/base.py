@@ -14,6 +14,8 @@ class Task(Protocol):
     train: Split  # what a run trains on: the data's own items, or what the task makes of them
     test: Split
     classes: Sequence[str]  # empty where there are none
+    strata: Sequence[str]  # the classes of the splits' labels, of which each training set has its share; or none
+    eval_batch_size: int | None  # items evaluated at a time, where memory asks for fewer than usual
     item: str  # what one item is called, in the singular
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:

@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.data.packing import NOTHING, packed
 from vitlab.data.text import TextData, Texts
-from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe
+from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe, refuse_several_parts
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
 PACKING = ("stream", "documents")
@@ -23,10 +23,12 @@ PACKING = ("stream", "documents")
 
 class CausalLM:
     item = "sequence"
-    classes = ()
+    classes = strata = ()
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
+        refuse_several_parts(data)
+        self.eval_batch_size = recipe.batch_size
         if config.pack not in PACKING:
             raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
         self.shape = {**data.shape, "head": "next_token"}
@@ -68,7 +70,8 @@ class CausalLM:
         """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
 
         The last is that of each token's own share of the training texts, whatever stands before it. A byte is one of
-        the held-out texts in UTF-8: bits per byte compare models of different tokenizers.
+        the held-out texts in UTF-8: bits per byte compare models of different tokenizers, as long as these lose nothing
+        of a text; unknown tokens and lower case are cheap.
         """
         found = {
             "loss": MeanMetric(),
@@ -81,8 +84,9 @@ class CausalLM:
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         tokens, following = batch
         kept = following != NOTHING
+        logits = model(tokens).flatten(0, 1).float()
+        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING)[kept.flatten()]
         following = following[kept]
-        nats = F.cross_entropy(model(tokens)[kept].float(), following, reduction="none")
         unigram = -self.log_unigram.to(following.device)[following]
         for name, metric in metrics.items():
             metric.update(unigram if name == "unigram_perplexity" else nats)

@@ -25,9 +25,10 @@ MOST_CONFUSED = 5000  # classes that a confusion matrix is kept for: 200 MB
 
 class Classification:
     item = "image"
+    eval_batch_size = None
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
-        self.train, self.test, self.classes = data.train, data.test, data.classes
+        self.train, self.test, self.classes, self.strata = data.train, data.test, data.classes, data.classes
         self.outputs = len(data.classes)
         self.shape = {**data.shape, "num_classes": self.outputs}
         self.label_smoothing = recipe.label_smoothing

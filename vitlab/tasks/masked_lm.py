@@ -18,9 +18,9 @@ from vitlab.config import UserError, choices_text
 from vitlab.data.base import Split
 from vitlab.data.masking import choose_tokens, corrupt, gathered
 from vitlab.data.packing import NOTHING, packed
-from vitlab.data.pairs import paired
+from vitlab.data.pairs import LEAST_PAIR, paired
 from vitlab.data.text import TextData
-from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe
+from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe, refuse_several_parts
 
 SEQUENCES = ("pairs", "stream", "documents")
 MASKING = ("dynamic", "static")
@@ -44,11 +44,13 @@ class Batch:
 
 class MaskedLM:
     item = "sequence"
-    classes = ()
+    classes = strata = ()
     head = "masked"
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
+        refuse_several_parts(data)
+        self.eval_batch_size = recipe.batch_size
         refuse_options(config, data)
         self.tokenizer, self.share = data.tokenizer, config.share
         self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
@@ -196,6 +198,8 @@ def refuse_options(config: DictConfig, data: TextData) -> None:
     ]
     if not 0 < config.share < 1:
         problems.append(f"task.share={config.share}: must be between 0 and 1")
+    if config.sequences == "pairs" and data.length < LEAST_PAIR:
+        problems.append(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
     if data.tokenizer.mask is None:
         problems.append("data.tokenizer: has no token to mask by; give one that was made for masked language models")
     if problems:

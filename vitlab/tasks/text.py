@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric
 
 from vitlab.config import UserError
+from vitlab.data.text import TextData
 
 OF_IMAGES = (
     "mixup",
@@ -45,6 +46,15 @@ class Perplexity(MeanMetric):
 
     def compute(self) -> Tensor:
         return self.of(super().compute())
+
+
+def refuse_several_parts(data: TextData) -> None:
+    """Raise UserError for data of pairs or choices, of which a language model would read the first part alone."""
+    if len(data.train.parts) > 1:
+        raise UserError(
+            f"data={data.name}: its texts have {len(data.train.parts)} parts; give one column of text, or "
+            "task=text_classification"
+        )
 
 
 def refuse_image_recipe(recipe: DictConfig) -> None:

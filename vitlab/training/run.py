@@ -42,8 +42,9 @@ class Run:
         self.config = config
         self.data = data
         self.files = RunFiles(folder)
+        self.refuse_other_tokens()
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-        problems = size_problems([config.train_size], self.task.train, self.task.classes, data.name, "train_size")
+        problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
         if problems:
             raise UserError(problems)
         self.train_size = resolve_size(config.train_size, self.task.train.total)
@@ -64,6 +65,15 @@ class Run:
         schedules.refuse(config.recipe, self.steps)
         averaging.refuse(config.recipe, self.steps)
         optimizer(self.model, config.recipe)  # raises UserError for a model that it is not for
+
+    def refuse_other_tokens(self) -> None:
+        """Raise UserError where a folder's run was trained with other tokens: its texts or its tokenizer changed."""
+        path, tokenizer = self.files.tokenizer_path, getattr(self.data, "tokenizer", None)
+        if tokenizer is not None and path.is_file() and not type(tokenizer).load(path).same_as(tokenizer):
+            raise UserError(
+                f"--out {self.files.folder}: its run was trained with other tokens: the texts of data={self.data.name} "
+                "or data.tokenizer have changed since; give another --out, or delete that folder"
+            )
 
     def initialise(self) -> LoadReport | None:
         """Load the configuration's first weights; a run that resumes, or has ended, has its own."""
@@ -157,7 +167,8 @@ class Run:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        held_out = eval_loader(self.task.test, batch_size=max(batch_size, 256), workers=self.settings.workers)
+        together = self.task.eval_batch_size or max(batch_size, 256)
+        held_out = eval_loader(self.task.test, batch_size=together, workers=self.settings.workers)
         try:
             trainer.fit(
                 module,

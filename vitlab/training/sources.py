@@ -92,14 +92,14 @@ def initialise(model: nn.Module, config: DictConfig, classes: Sequence[str]) -> 
 
 
 def refuse_tokenizer(source: str, tokenizer: Any) -> None:
-    """Raise UserError where a run that is a source had another vocabulary than a data set's tokenizer (None: images).
+    """Raise UserError where a run that is a source had another tokenizer than a data set (None: of images).
 
     Two of one size would fit each other's weights, and every token would mean another one.
     """
     path = RunFiles(source).tokenizer_path
     if tokenizer is None or not path.is_file():
         return
-    if from_file(path).inner.get_vocab(with_added_tokens=True) != tokenizer.inner.get_vocab(with_added_tokens=True):
+    if not from_file(path).same_as(tokenizer):
         raise UserError(f"init={source}: was trained with another tokenizer; give data.tokenizer={source}")
 
 
