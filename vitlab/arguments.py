@@ -59,7 +59,7 @@ def positive(text: str) -> int:
 
 def natural(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 2**63 - 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 0 up")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 0 to 2^63 - 1")
     return int(text)
 
 

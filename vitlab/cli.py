@@ -135,6 +135,9 @@ def analyze(words: Sequence[str]) -> int:
     return command.analyze(args.run, chosen, config, changed, Path(args.out) if args.out else None, args.text)
 
 
+MOST_SAMPLES = 1000  # that `vitlab generate` draws at a time
+
+
 def export(words: Sequence[str]) -> int:
     p = parser("export", EXPORT)
     p.add_argument("run", metavar="RUN", help="the run's folder")
@@ -151,6 +154,8 @@ def export(words: Sequence[str]) -> int:
         raise UserError(f"{path}: give a file that ends in .safetensors or .onnx{folder}")
     if path.suffix and path.is_dir():
         raise UserError(f"{path}: is a folder; give a file that ends in .safetensors or .onnx")
+    if not path.suffix and path.is_dir() and any(path.iterdir()):
+        raise UserError(f"FILE '{args.file}': is a folder with files in it; give another one")
     refuse_unwritable(path.parent, "FILE")
     from vitlab.commands import export as command
 
@@ -171,6 +176,8 @@ def generate(words: Sequence[str]) -> int:
     p.add_argument("--seed", type=natural, default=0, metavar="N", help="of the drawing (default: 0)")
     p.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = p.parse_args(words)
+    if args.samples > MOST_SAMPLES:
+        raise UserError(f"--samples {args.samples}: draws them at a time; give at most {MOST_SAMPLES}")
     if args.beams is not None and (args.samples > 1 or args.top_k or args.top_p is not None):
         raise UserError("--beams: searches for one text; give no --samples, --top-k or --top-p with it")
     folder = Path(args.run)

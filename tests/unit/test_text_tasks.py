@@ -182,7 +182,7 @@ def test_spans_are_predicted_from_the_tokens_beside_them():
     [
         ("causal_lm", ["task.pack=both"], "task.pack=both: unknown; did you mean"),
         ("masked_lm", ["task.sequences=both"], "task.sequences=both: unknown; choices: pairs, stream, documents"),
-        ("masked_lm", ["task.masking=some", "task.share=1.5"], "task.share=1.5: must be between 0 and 1"),
+        ("masked_lm", ["task.masking=some", "task.share=1.5"], "task.share=1.5: must be at least 0.01 and below 1"),
         ("span_lm", ["task.sequences=pairs"], "SpanBERT has no pairs"),
         ("causal_lm", ["recipe.mixup=0.8", "recipe.repeats=3"], "recipe.mixup=0.8: is for images; give recipe.mixup=0"),
     ],

@@ -9,7 +9,7 @@ from torch import nn
 
 from vitlab import analysis, tasks
 from vitlab.commands.subject import subject_of
-from vitlab.commands.token_views import framed, write_views
+from vitlab.commands.token_views import framed, has_views, write_views
 from vitlab.commands.training import examine
 from vitlab.config import UserError, load, names
 from vitlab.files import write_json
@@ -47,6 +47,10 @@ def analyze(
         for path in [folder / f"{name}.json", *static.save(figure, folder)]:
             print(path)
     if of_text:
+        if not has_views(subject.model):
+            raise UserError(
+                f"{source}: a {type(subject.model.text).__name__} has no attention and no positions to draw"
+            )
         for path in write_views(subject.model, task, subject.data.tokenizer, shown, heads, subject.name, folder):
             print(path)
     return 0

@@ -42,7 +42,8 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     sizes = [config.train_size] if config.probes else []
     problems = size_problems(sizes, task.train, task.strata, data.name, "train_size")
     if subject.strange and not config.probes:
-        problems.append(f"{subject.strange}; ask for probes=[NAME], choices: {', '.join(names('probe'))}")
+        instead = f"; ask for probes=[NAME], choices: {', '.join(names('probe'))}" if task.item == "image" else ""
+        problems.append(f"{subject.strange}{instead}")
     if problems:
         raise UserError(problems)
     device = "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"

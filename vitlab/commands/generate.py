@@ -5,10 +5,9 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from torch import nn
 
 from vitlab.commands.opening import progress_bar
-from vitlab.config import UserError
+from vitlab.config import UserError, printable
 from vitlab.data.tokenize import Tokenizer
 from vitlab.models.generate import beam_search, generate
 from vitlab.models.heads import LanguageModel
@@ -65,7 +64,7 @@ def write(
     for number, one in enumerate(found, start=1):
         if len(found) > 1:
             print(f"--- {number} of {len(found)}")
-        print(prompt + one["text"])
+        print("".join(letter if letter in "\n\t" else printable(letter) for letter in prompt + one["text"]))
         if one["ended"] == "model":
             Console(stderr=True).print(f"(ended at the {model.text.embed.length} tokens that {source} takes)")
     return 0
@@ -90,7 +89,9 @@ def language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
     """A finished run's model and its tokenizer, or those of a folder of Hugging Face's. Raises UserError."""
     folder = Path(source)
     if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
-        model: nn.Module = load_huggingface(folder)[0]
+        model, report = load_huggingface(folder)
+        if lacking := [name for name in report.missing if name.startswith("text.")]:
+            raise UserError(f"{source}: its weights lack {len(lacking)} of the model's, {lacking[0]} among them")
         path = folder / "tokenizer.json"
     else:
         model, path = load_run(source).model, RunFiles(source).tokenizer_path

@@ -49,6 +49,11 @@ def write_views(
     return paths
 
 
+def has_views(model: nn.Module) -> bool:
+    """Whether there is anything to draw of a model of text."""
+    return bool(attention_layers(model)) or getattr(model.text.embed, "positions", None) is not None
+
+
 def held_out(task: Task) -> list[Framed]:
     """Some held-out texts."""
     numbers = list(range(min(SHOWN, len(task.test))))

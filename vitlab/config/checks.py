@@ -120,6 +120,8 @@ def modalities(config: DictConfig) -> Iterator[str]:
     data = config.get("data")
     if not isinstance(data, DictConfig):
         return
+    if config.get("probes") and data.modality == "text":
+        yield f"probes={config.probes}: read classes off features of images, data={data.name} has text; give probes=[]"
     for group in ("task", "model"):
         node = config.get(group)
         if isinstance(node, DictConfig) and node.modality != data.modality:

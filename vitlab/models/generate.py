@@ -10,6 +10,8 @@ from torch import Generator, Tensor
 
 from vitlab.models.heads import LanguageModel
 
+COLD = 1e-5  # temperatures below it would overflow, and take the likeliest token anyway
+
 
 @torch.no_grad()
 def generate(
@@ -52,7 +54,7 @@ def choose(
     logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: Generator | None
 ) -> Tensor:
     """One token (B,) of each row of logits (B, V)."""
-    if temperature == 0:
+    if temperature < COLD:
         return logits.argmax(dim=-1)
     return torch.multinomial(kept(logits / temperature, top_k, top_p).softmax(dim=-1), 1, generator=generator)[:, 0]
 

@@ -24,6 +24,7 @@ from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe, refu
 
 SEQUENCES = ("pairs", "stream", "documents")
 MASKING = ("dynamic", "static")
+LEAST_SHARE = 0.01  # of the tokens that are predicted
 SEED = 0x5EED  # of what held-out and statically masked sequences hide
 
 
@@ -60,8 +61,8 @@ class MaskedLM:
         for name, split in (("training", self.train), ("held-out", self.test)):
             if not len(split):
                 raise UserError(
-                    f"data={data.name}: its {name} texts make no sequence of data.length={data.length} tokens; give "
-                    "less, or another task.sequences"
+                    f"data={data.name}: its {name} texts make no sequence of data.length={data.length} tokens; "
+                    + ("pairs need several documents: give task.sequences=stream" if self.pairs else "give less")
                 )
 
     @property
@@ -196,8 +197,8 @@ def refuse_options(config: DictConfig, data: TextData) -> None:
         for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
         if key in config and config[key] not in choices
     ]
-    if not 0 < config.share < 1:
-        problems.append(f"task.share={config.share}: must be between 0 and 1")
+    if not LEAST_SHARE <= config.share < 1:
+        problems.append(f"task.share={config.share}: must be at least {LEAST_SHARE} and below 1")
     if config.sequences == "pairs" and data.length < LEAST_PAIR:
         problems.append(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
     if data.tokenizer.mask is None:

@@ -71,7 +71,10 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     found = {
         key.removeprefix(prefix).replace(".attn.", ".mixer."): v for key, v in state.items() if key.startswith(parts)
     }
-    report = fit(encoder, Weights(found, str(source)), head="keep")
+    try:
+        report = fit(encoder, Weights(found, str(source)), head="keep")
+    except UserError as error:
+        raise UserError(line.replace("init=", "init.encoder=", 1) for line in error.problems) from error
     for what in ("loaded", "missing"):
         setattr(report, what, [f"{name}.{key}" for key in getattr(report, what)])
     return report
