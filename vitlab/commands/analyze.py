@@ -1,7 +1,7 @@
 """`vitlab analyze`: analyses of a finished run's model, or of any model of timm."""
 
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ def analyze(
     changed: Set[str],
     folder: Path | None,
     texts: Sequence[Sequence[str]] = (),
+    changes: Mapping[str, DictConfig] | None = None,
 ) -> int:
     """Write the numbers and pictures of analyses, print where; the exit code. Raises UserError.
 
     `chosen` are names of analyses, by default all that apply to the model; `changed` the keys that the user gave;
-    `texts` of one or two sentences each are what the page of a text model's attention shows.
+    `texts` of one or two sentences each are what the page of a text model's attention shows; `changes` are analyses
+    by name with options of the user's.
     """
     subject = subject_of(source, config, changed)
     folder = folder or subject.folder
@@ -44,7 +46,7 @@ def analyze(
     asked = applicable(subject.model, chosen, or_none=of_text)
     console = Console(stderr=True)
     for number, name in enumerate(asked, start=1):
-        options = load("analysis", name)
+        options = (changes or {}).get(name) or load("analysis", name)
         try:
             # nothing but a terminal shows it, and no line of it stays
             with console.status(f"{escape(options.title)}, {number} of {len(asked)}"):

@@ -92,6 +92,10 @@ def analyse(run: Run, tracker: Tracker, step: int) -> None:
             continue
         before = run.files.analysis(name)
         if step == 0 and before:  # the untrained model of a resumed run was looked at when it began
+            first = [row for row in before["rows"] if row["step"] == 0]
+            if first and "heads" in config.drawings:  # others need the pictures too
+                for figure in drawn(Findings(name, before["unit"], first), config, run.files.folder.name):
+                    tracker.log_figure(figure, step)
             continue
         try:
             found = examine(placed(run), run.task, config, step)
