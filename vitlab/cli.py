@@ -106,22 +106,33 @@ def evaluate(words: Sequence[str]) -> int:
 def analyze(words: Sequence[str]) -> int:
     p = parser("analyze", "Analyse what a run's model learned, or any model of timm.")
     p.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
-    p.add_argument("words", nargs="*", metavar="ANALYSIS | key=value", help="default: every analysis that applies")
+    p.add_argument(
+        "words",
+        nargs="*",
+        metavar="ANALYSIS | key=value",
+        help="default: every analysis that applies; ANALYSIS.key=value changes its options",
+    )
     p.add_argument("--text", action="append", nargs=1, default=[], metavar="TEXT", help="what a text model is shown")
     p.add_argument(
         "--pair", action="append", nargs=2, dest="text", metavar=("A", "B"), help="two sentences of one text"
     )
     p.add_argument("--out", metavar="DIR", help="where the numbers and pictures go (default: RUN/analysis/trained)")
     args = p.parse_intermixed_args(words)
-    from vitlab.commands.source import source_config
+    from vitlab.commands.source import analysis_options, source_config
     from vitlab.config import names
     from vitlab.training.files import refuse_unwritable
 
-    chosen, overrides = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
     known = names("analysis")
+    chosen, given = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
+    overrides = [w for w in given if w.partition("=")[0].partition(".")[0] not in known]
     problems = [f"{name}: unknown analysis; {choices_text(name, known)}" for name in chosen if name not in known]
     if overrides and not args.out and not args.run.startswith("timm:"):
         problems.append(f"{overrides[0]}: give --out DIR too; the run's own folder is for its own data")
+    options = {}
+    try:
+        options = analysis_options([w for w in given if w not in overrides])
+    except UserError as error:
+        problems += error.problems
     try:
         config, changed = source_config(args.run, overrides, ("data",))
         if args.out:
@@ -132,7 +143,8 @@ def analyze(words: Sequence[str]) -> int:
         raise UserError(problems)
     from vitlab.commands import analyze as command
 
-    return command.analyze(args.run, chosen, config, changed, Path(args.out) if args.out else None, args.text)
+    folder = Path(args.out) if args.out else None
+    return command.analyze(args.run, chosen, config, changed, folder, args.text, options)
 
 
 MOST_SAMPLES = 1000  # that `vitlab generate` draws at a time

@@ -3,6 +3,7 @@
 import json
 import signal
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,7 @@ from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
 from vitlab.commands.training import train_run
-from vitlab.config import TrainConfig, compose
+from vitlab.config import TrainConfig, compose, names
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoint import read
 
@@ -110,8 +111,57 @@ def test_analyze_gives_the_numbers_of_training_and_a_picture(run, tmp_path, caps
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(run, tmp_path, capsys):
+    few = [f"{name}.examples=9" for name in names("analysis")]
+    assert main(["analyze", str(run), *few, "cka.batch=4", "--out", str(tmp_path / "out")]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {line.rpartition("/")[2] for line in output.out.splitlines()} == written
+    expected = set(names("analysis")) - {"head_patterns", "class_token"}  # of text, and of what has a class token
+    assert {name.removesuffix(".json") for name in written if name.endswith(".json")} == expected
+    assert {name.removesuffix(".npz") for name in written if name.endswith(".npz")} == {
+        *("rollout", "position_similarity", "rgb_filters", "receptive_field", "embedding")
+    }
+    with np.load(tmp_path / "out" / "embedding.npz", allow_pickle=False) as arrays:
+        assert arrays["points"].shape == (9, 2)
+    kept = json.loads((tmp_path / "out" / "robustness.json").read_text())["rows"]
+    whole = [row["value"] for row in kept if (row["kind"], row["strength"]) in {("shuffle", 1), ("occlusion", 0)}]
+    assert len(whole) == 2
+    assert whole[0] == whole[1] < 1, "the accuracy of a model that was hardly trained, not its own answers"
+
+
+def test_analyses_of_no_heads_are_written_and_drawn_while_training(tmp_path):
+    words = ["budget.steps=4", "train_size=50", "wandb.mode=offline", "analyses=[cka,rgb_filters,head_types]"]
+    assert main(["train", *TINY, *words, "--out", str(tmp_path / "run")]) == 0
+    folder = tmp_path / "run" / "analysis"
+    for name in ("cka", "rgb_filters", "head_types"):
+        assert (folder / f"{name}.png").stat().st_size > 1000
+    cka = json.loads((folder / "cka.json").read_text())["rows"]
+    assert {row["step"] for row in cka} == {0, 4}
+    assert len(cka) == 2 * 4 * 4
+    logged = {path.name.partition("/")[0] for path in (tmp_path / "run").rglob("media/images/**/*.png")}
+    assert logged, "W&B has the pictures too"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("cka.bach=4", "did you mean 'batch'"), ("cka=4", "give cka.KEY=VALUE"), ("cka.examples=0", "at least 1")],
+)
+def test_an_option_that_an_analysis_does_not_have_is_refused(run, tmp_path, capsys, word, said):
+    assert main(["analyze", str(run), "cka", word, "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_analyze_a_model_of_timm(tmp_path):
-    words = ["analyze", "timm:vit_tiny_patch16_224", "data=digits", "data.image_size=32", "model.pretrained=false"]
+    words = [
+        "analyze",
+        "timm:vit_tiny_patch16_224",
+        "attention_distance",
+        "data=digits",
+        "data.image_size=32",
+        "model.pretrained=false",
+    ]
     assert main([*words, "--out", str(tmp_path / "timm")]) == 0
     found = json.loads((tmp_path / "timm" / "attention_distance.json").read_text())["rows"]
     assert len(found) == 12 * 3

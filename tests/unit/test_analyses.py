@@ -7,27 +7,19 @@ import pkgutil
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab import analysis
+from vitlab.config import load, names
 from vitlab.models import build_model
+from vitlab.models.text import language_model
+from vitlab.tasks.text import TokenInputs
 
 MODULES = [
     importlib.import_module(f"vitlab.analysis.{found.name}") for found in pkgutil.iter_modules(analysis.__path__)
 ]
 ANALYSES = {module.__name__.rpartition(".")[2]: module for module in MODULES if hasattr(module, "run")}
-OPTIONS = OmegaConf.create(
-    {
-        "distance": {"renormalize": False},
-        "rollout": {"identity": True},
-        "rgb_filters": {"components": 5},
-        "cka": {"batch": 5},
-        "receptive_field": {"layers": 2, "seed": 0},
-        "embedding": {"perplexity": 3.0, "seed": 0},
-        "robustness": {"grids": None, "shares": [0.5], "seed": 0},
-    }
-)
+SHIPPED = {load("analysis", name).kind: load("analysis", name) for name in names("analysis")}
 SIZE, B = (10, 20), 7
 VIT = {"depth": 2, "width": 33, "heads": 3, "patch_size": 5}
 TIMM = {"options": {"depth": 2, "embed_dim": 33, "num_heads": 3, "patch_size": 5}}
@@ -57,7 +49,7 @@ def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
     assert module.applies(made) == (name not in lacks)
     if name in lacks:
         return
-    found = module.run(made, torch.randn(B, 3, *SIZE), OPTIONS.get(name, OmegaConf.create({})))
+    found = module.run(made, torch.randn(B, 3, *SIZE), SHIPPED[name])
     assert found, "an analysis never comes back empty"
     arrays = {} if isinstance(found, list) else {key: value for key, value in found.items() if key != "rows"}
     rows = found if isinstance(found, list) else found.get("rows", [])
@@ -71,6 +63,24 @@ def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
 
 
+def test_every_module_has_its_yaml_and_says_how_to_read_its_figures():
+    assert set(SHIPPED) == set(ANALYSES)
+    assert all(config.examples >= 1 and config.title and config.note and config.drawings for config in SHIPPED.values())
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_on_a_text_model_only_its_own_analysis_applies_and_gives_plain_rows(name):
+    made = language_model(29, length=11, width=24, depth=2, heads=3)
+    assert ANALYSES[name].applies(made) == (name == "head_patterns")
+    if name != "head_patterns":
+        return
+    words = TokenInputs.of(torch.randint(29, (3, 7)), None, None, special=(0,))
+    rows = ANALYSES[name].run(made, words, SHIPPED[name])
+    assert json.loads(json.dumps(rows)) == rows
+    assert all({"layer", "head", "value"} <= row.keys() for row in rows)
+    assert len(rows) == 2 * 3
+
+
 @pytest.mark.parametrize("name", ANALYSES)
 def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
     assert isinstance(ANALYSES[name].UNIT, str)
@@ -80,7 +90,7 @@ def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
 @pytest.mark.parametrize("name", sorted(OF_ATTENTION | {"class_token"}))
 def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
     made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)
-    options = OPTIONS.get(name, OmegaConf.create({}))
+    options = SHIPPED[name]
     whole = ANALYSES[name].run(made, images, options)
     for module in (ANALYSES[name], analysis.heads):
         monkeypatch.setattr(module, "CHUNK", 2, raising=False)

@@ -80,7 +80,7 @@ def test_problems_of_a_study_and_of_its_models_come_at_once():
         ("trainer.compile=maybe", "trainer.compile=maybe: "),
         ("wandb.mode=on", "expected one of ['auto', 'offline', 'online', 'off']"),
         ("wandb=off", "set one of its keys instead"),
-        ("analyses=[rollouts]", "analyses=rollouts: unknown analysis; choices: attention_distance"),
+        ("analyses=[rollouts]", "analyses=rollouts: unknown analysis; did you mean 'rollout'? choices: "),
         ("probes=[fewshots]", "probes=fewshots: unknown probe; did you mean 'fewshot'? choices: fewshot, knn, linear"),
         ("model.mixer=attntion", "unknown mixer; did you mean 'attention'?"),
     ],

@@ -1,6 +1,5 @@
 """Attention distance against values that are known and against a double loop."""
 
-import json
 import math
 
 import pytest
@@ -8,13 +7,11 @@ import torch
 from torch import nn
 
 import vitlab
-from vitlab.analysis import heads, module_of
+from vitlab.analysis import heads
 from vitlab.analysis.attention import attention_maps
 from vitlab.analysis.distance import applies, attention_distance, patch_distances, run
-from vitlab.config import UserError, load, names
+from vitlab.config import UserError, load
 from vitlab.models import build_model
-from vitlab.models.text import language_model
-from vitlab.tasks.text import TokenInputs
 
 B, HEADS, GRID, PATCH = 2, 3, (5, 7), (11, 13)
 PATCHES = GRID[0] * GRID[1]
@@ -203,26 +200,6 @@ def test_it_applies_to_models_with_attention_over_patches():
     assert not applies(resnet)
     with pytest.raises(UserError, match="has no patch grid"):
         run(resnet, torch.zeros(1, 3, 8, 8), load("analysis", "attention_distance"))
-
-
-@pytest.mark.parametrize("name", names("analysis"))
-def test_every_shipped_analysis_says_where_it_applies_and_gives_plain_rows(name):
-    config = load("analysis", name)
-    found = module_of(config)
-    assert isinstance(found.UNIT, str)
-    assert config.examples >= 1
-    assert config.title
-    assert config.note
-    assert not found.applies(nn.Linear(2, 2))
-    text = language_model(29, length=11, width=24, depth=2, heads=3)
-    words = torch.randint(29, (3, 7))
-    shown = [(model(), torch.randn(3, 3, *SIZE)), (text, TokenInputs.of(words, None, None, special=(0,)))]
-    fit = [(made, inputs) for made, inputs in shown if found.applies(made)]
-    assert len(fit) == 1
-    rows = found.run(*fit[0], config)
-    assert rows, "an analysis never comes back empty"
-    assert json.loads(json.dumps(rows)) == rows
-    assert all({"layer", "head", "value"} <= row.keys() for row in rows)
 
 
 def test_it_is_what_the_package_exports():

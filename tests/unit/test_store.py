@@ -5,6 +5,7 @@ import math
 import os
 import stat
 
+import numpy as np
 import pytest
 
 from vitlab.config import TrainConfig, UserError, compose, resolved
@@ -259,3 +260,18 @@ def test_the_files_are_where_the_contract_says(tmp_path):
     assert study.run("run").folder == run.folder
     names = {p.name for p in (study.config_path, study.results_path, study.report_path, study.figures, study.subsets)}
     assert names == {"study.yaml", "results.csv", "report.html", "figures", "subsets"}
+
+
+def test_arrays_of_an_analysis_lie_beside_its_rows(tmp_path):
+    files = RunFiles(tmp_path)
+    found = {"maps": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    paths = files.write_analysis("rollout", "share", [], found)
+    assert [path.name for path in paths] == ["rollout.json", "rollout.npz"]
+    assert files.analysis("rollout") == {"name": "rollout", "unit": "share", "rows": []}
+    with np.load(paths[1], allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(arrays["maps"], found["maps"])
+    with pytest.raises(ValueError, match="Object arrays"):
+        files.write_analysis("rollout", "share", [], {"maps": np.array([{}], dtype=object)})
+    with np.load(paths[1], allow_pickle=False) as arrays:
+        assert arrays["maps"].shape == (2, 3), "a failed write leaves the old file"
+    assert sorted(path.name for path in files.analysis_folder.iterdir()) == ["rollout.json", "rollout.npz"]

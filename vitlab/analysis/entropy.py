@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import attention_layers
 from vitlab.analysis.heads import per_head
+from vitlab.analysis.layers import takes_images
 
 UNIT = "nats"
 
@@ -29,8 +30,8 @@ def query_entropies(weights: Tensor) -> Tensor:
 
 
 def applies(model: nn.Module) -> bool:
-    """Whether the model has attention."""
-    return bool(attention_layers(model))
+    """Whether the model takes images and has attention; of padded texts the padding would count."""
+    return takes_images(model) and bool(attention_layers(model))
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, Any]]:

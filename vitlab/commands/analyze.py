@@ -1,10 +1,13 @@
 """`vitlab analyze`: analyses of a finished run's model, or of any model of timm."""
 
-from collections.abc import Sequence, Set
+import sys
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
 from torch import nn
 
 from vitlab import analysis, tasks
@@ -12,8 +15,9 @@ from vitlab.commands.subject import subject_of
 from vitlab.commands.token_views import framed, has_views, write_views
 from vitlab.commands.training import examine
 from vitlab.config import UserError, load, names
-from vitlab.files import write_json
-from vitlab.reports import figures, static
+from vitlab.reports import static
+from vitlab.reports.drawings import drawn
+from vitlab.training.files import write_findings
 
 
 def analyze(
@@ -23,11 +27,13 @@ def analyze(
     changed: Set[str],
     folder: Path | None,
     texts: Sequence[Sequence[str]] = (),
+    changes: Mapping[str, DictConfig] | None = None,
 ) -> int:
     """Write the numbers and pictures of analyses, print where; the exit code. Raises UserError.
 
     `chosen` are names of analyses, by default all that apply to the model; `changed` the keys that the user gave;
-    `texts` of one or two sentences each are what the page of a text model's attention shows.
+    `texts` of one or two sentences each are what the page of a text model's attention shows; `changes` are analyses
+    by name with options of the user's.
     """
     subject = subject_of(source, config, changed)
     folder = folder or subject.folder
@@ -37,14 +43,24 @@ def analyze(
         raise UserError(f"--text '{texts[0][0]}': {source} is a model of images")
     shown = [framed(subject.model, subject.data.tokenizer, parts) for parts in texts]
     heads: list[dict[str, Any]] = []
-    for name in applicable(subject.model, chosen, or_none=of_text):
-        options = load("analysis", name)
-        rows = [{"step": subject.step, **row} for row in examine(subject.model, task, options)]
-        found = {"name": name, "unit": analysis.module_of(options).UNIT, "rows": rows}
-        heads = rows if name == "head_patterns" else heads
-        write_json(folder / f"{name}.json", found)
-        figure = figures.by_head(found, f"{source}: {options.title}")
-        for path in [folder / f"{name}.json", *static.save(figure, folder)]:
+    asked = applicable(subject.model, chosen, or_none=of_text)
+    console = Console(stderr=True)
+    for number, name in enumerate(asked, start=1):
+        options = (changes or {}).get(name) or load("analysis", name)
+        try:
+            # nothing but a terminal shows it, and no line of it stays
+            with console.status(f"{escape(options.title)}, {number} of {len(asked)}"):
+                found = examine(subject.model, task, options, subject.step, labelled=not subject.strange)
+                paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
+                for figure in drawn(found, options, source):
+                    paths += static.save(figure, folder)
+        except UserError as error:
+            if chosen:
+                raise
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        heads = found.rows if name == "head_patterns" else heads
+        for path in paths:
             print(path)
     if of_text:
         if not has_views(subject.model):

@@ -1,10 +1,11 @@
 """What a command's `RUN|timm:NAME` and `key=value` mean, before anything is loaded. Imports no torch."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from omegaconf import DictConfig
 
-from vitlab.config import TrainConfig, UserError, compose, names, parse_override
+from vitlab.config import TrainConfig, UserError, compose, load, names, parse_override
 from vitlab.training.files import RunFiles
 
 
@@ -57,3 +58,19 @@ def with_other_data(source: str, overrides: Sequence[str], free: Sequence[str]) 
         if f"data.{key}" not in keys:
             config.data[key] = run["data"][key]
     return config
+
+
+def analysis_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
+    """Analyses by name with changes of their options, each `ANALYSIS.key=value`. Raises UserError."""
+    changes: dict[str, dict[str, Any]] = {}
+    for text in overrides:
+        path, value = parse_override(text)
+        name, _, key = path.partition(".")
+        if not key or key in ("name", "kind"):
+            raise UserError(f"{path}: give {name}.KEY=VALUE to change one of its options, such as {name}.examples=8")
+        changes.setdefault(name, {})[key] = value
+    found = {name: load("analysis", {"name": name, **options}) for name, options in changes.items()}
+    wrong = [name for name, options in found.items() if options.examples < 1]
+    if wrong:
+        raise UserError(f"{name}.examples={found[name].examples}: at least 1" for name in wrong)
+    return found

@@ -1,9 +1,10 @@
 """Training one run with all that belongs to it: data, W&B, analyses before and after, the result."""
 
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ from torch import nn
 
 from vitlab import analysis
 from vitlab.analysis import probes
+from vitlab.analysis.findings import Findings
 from vitlab.commands.opening import open_data
-from vitlab.config import TrainConfig, compose, load, resolved
+from vitlab.config import TrainConfig, UserError, compose, load, resolved
 from vitlab.data.loader import Items
 from vitlab.data.subset import examples
 from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.models.features import before_head
-from vitlab.reports import figures
+from vitlab.reports import static
+from vitlab.reports.drawings import drawn
 from vitlab.reports.wandb import Tracker
 from vitlab.studies.grid import Spec
 from vitlab.tasks.base import Task
@@ -78,24 +81,36 @@ def train_locked(
 
 
 def analyse(run: Run, tracker: Tracker, step: int) -> None:
-    """Add the state at a step to each analysis of the configuration that the model allows."""
+    """Add the state at a step to each analysis of the configuration that the model allows, and draw it.
+
+    Raises UserError for an analysis that cannot look at the untrained model; later that is a warning, for a run that
+    is trained must not be lost.
+    """
     for name in run.config.analyses:
         config = load("analysis", name)
-        module = analysis.module_of(config)
-        if not module.applies(run.model):
+        if not analysis.module_of(config).applies(run.model):
             continue
         before = run.files.analysis(name)
-        if not (step == 0 and before):  # the untrained model of a resumed run was looked at when it began
-            kept = [row for row in before["rows"] if row["step"] < step] if before else []
-            rows = analysis_rows(run, config)
-            run.files.write_analysis(name, module.UNIT, [*kept, *({"step": step, **row} for row in rows)])
-        figure = figures.by_head(run.files.analysis(name), f"{run.files.folder.name}: {config.title}")
-        tracker.log_figure(figure, step)
-
-
-def analysis_rows(run: Run, config: DictConfig) -> list[dict[str, Any]]:
-    """The rows of one analysis of the run's model over held-out images."""
-    return examine(placed(run), run.task, config)
+        if step == 0 and before:  # the untrained model of a resumed run was looked at when it began
+            first = [row for row in before["rows"] if row["step"] == 0]
+            if first and "heads" in config.drawings:  # others need the pictures too
+                for figure in drawn(Findings(name, before["unit"], first), config, run.files.folder.name):
+                    tracker.log_figure(figure, step)
+            continue
+        try:
+            found = examine(placed(run), run.task, config, step)
+        except UserError as error:
+            if step == 0:
+                raise
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        kept = [row for row in before["rows"] if row["step"] < step] if before else []
+        run.files.write_analysis(name, found.unit, [*kept, *found.rows], found.arrays)
+        if "heads" in config.drawings:  # which shows the untrained heads too
+            found = replace(found, rows=[*kept, *found.rows])
+        for figure in drawn(found, config, run.files.folder.name):
+            static.save(figure, run.files.analysis_folder)
+            tracker.log_figure(figure, step)
 
 
 def placed(run: Run) -> nn.Module:
@@ -108,12 +123,27 @@ def probed(run: Run) -> dict[str, float | None]:
     return probes.measure(placed(run), run.task, run.config.probes, run.indices, run.settings.workers)
 
 
-def examine(model: nn.Module, task: Task, config: DictConfig) -> list[dict[str, Any]]:
-    """The rows of one analysis of a model over `config.examples` held-out items, of every class alike."""
+def examine(model: nn.Module, task: Task, config: DictConfig, step: int, labelled: bool = True) -> Findings:
+    """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
+
+    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are.
+    """
     items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
     device = next(model.parameters()).device
     inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
-    return analysis.module_of(config).run(model, inputs, config)
+    module = analysis.module_of(config)
+    of_classes = bool(len(task.classes)) and targets.ndim == 1
+    takes_labels = of_classes and labelled and "labels" in inspect.signature(module.run).parameters
+    found = module.run(model, inputs, config, **({"labels": targets} if takes_labels else {}))
+    findings = Findings.of(
+        found,
+        name=config.name,
+        unit=module.UNIT,
+        images=items.numpy() if items.ndim == 4 else None,
+        labels=targets.numpy() if of_classes else None,
+        classes=task.classes,
+    )
+    return replace(findings, rows=[{"step": step, **row} for row in findings.rows])
 
 
 class StudyJob:

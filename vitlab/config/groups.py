@@ -28,7 +28,12 @@ CLOSED = {  # every key of these is in the dataclass
     ("model", "text"): schema.TextConfig,
     ("model", "lstm"): schema.LSTMConfig,
 }
-OPEN = {"model": schema.ModelConfig, "data": schema.ImageDataConfig, "task": schema.TaskConfig}  # others: schema.Choice
+OPEN = {  # others: schema.Choice
+    "model": schema.ModelConfig,
+    "data": schema.ImageDataConfig,
+    "task": schema.TaskConfig,
+    "analysis": schema.AnalysisConfig,
+}
 
 
 @cache

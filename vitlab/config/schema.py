@@ -35,6 +35,14 @@ class Choice:
 
 
 @dataclass
+class AnalysisConfig(Choice):
+    title: str = MISSING  # what its figures show
+    note: str = ""  # how to read them
+    examples: int = MISSING  # held-out items that it looks at
+    drawings: list[str] = items("heads")  # modules of vitlab.reports.drawings, or a user's own
+
+
+@dataclass
 class ModelConfig(Choice):
     modality: Modality = "image"  # what the model takes
     family: str = ""  # groups models in figures; empty: the module that defines the model

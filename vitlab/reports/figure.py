@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import log10
 from typing import Literal
 
+import numpy as np
+
 Style = Literal["line", "points", "line+points", "rings"]  # rings: open points, for what stands behind
 
 
@@ -102,6 +104,24 @@ class HeatMap:
     texts: Sequence[Sequence[str]] = ()
     scale: str = ""  # what a shade means
     ends: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Small pictures side by side, uint8 (rows, columns, Y, X, 3). The labels of rows and columns may be empty."""
+
+    name: str
+    title: str
+    images: np.ndarray
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    x: str = ""  # what the columns are
+    y: str = ""
+    scale: str = ""  # what a shade means; empty: no scale is drawn
+    ends: tuple[float, float] = (0.0, 1.0)  # values of the darkest and the brightest shade
+
+
+Drawing = Figure | HeatMap | Tiles
 
 
 def tick_text(value: float, axis: Axis) -> str:

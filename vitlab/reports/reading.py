@@ -83,7 +83,10 @@ def curves(run: RunFiles) -> list[dict[str, Any]]:
 
 
 def analysis(run: RunFiles, name: str) -> dict[str, Any] | None:
-    """`{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`, or None where it did not run."""
+    """`{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`, or None where it did not run.
+
+    None too for an analysis that is not of heads: its pictures lie beside its numbers.
+    """
     path = run.analysis_folder / f"{name}.json"
     try:
         found = run.analysis(name)
@@ -92,6 +95,9 @@ def analysis(run: RunFiles, name: str) -> dict[str, Any] | None:
     if found is None:
         return None
     rows = found.get("rows") if isinstance(found, dict) else None
+    of_heads = not isinstance(rows, list) or any(isinstance(row, dict) and "head" in row for row in rows)
+    if not of_heads and all(isinstance(row, dict) and {"step", "value"} <= row.keys() for row in rows):
+        return None
     keys = {"step", "layer", "head", "value"}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and keys <= row.keys() for row in rows):
         raise UserError(f"{path}: expected rows with {', '.join(sorted(keys))}")

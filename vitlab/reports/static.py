@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from vitlab.files import replacing
-from vitlab.reports import heatmap
+from vitlab.reports import heatmap, tiles
 from vitlab.reports.colours import THEMES
-from vitlab.reports.figure import Axis, Figure, HeatMap, Series, spaced, tick_text
+from vitlab.reports.figure import Axis, Drawing, Figure, HeatMap, Series, Tiles, spaced, tick_text
 
 DPI = 200
 TITLE, LEGEND, EDGE = 0.36, 0.2, 0.1  # inches: height of the title, of a row of the legend, left margin
@@ -56,7 +56,7 @@ RC = {
 }
 
 
-def save(figure: Figure | HeatMap, folder: str | Path) -> list[Path]:
+def save(figure: Drawing, folder: str | Path) -> list[Path]:
     """Write `<name>.svg` and `<name>.png` below a folder; gives their paths."""
     paths = [Path(folder) / f"{figure.name}.{suffix}" for suffix in ("svg", "png")]
     for path, content in zip(paths, (svg_bytes(figure), png_bytes(figure)), strict=True):
@@ -65,18 +65,19 @@ def save(figure: Figure | HeatMap, folder: str | Path) -> list[Path]:
     return paths
 
 
-def svg_bytes(figure: Figure | HeatMap) -> bytes:
+def svg_bytes(figure: Drawing) -> bytes:
     return rendered(figure, "svg", metadata={"Date": None, "Creator": "vitlab", "Title": figure.title})
 
 
-def png_bytes(figure: Figure | HeatMap) -> bytes:
+def png_bytes(figure: Drawing) -> bytes:
     return rendered(figure, "png", dpi=DPI, metadata={"Software": None, "Title": figure.title})
 
 
-def rendered(figure: Figure | HeatMap, suffix: str, **options: Any) -> bytes:
+def rendered(figure: Drawing, suffix: str, **options: Any) -> bytes:
     content = io.BytesIO()
     with matplotlib.rc_context(RC):
-        canvas = heatmap.draw(figure) if isinstance(figure, HeatMap) else draw(figure)
+        by_type = {HeatMap: heatmap.draw, Tiles: tiles.draw}
+        canvas = by_type.get(type(figure), draw)(figure)
         canvas.savefig(content, format=suffix, facecolor="white", **options)
     return content.getvalue()
 
@@ -99,7 +100,16 @@ def draw(figure: Figure) -> Canvas:
     if listed:
         corner = ((EDGE - 0.06) / width, 1 - (TITLE - 0.05) / height)
         handles, labels = [handle(one, fine=not single) for one in listed], [one.label for one in listed]
-        canvas.legend(handles, labels, loc="upper left", bbox_to_anchor=corner, ncols=across, borderaxespad=0)
+        lines = any("line" in one.style for one in listed)
+        canvas.legend(
+            handles,
+            labels,
+            loc="upper left",
+            bbox_to_anchor=corner,
+            ncols=across,
+            borderaxespad=0,
+            handlelength=None if lines else 1.0,  # a marker in the middle of a line's room is nearer to the next label
+        )
     grid = canvas.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for i, axes in enumerate(grid.flat):
         if i >= len(figure.panels):
@@ -153,11 +163,13 @@ def handle(series: Series, x: Sequence[float] = (), y: Sequence[float] = (), *, 
 
 def scale(axes: Axes, side: Any, axis: Axis, most: int) -> None:
     """Scale, ticks and their text."""
-    set_scale, set_lower = (axes.set_xscale, axes.set_xlim) if side is axes.xaxis else (axes.set_yscale, axes.set_ylim)
+    set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if side is axes.xaxis else (axes.set_yscale, axes.set_ylim)
     if axis.log:
         set_scale("log")
     if axis.from_zero:
-        set_lower(0, None)
+        # a margin of the whole axis, not of where the values lie on it: else points at the top are cut
+        highest, top = side.get_data_interval()[1], side.get_view_interval()[1]
+        set_limits(0, max(top, 1.05 * highest))
     if axis.ticks:
         side.set_major_locator(FixedLocator(spaced(axis.ticks, most, axis.log)))
     elif not axis.log:

@@ -18,7 +18,7 @@ from PIL import Image
 from vitlab.config import resolved
 from vitlab.files import write_text
 from vitlab.reports import interactive, static
-from vitlab.reports.figure import Figure
+from vitlab.reports.figure import Drawing, Figure
 from vitlab.reports.login import mode_of
 from vitlab.training.files import RunFiles
 
@@ -101,17 +101,16 @@ class Tracker:
 
         self.guard(log)
 
-    def log_figure(self, figure: Figure, step: int) -> None:
-        """The figure as a picture and as an interactive plot, at a step."""
+    def log_figure(self, figure: Drawing, step: int) -> None:
+        """The figure as a picture, and but for maps and tiles as an interactive plot, at a step."""
         if not self.run:
             return
 
         def log() -> None:
             picture = Image.open(BytesIO(static.png_bytes(figure)))
-            content = {
-                f"{figure.name}/picture": wandb.Image(picture, caption=figure.title),
-                f"{figure.name}/plot": wandb.Plotly(interactive.plotly_figure(figure)),
-            }
+            content = {f"{figure.name}/picture": wandb.Image(picture, caption=figure.title)}
+            if isinstance(figure, Figure):
+                content[f"{figure.name}/plot"] = wandb.Plotly(interactive.plotly_figure(figure))
             self.run.log({**content, "trainer/global_step": step})
 
         self.guard(log)

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, differences, read_yaml, resolved, without
 from vitlab.config.compose import WITHOUT_EFFECT
-from vitlab.files import write_json, write_text
+from vitlab.files import replacing, write_json, write_text
 
 RESULT_KEYS = ("id", "study", "run", "model", "train_size", "seed", "steps")
 
@@ -176,9 +176,27 @@ class RunFiles:
         write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def analysis(self, name: str) -> dict[str, Any] | None:
-        """`{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}` of one analysis, if it ran."""
+        """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran."""
         path = self.analysis_folder / f"{name}.json"
         return json.loads(path.read_text()) if path.is_file() else None
 
-    def write_analysis(self, name: str, unit: str, rows: Iterable[dict[str, Any]]) -> None:
-        write_json(self.analysis_folder / f"{name}.json", {"name": name, "unit": unit, "rows": list(rows)})
+    def write_analysis(
+        self, name: str, unit: str, rows: Iterable[dict[str, Any]], arrays: Mapping[str, Any] | None = None
+    ) -> list[Path]:
+        """Write the rows, and NumPy arrays that belong to the last step in them; gives the files' paths."""
+        return write_findings(self.analysis_folder, name, unit, rows, arrays)
+
+
+def write_findings(
+    folder: Path, name: str, unit: str, rows: Iterable[dict[str, Any]], arrays: Mapping[str, Any] | None = None
+) -> list[Path]:
+    """Write `<name>.json`, and `<name>.npz` where there are arrays, which `numpy.load` reads; gives their paths."""
+    paths = [folder / f"{name}.json"]
+    if arrays:
+        import numpy as np
+
+        paths.append(folder / f"{name}.npz")
+        with replacing(paths[1]) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+    write_json(paths[0], {"name": name, "unit": unit, "rows": list(rows)})
+    return paths

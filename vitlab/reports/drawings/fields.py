@@ -1,0 +1,22 @@
+"""A picture per layer, each from 0 to its peak."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from omegaconf import DictConfig
+
+from vitlab.analysis.findings import Findings
+from vitlab.reports.figure import Tiles
+from vitlab.reports.links import file_stem
+from vitlab.reports.tiles import shaded
+
+
+def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+    """Of an array (n, Y, X) with values from 0 on, and as many rows with "layer"."""
+    yield Tiles(
+        name=file_stem(found.name),
+        title=title,
+        images=np.stack([shaded(field, (0.0, float(field.max()))) for field in found.array])[None],
+        columns=[f"layer {row['layer']}" for row in found.rows],
+        scale="share of the peak",
+    )

@@ -1,0 +1,45 @@
+"""A point per head against the layer, in the colour of its type."""
+
+from collections.abc import Iterator
+
+from omegaconf import DictConfig
+
+from vitlab.analysis.findings import Findings
+from vitlab.reports.drawings.groups import look, measured
+from vitlab.reports.figure import Axis, Figure, Panel, Series
+from vitlab.reports.links import file_stem
+from vitlab.reports.numbers import significant
+
+APART = 0.08  # layers between two heads of one layer: equal scores stay visible
+
+
+def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
+    """Of rows with "layer", "head", "type" and "value"."""
+    heads = max((row["head"] for row in found.rows), default=1)
+    series = []
+    for place, kind in enumerate(sorted({row["type"] for row in found.rows})):
+        rows = [row for row in found.rows if row["type"] == kind]
+        colour_key, marker = look(place)
+        series.append(
+            Series(
+                label=kind,
+                x=[row["layer"] + min(APART, 0.6 / heads) * (row["head"] - (heads + 1) / 2) for row in rows],
+                y=[row["value"] for row in rows],
+                colour_key=colour_key,
+                marker=marker,
+                style="points",
+                hover=[
+                    f"layer {row['layer']}, head {row['head']}: {kind}\n{significant(row['value'])}" for row in rows
+                ],
+            )
+        )
+    only = f", all {series[0].label}" if len(series) == 1 else ""  # a legend of one is not drawn
+    layers = tuple(sorted({row["layer"] for row in found.rows}))
+    yield Figure(
+        name=file_stem(found.name),
+        title=f"{title}{only}",
+        x=Axis("layer, its heads side by side", ticks=layers),
+        y=measured(found, "score", from_zero=True),
+        panels=(Panel(tuple(series)),),
+        alt=" ".join(f"{one.label}: {len(one.x)} heads." for one in series),
+    )
