@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.models import build_model
+from vitlab.config import load
+from vitlab.models import build, build_model
 from vitlab.models import encoder as encoder_module
 from vitlab.models.generate import beam_search, generate, kept
 from vitlab.models.text import bert, language_model
@@ -207,3 +208,38 @@ def test_beam_search_ends_where_a_beam_ends():
     assert best.tolist().count(end) <= 1
     longer = beam_search(model, prompt, 9, beams=4, end=end, length_penalty=5.0)
     assert len(longer) >= len(best)
+
+
+# ---- LSTM
+
+
+def lstm(causal=True, head="next_token"):
+    config = load("model", {"name": "lstm_nano", "width": 24, "causal": causal})
+    return build(config, vocabulary=V, length=LENGTH, head=head).eval()
+
+
+def test_an_lstm_looks_at_no_future_token_and_goes_on_from_its_state():
+    model, words = lstm(), tokens()
+    before = model(words)
+    changed = words.clone()
+    changed[:, 4] = (changed[:, 4] + 1) % V
+    torch.testing.assert_close(model(changed)[:, :4], before[:, :4])
+    assert not torch.allclose(model(changed)[:, 4], before[:, 4])
+    caches = model.new_caches()
+    parts = [model(words[:, first : first + 3], caches=caches) for first in (0, 3, 6)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), before, rtol=1e-5, atol=1e-5)
+
+
+def test_an_lstm_generates_the_same_with_its_state_and_without():
+    model, prompt = lstm(), tokens()
+    runs = [generate(model, prompt, 9, cached=cached) for cached in (True, False)]
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+    greedy = generate(model, prompt[:1], 9)[0]
+    assert torch.equal(beam_search(model, prompt[0], 9, beams=1), greedy)
+
+
+def test_padding_never_changes_what_an_lstm_in_both_directions_says():
+    model, words = lstm(causal=False, head="masked"), tokens()
+    padded = torch.cat([words, tokens(B, 4)], dim=1)
+    mask = (torch.arange(N + 4) < N).expand(B, -1)
+    torch.testing.assert_close(model(padded, mask)[:, :N], model(words), rtol=1e-5, atol=1e-5)
