@@ -116,6 +116,9 @@ class TextConfig(ModelConfig):
     mixer: Any = "attention"
     positions: Literal["learned", "sincos", "rotary", "none"] = "learned"
     segments: int = ranged(0, least=0, most=LARGEST_LAYER)  # kinds of segment embeddings; 2 for pairs
+    pool: Literal["token", "mean"] = (
+        "token"  # what a classifier reads: the last token of a causal model, else the first
+    )
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     norm_eps: float = ranged(1e-5, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm, with a norm of the embeddings too, as in BERT

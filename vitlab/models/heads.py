@@ -142,13 +142,14 @@ class Classifier(TextModel):
     """Tokens (B, N) -> logits (B, classes) of the whole, or with `each` (B, N, classes) of every token.
 
     A causal body is read at its last token (Radford et al., 2018, section 3.2), another at its first through BERT's
-    tanh layer (Devlin et al., 2019, section 4).
+    tanh layer (Devlin et al., 2019, section 4); with `mean` either at the mean of its tokens.
     """
 
-    def __init__(self, text: nn.Module, num_classes: int, each: bool = False, dropout: float = 0.1):
+    def __init__(self, text: nn.Module, num_classes: int, each: bool = False, mean: bool = False, dropout: float = 0.1):
         super().__init__(text)
         self.each = each
-        self.pooler = None if each or text.causal else nn.Linear(self.width, self.width)
+        self.mean = mean
+        self.pooler = None if each or mean or text.causal else nn.Linear(self.width, self.width)
         self.drop = nn.Dropout(dropout)
         self.head = nn.Linear(self.width, num_classes)
         reset_parameters(self)
@@ -171,6 +172,10 @@ class Classifier(TextModel):
             return hidden
         if self.pooler is not None:
             return self.pooler(hidden[:, 0]).tanh()
+        if self.mean and mask is not None:
+            return (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        if self.mean:
+            return hidden.mean(dim=1)
         if mask is None:
             return hidden[:, -1]
         last = mask.sum(dim=1) - 1
@@ -184,8 +189,10 @@ class Classifier(TextModel):
         return self.logits(self.features(tokens, mask, segments))
 
 
-def with_head(text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None) -> TextModel:
-    """A body with what a task wants of it: next_token, masked, span, sequence or token.
+def with_head(
+    text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None, *, mean: bool = False
+) -> TextModel:
+    """A body with what a task wants of it: next_token, masked, span, sequence (`mean`: of its tokens) or token.
 
     Raises ValueError for a body that sees what it would have to predict, or that does not see both sides.
     """
@@ -197,7 +204,7 @@ def with_head(text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_
         if text.causal:
             raise ValueError("model.causal=true sees one side of a masked token alone; give model.causal=false")
         return Bert(text, norm) if head == "masked" else SpanBert(text, norm)
-    return Classifier(text, num_classes, each=head == "token")
+    return Classifier(text, num_classes, each=head == "token", mean=mean)
 
 
 def reset_parameters(model: nn.Module) -> None:

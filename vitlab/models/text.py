@@ -209,4 +209,5 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
     options = {key: config[key] for key in ("width", "depth", "heads", "mlp_width", "mlp", "causal", "positions")}
     options |= {key: config[key] for key in ("segments", "norm_first", "dropout", "drop_path")}
     mixer = partial(mixers.build, config.mixer, spec)
-    return with_head(transformer(vocabulary, length, **options, mixer=mixer, norm=norm), head, norm, num_classes)
+    text = transformer(vocabulary, length, **options, mixer=mixer, norm=norm)
+    return with_head(text, head, norm, num_classes, mean=config.pool == "mean")
