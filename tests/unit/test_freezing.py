@@ -18,7 +18,7 @@ MODELS = {
     "vit_nano": ({**SMALL, "heads": 3, "patch_size": 4}, {"head.weight", "head.bias"}),
     "resnet_nano": ({"widths": [5, 7, 11]}, {"head.weight", "head.bias"}),
     "timm:resnet18": ({"stem": "small"}, {"fc.weight", "fc.bias"}),
-    "bert_nano": ({**SMALL, "heads": 3}, {"pooler.weight", "pooler.bias", "head.weight", "head.bias"}),
+    "bert_nano": ({**SMALL, "heads": 3, "pool": "token"}, {"pooler.weight", "pooler.bias", "head.weight", "head.bias"}),
     "gpt_nano": ({**SMALL, "heads": 3}, {"head.weight", "head.bias"}),
     "lstm_nano": (SMALL, {"head.weight", "head.bias"}),
 }

@@ -19,7 +19,7 @@ from vitlab.training.sources import refuse_tokenizer
 SIZES = {"width": 24, "depth": 2}
 BODIES = {
     "gpt_nano": {**SIZES, "heads": 3, "positions": "learned"},
-    "bert_nano": {**SIZES, "heads": 3, "positions": "learned"},
+    "bert_nano": {**SIZES, "heads": 3, "positions": "learned", "pool": "token"},
     "lstm_nano": SIZES,
 }
 LENGTH, V = 13, 29
@@ -130,7 +130,14 @@ def classified():
 
 
 def train_run(folder, data, *words, stop=None):
-    model = ["model=bert_nano", "model.depth=1", "model.width=24", "model.heads=3", "trainer.accelerator=cpu"]
+    model = [
+        "model=bert_nano",
+        "model.depth=1",
+        "model.pool=token",
+        "model.width=24",
+        "model.heads=3",
+        "trainer.accelerator=cpu",
+    ]
     config = compose(TrainConfig, [*model, "budget.steps=6", "trainer.evaluations=1", "recipe.lr=0.01", *words])
     run = Run(config, data, folder)
     run.files.folder.mkdir(parents=True, exist_ok=True)

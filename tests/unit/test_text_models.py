@@ -12,6 +12,7 @@ from vitlab.config import load
 from vitlab.models import build, build_model
 from vitlab.models import encoder as encoder_module
 from vitlab.models.generate import beam_search, generate, kept
+from vitlab.models.heads import Classifier
 from vitlab.models.text import bert, language_model
 
 B, N, V, LENGTH = 3, 7, 29, 23
@@ -243,3 +244,12 @@ def test_padding_never_changes_what_an_lstm_in_both_directions_says():
     padded = torch.cat([words, tokens(B, 4)], dim=1)
     mask = (torch.arange(N + 4) < N).expand(B, -1)
     torch.testing.assert_close(model(padded, mask)[:, :N], model(words), rtol=1e-5, atol=1e-5)
+
+
+def test_a_classifier_reads_the_mean_of_its_tokens_without_padding():
+    model = Classifier(bert(V, **SIZES).text, 5, mean=True).eval()
+    words, mask = tokens(), torch.arange(N) < torch.tensor([[7], [3], [1]])
+    hidden = model.text(words, mask)
+    expected = torch.stack([row[:length].mean(0) for row, length in zip(hidden, (7, 3, 1), strict=True)])
+    torch.testing.assert_close(model(words, mask), model.head(expected), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model(words), model.head(model.text(words).mean(1)), rtol=1e-5, atol=1e-6)
