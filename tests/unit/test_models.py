@@ -15,7 +15,7 @@ from vitlab.commands.describe import describe
 from vitlab.commands.subject import other_classes, refuse_misfit
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
-from vitlab.models import build, build_model, count, family
+from vitlab.models import build, build_model, count, described_shape, family
 from vitlab.training.load import LoadedRun
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
@@ -60,7 +60,8 @@ def test_every_shipped_vit_of_the_paper_is_counted():
 
 @pytest.mark.parametrize("name", names("model"))
 def test_the_parts_sum_to_the_whole(name):
-    model = on_meta(name)
+    config = compose(DescribeConfig, [f"model={name}"])
+    model = count.meta(config.model, **described_shape(config))
     parts = count.parts(model)
     assert sum(parts.values()) == count.parameters(model)
     assert all(parts.values())
