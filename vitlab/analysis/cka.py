@@ -15,6 +15,7 @@ from vitlab.analysis.layers import has_layers, layers, watched
 from vitlab.config import UserError
 
 UNIT = "CKA"
+NEEDS = "images, and layers named as blocks"
 LEAST = 4  # images that the unbiased estimator needs
 
 

@@ -16,6 +16,7 @@ from vitlab.analysis.heads import CHUNK
 from vitlab.config import UserError
 
 UNIT = "share"
+NEEDS = "attention over a grid of patches, and a class token"
 
 
 def class_token_maps(weights: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1) -> Tensor:

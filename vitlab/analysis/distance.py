@@ -14,6 +14,7 @@ from vitlab.analysis.attention import has_patches, patches
 from vitlab.analysis.heads import per_head
 
 UNIT = "pixels"
+NEEDS = "attention over a grid of patches"
 
 
 def attention_distance(

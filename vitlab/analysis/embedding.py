@@ -15,6 +15,7 @@ from vitlab.config import UserError
 from vitlab.models.features import before_head, evaluating
 
 UNIT = ""  # neither the axes nor the distances between clusters mean anything
+NEEDS = "images, and features before its head"
 LEAST = 5
 
 

@@ -14,6 +14,7 @@ from vitlab.analysis.heads import per_head
 from vitlab.analysis.layers import takes_images
 
 UNIT = "nats"
+NEEDS = "attention that vitlab knows, over images or texts"
 
 
 def attention_entropy(weights: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from vitlab.analysis.attention import attention_layers, attention_maps
 from vitlab.tasks.text import TokenInputs
 
 UNIT = "score"
+NEEDS = "attention over the tokens of a text"
 SEQUENCES = 16  # looked at together
 
 PATTERNS = {

@@ -17,6 +17,7 @@ from vitlab.analysis.attention import AttentionCall, has_patches, patches, visit
 from vitlab.analysis.heads import CHUNK
 
 UNIT = "share"
+NEEDS = "attention over a grid of patches"
 TYPES = ("row", "column", "local", "global", "sink")
 
 

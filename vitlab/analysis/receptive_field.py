@@ -16,6 +16,7 @@ from vitlab.analysis.layers import has_layers, layers, watched
 from vitlab.config import UserError
 
 UNIT = "pixels"
+NEEDS = "images, and layers named as blocks"
 WITHIN = 1 - 0.9545  # of the peak: what still belongs to the field, the paper's choice
 CHUNK = 8  # images in one forward and backward pass
 

@@ -19,6 +19,7 @@ from vitlab.config import UserError
 from vitlab.models.features import evaluating
 
 UNIT = "share"
+NEEDS = "images"
 LARGEST = 16  # patches along a side
 
 

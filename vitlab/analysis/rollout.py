@@ -18,6 +18,7 @@ from vitlab.analysis.heads import CHUNK
 from vitlab.config import UserError
 
 UNIT = "share"
+NEEDS = "attention over a grid of patches"
 
 
 def attention_rollout(maps: Iterable[Tensor], identity: bool = True) -> Tensor:

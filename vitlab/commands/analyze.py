@@ -77,10 +77,10 @@ def applicable(model: nn.Module, chosen: Sequence[str], or_none: bool = False) -
 
     Raises UserError for a model that one does not apply to, and but for `or_none` where none does.
     """
-    found = {name: analysis.module_of(load("analysis", name)).applies(model) for name in chosen or names("analysis")}
-    refused = [name for name, applies in found.items() if not applies]
-    if chosen and refused:
-        raise UserError(f"{name}: does not apply to {type(model).__name__}" for name in refused)
-    if not any(found.values()) and not or_none:
+    refused = {name: analysis.refusal(name, model) for name in chosen or names("analysis")}
+    found = [name for name, reason in refused.items() if reason is None]
+    if chosen and len(found) < len(refused):
+        raise UserError(reason for reason in refused.values() if reason)
+    if not found and not or_none:
         raise UserError(f"no analysis applies to {type(model).__name__}; choices: {', '.join(names('analysis'))}")
-    return [name for name, applies in found.items() if applies]
+    return found
