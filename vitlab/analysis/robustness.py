@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.heads import CHUNK
 from vitlab.analysis.layers import takes_images
+from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
 from vitlab.models.features import evaluating
 
@@ -69,7 +70,13 @@ def applies(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def run(model: nn.Module, images: Tensor, config: DictConfig, labels: Tensor | None = None) -> list[dict[str, Any]]:
+def run(
+    model: nn.Module,
+    images: Tensor,
+    config: DictConfig,
+    labels: Tensor | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
     """Rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
 
     That is the label, int64 (B,), or without `labels` the model's own answer for the image as it is. "shuffle" is of
@@ -92,16 +99,16 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, labels: Tensor | N
             found = answers(model, (change(chunk, generator) for chunk in images.split(CHUNK)))
             return round((found == targets).double().mean().item(), 5)
 
-        shuffled = {grid: kept(lambda x, g, grid=grid: shuffle_patches(x, grid, g)) for grid in [1, *chosen]}
         finest = chosen[-1]
-        hidden = {
-            share: kept(lambda x, g, share=share: occlude_patches(x, finest, share, g)) for share in [0, *config.shares]
+        changes = {
+            "shuffle": lambda grid: lambda x, g: shuffle_patches(x, grid, g),
+            "occlusion": lambda share: lambda x, g: occlude_patches(x, finest, share, g),
         }
-    return [
-        {"kind": kind, "strength": strength, "value": value}
-        for kind, values in (("shuffle", shuffled), ("occlusion", hidden))
-        for strength, value in values.items()
-    ]
+        asked = [("shuffle", grid) for grid in [1, *chosen]] + [("occlusion", share) for share in [0, *config.shares]]
+        return [
+            {"kind": kind, "strength": strength, "value": kept(changes[kind](strength))}
+            for kind, strength in counted(asked, progress)
+        ]
 
 
 def answers(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 from torch import nn
 
 from vitlab import analysis, tasks
+from vitlab.commands.opening import progress_bar
 from vitlab.commands.subject import subject_of
 from vitlab.commands.token_views import framed, has_views, write_views
 from vitlab.commands.training import examine
@@ -48,9 +50,11 @@ def analyze(
     for number, name in enumerate(asked, start=1):
         options = (changes or {}).get(name) or load("analysis", name)
         try:
-            # nothing but a terminal shows it, and no line of it stays
-            with console.status(f"{escape(options.title)}, {number} of {len(asked)}"):
-                found = examine(subject.model, task, options, subject.step, labelled=not subject.strange)
+            with progress_bar(console) as progress:
+                told = partial(progress, f"{escape(options.title)}, {number} of {len(asked)}")
+                told(0, None)  # some have no more to tell
+                labelled = not subject.strange
+                found = examine(subject.model, task, options, subject.step, labelled=labelled, progress=told)
                 paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
                 for figure in drawn(found, options, source):
                     paths += static.save(figure, folder)

@@ -126,18 +126,28 @@ def probed(run: Run) -> dict[str, float | None]:
     return probes.measure(placed(run), run.task, run.config.probes, run.indices, run.settings.workers)
 
 
-def examine(model: nn.Module, task: Task, config: DictConfig, step: int, labelled: bool = True) -> Findings:
+def examine(
+    model: nn.Module,
+    task: Task,
+    config: DictConfig,
+    step: int,
+    *,
+    labelled: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Findings:
     """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
 
-    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are.
+    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
+    that takes `progress` tells it how much is done, and of how much.
     """
     items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
     device = next(model.parameters()).device
     inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
     module = analysis.module_of(config)
     of_classes = bool(len(task.classes)) and targets.ndim == 1
-    takes_labels = of_classes and labelled and "labels" in inspect.signature(module.run).parameters
-    found = module.run(model, inputs, config, **({"labels": targets} if takes_labels else {}))
+    given = {"labels": targets if of_classes and labelled else None, "progress": progress}
+    taken = inspect.signature(module.run).parameters.keys() & given.keys()
+    found = module.run(model, inputs, config, **{key: given[key] for key in taken})
     findings = Findings.of(
         found,
         name=config.name,
