@@ -133,6 +133,8 @@ def test_the_rows_compare_all_layers_over_all_images(make, depth):
     rows = run(model, x, CONFIG)
     pairs = [(row["layer"], row["other"]) for row in rows]
     assert pairs == [(a, b) for a in range(1, depth + 1) for b in range(1, depth + 1)]
+    called = list(layers(model))
+    assert all((row["name"], row["other_name"]) == (called[row["layer"] - 1], called[row["other"] - 1]) for row in rows)
     value = {pair: row["value"] for pair, row in zip(pairs, rows, strict=True)}
     assert all(value[a, a] == pytest.approx(1, abs=1e-4) for a in range(1, depth + 1))
     assert all(value[a, b] == pytest.approx(value[b, a]) for a, b in pairs)
