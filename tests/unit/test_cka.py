@@ -70,6 +70,14 @@ def test_a_rotated_copy_is_wholly_alike_and_a_stretched_one_is_not():
     assert linear_cka(x, x * torch.tensor([30.0] + [1] * 12)) < 0.9
 
 
+def test_a_rotated_copy_is_wholly_alike_over_batches_of_any_size():
+    found, turn = MinibatchCKA(), rotation(7)
+    for n in (4, 5, 11):
+        x = torch.randn(n, 7, dtype=torch.float64)
+        found.update(gram(x)[None], gram(3 * x @ turn + 2)[None])
+    assert found.compute().item() == pytest.approx(1, abs=1e-12)
+
+
 def test_features_with_nothing_in_common_are_unlike_without_bias():
     """The biased estimate would be near 1: there are far more features than images."""
     found = MinibatchCKA()

@@ -4,7 +4,8 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
-from vitlab.reports.drawings.groups import look
+from vitlab.reports.colours import DASHES
+from vitlab.reports.drawings.groups import COLOURS, look
 from vitlab.reports.figure import Axis, Figure, Panel, Series
 from vitlab.reports.figures import analysed, sentence_case, titled, unit_of, value_axis
 from vitlab.reports.links import file_stem
@@ -70,6 +71,7 @@ def lines(analysis: dict[str, Any], link: str) -> tuple[Series, ...]:
                 y=list(by_step.values()),
                 colour_key=colour_key,
                 marker=marker,
+                dash=DASHES[place // len(COLOURS) % len(DASHES)],
                 width=1.6,
                 hover=[
                     f"layer {layer}, step {whole(step)}\n{significant(value)} {unit}".rstrip()
