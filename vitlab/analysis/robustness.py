@@ -6,6 +6,7 @@ Shapes: B images, C channels, Y x X pixels, a grid of rows x columns.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -94,20 +95,17 @@ def run(
     with evaluating(model):
         targets = answers(model, images.split(CHUNK)) if labels is None else labels.to(images.device)
 
-        def kept(change: Callable[[Tensor, torch.Generator], Tensor]) -> float:
+        def kept(change: Callable[..., Tensor]) -> float:
             generator = torch.Generator().manual_seed(config.seed)
-            found = answers(model, (change(chunk, generator) for chunk in images.split(CHUNK)))
+            found = answers(model, (change(chunk, generator=generator) for chunk in images.split(CHUNK)))
             return round((found == targets).double().mean().item(), 5)
 
-        finest = chosen[-1]
-        changes = {
-            "shuffle": lambda grid: lambda x, g: shuffle_patches(x, grid, g),
-            "occlusion": lambda share: lambda x, g: occlude_patches(x, finest, share, g),
-        }
-        asked = [("shuffle", grid) for grid in [1, *chosen]] + [("occlusion", share) for share in [0, *config.shares]]
+        asked = [("shuffle", grid, partial(shuffle_patches, grid=grid)) for grid in [1, *chosen]]
+        hide = partial(occlude_patches, grid=chosen[-1])
+        asked += [("occlusion", share, partial(hide, share=share)) for share in [0, *config.shares]]
         return [
-            {"kind": kind, "strength": strength, "value": kept(changes[kind](strength))}
-            for kind, strength in counted(asked, progress)
+            {"kind": kind, "strength": strength, "value": kept(change)}
+            for kind, strength, change in counted(asked, progress)
         ]
 
 
