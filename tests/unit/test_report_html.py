@@ -270,4 +270,6 @@ def test_runs_that_were_looked_at_while_they_trained_have_a_figure_against_the_s
     assert "Each line is the mean over the heads of a layer while the model trains: how far" in page.text
     assert "Mean attention distance by layer, vit_nano" in page.text
     assert (study.figures / "attention_distance-vit_nano-by-step.svg").is_file()
-    assert [a["href"] for a in page.all("a")].count("vit_nano-n2000-s0/analysis/attention_distance.json") == 2
+    assert [a["href"] for a in page.all("a")].count(
+        "vit_nano-n2000-s0/analysis/attention_distance.json"
+    ) == 3  # of two figures and the table
