@@ -16,7 +16,7 @@ from vitlab.reports import costs, curves, facts, figures, reading, runs_table, s
 from vitlab.reports.colours import THEMES, families, looks
 from vitlab.reports.conclusion import contenders, sentence, size_table
 from vitlab.reports.figure import Figure
-from vitlab.reports.interactive import plotly_figure
+from vitlab.reports.interactive import layout, plotly_figure
 from vitlab.reports.links import folder_link, link
 from vitlab.reports.metric import main_metric
 from vitlab.reports.numbers import TIMES, duration, finite, plural, with_prefix
@@ -120,11 +120,7 @@ def view(
     described: Figure, caption: str, files: list[tuple[str, str]], hint: str = "", choice: str = ""
 ) -> dict[str, Any]:
     """One picture of a figure as the template takes it; `choice` tells it from the figure's other ones."""
-
-    def layout(shown: Figure, columns: int, width: int) -> dict[str, Any]:
-        return json.loads(plotly_figure(shown, columns, bare=True, width=width).to_json())["layout"]
-
-    narrow = min(2, described.columns)
+    several = len(described.panels) > 1
     alone = replace(described, panels=described.panels[:1])
     return {
         "figure": described,
@@ -133,10 +129,10 @@ def view(
         "hint": hint,
         "files": files,
         "plot": {
-            "data": json.loads(plotly_figure(described, bare=True).to_json())["data"],
-            "wide": layout(described, described.columns, WIDE),
-            "narrow": layout(described, narrow, NARROW),
-            "alone": layout(alone, 1, NARROW) if len(described.panels) > 1 else None,
+            "data": json.loads(plotly_figure(described).to_json())["data"],
+            "wide": layout(described, described.columns, bare=True, width=WIDE),
+            "narrow": layout(described, min(2, described.columns), bare=True, width=NARROW),
+            "alone": layout(alone, 1, bare=True, width=NARROW) if several else None,
         },
     }
 

@@ -49,6 +49,7 @@
     const options = { responsive: true, displayModeBar: false, showTips: false };
     node.style.minHeight = panel ? `${layout.height}px` : "";
     Plotly.react(node, traces, { ...themed(layout), dragmode }, options);
+    document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // where plotly.js measures texts
     if (!node.classList.contains("listens")) listen(node);
     drawn.add(node);
   }
