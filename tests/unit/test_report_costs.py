@@ -71,6 +71,10 @@ def test_labels_that_would_stand_on_each_other_are_left_out():
     assert static.png_bytes(costs.metric_against_flops(rows))
 
 
+def test_sizes_are_short():
+    assert [costs.size_text(size) for size in (53, 1009, 32_000, 131_072_000)] == ["53", "1,009", "32k", "131M"]
+
+
 @pytest.mark.parametrize(
     ("values", "texts"),
     [

@@ -164,6 +164,17 @@ def test_values_that_are_no_numbers(tmp_path):
     assert "nan" not in found.text.lower().replace("nano", "")
 
 
+def test_times_of_different_machines_are_said_not_to_compare(tmp_path):
+    study = make_study(tmp_path / "study", sizes=(500,), seeds=(0,), failed=0)
+    said = "The runs were on different machines, so their times do not compare."
+    assert said not in Page(write_report(study.folder).read_text()).text
+    path = study.run("vit_nano-n500-s0").result_path
+    result = json.loads(path.read_text())
+    result["environment"]["device"] = "NVIDIA H200"
+    write_json(path, result)
+    assert Page(write_report(study.folder).read_text()).text.count(said) == 1
+
+
 def test_two_models_with_one_file_name(tmp_path):
     study = make_study(tmp_path / "same", models={"vit:a": "vit", "vit a": "vit"}, sizes=(500,), failed=0)
     write_report(study.folder)

@@ -119,13 +119,18 @@ def size_labels(by_model: dict[str, dict[int, Cell]], metric: Metric, cost: Cost
                     y=[max(values) if above else min(values)],
                     colour_key="muted",
                     style="text above" if above else "text below",
-                    texts=[tick_text(size, Axis("", whole=True))],
+                    texts=[size_text(size)],
                     legend=False,
                     follows=model,
                     model=model,
                 )
             )
     return apart(found)
+
+
+def size_text(size: int) -> str:
+    """`500`, `32k`, `131M`: short, as there is little room."""
+    return tick_text(float(f"{size:.3g}") if size >= 1e4 else size, Axis("", whole=True))
 
 
 def apart(labels: list[Series]) -> list[Series]:

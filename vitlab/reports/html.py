@@ -84,6 +84,7 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
         caption += (
             "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
         )
+        caption += " Long curves are drawn as means of neighbouring points."
         hint = "Drag to zoom, double-click to go back."
         files = [("metrics.jsonl of each run", "#runs")]
         yield shown_as(losses.title, [view(losses, caption, files, hint)], choosers=True)
