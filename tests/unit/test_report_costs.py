@@ -65,9 +65,11 @@ def test_a_metric_that_falls_has_its_labels_outside_too():
 
 
 def test_labels_that_would_stand_on_each_other_are_left_out():
-    rows = [*ROWS, *({**one, "model": "vit_c", "train_flops": 1.02 * one["train_flops"]} for one in ROWS[:3])]
-    texts = [series.texts[0] for series in costs.metric_against_flops(rows).series if series.texts]
-    assert texts == ["53", "1,009"]
+    beside = {"model": "vit_c", "train_flops": 3.02e12, "accuracy": 0.49}
+    rows = [*ROWS, *({**one, **beside} for one in ROWS[:2]), {**ROWS[2], "model": "vit_c", "accuracy": 0.91}]
+    labels = [series for series in costs.metric_against_flops(rows).series if series.texts]
+    assert [label.texts for label in labels] == [["53"], ["1,009"]]
+    assert [label.y for label in labels] == [[0.49], [0.91]]  # below the lower of both models, above the higher
     assert static.png_bytes(costs.metric_against_flops(rows))
 
 

@@ -134,14 +134,20 @@ def size_text(size: int) -> str:
 
 
 def apart(labels: list[Series]) -> list[Series]:
-    """The labels, each of one point, without those that stand too near to an earlier one."""
+    """The labels, each of one point, without those too near to an earlier one, which moves out to where they were."""
     across, up = [math.log10(one.x[0]) for one in labels], [one.y[0] or 0.0 for one in labels]
     wide, tall = (max(values, default=0.0) - min(values, default=0.0) for values in (across, up))
-    kept: list[int] = []
-    for i in range(len(labels)):
-        if all(abs(across[i] - across[j]) > NEAR[0] * wide or abs(up[i] - up[j]) > NEAR[1] * tall for j in kept):
-            kept.append(i)
-    return [labels[i] for i in kept]
+    kept: dict[int, float] = {}  # place of a label -> where it stands
+    for i, label in enumerate(labels):
+        near = (
+            j for j in kept if abs(across[i] - across[j]) <= NEAR[0] * wide and abs(up[i] - up[j]) <= NEAR[1] * tall
+        )
+        first = next(near, None)
+        if first is None:
+            kept[i] = up[i]
+        elif label.style == labels[first].style:
+            kept[first] = (max if label.style == "text above" else min)(kept[first], up[i])
+    return [replace(labels[i], y=[y]) for i, y in kept.items()]
 
 
 def described(model: str, by_size: dict[int, Cell], metric: Metric, cost: Cost) -> str:
