@@ -6,7 +6,8 @@ import pytest
 from matplotlib.lines import Line2D
 from test_report_study import make_study
 
-from vitlab.reports import colours, figures, interactive, layers_by_step, static
+from vitlab.reports import colours, costs, figures, interactive, layers_by_step, static
+from vitlab.reports.curves import training_curves
 from vitlab.reports.figure import Axis, Figure, Panel, Series, spaced
 
 
@@ -17,8 +18,10 @@ def study(tmp_path_factory):
 
 def built(study):
     yield figures.accuracy_against_size(study.rows())
-    yield figures.training_curves(study)
+    yield training_curves(study)
     yield figures.by_head_and_size(study, "vit_nano", "attention_distance")
+    yield costs.metric_against_flops(study.rows())
+    yield costs.metric_against_time(study.rows())
     analysis = study.run("vit_nano-n500-s0").analysis("attention_distance")
     yield figures.by_head(analysis, "one run")
 
@@ -78,11 +81,11 @@ def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
 def test_only_resnets_have_no_attention_figure(tmp_path):
     study = make_study(tmp_path / "resnets", models={"resnet_nano": "resnet", "resnet18": "resnet"}, failed=0)
     assert figures.by_head_and_size(study, "resnet_nano", "attention_distance") is None
-    assert len(figures.training_curves(study).panels) == 4
+    assert len(training_curves(study).panels) == 4
 
 
 def test_panel_per_size_that_has_a_run(study):
-    assert [panel.title for panel in figures.training_curves(study).panels] == [
+    assert [panel.title for panel in training_curves(study).panels] == [
         "500 examples",
         "2,000 examples",
         "8,000 examples",
@@ -126,8 +129,8 @@ def test_runs_whose_files_are_gone_are_left_out(tmp_path):
     for name in ("vit_nano-n500-s0", "resnet_nano-n500-s1"):
         study.run(name).metrics_path.unlink()
     (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
-    curves = figures.training_curves(study)
-    assert len(curves.panels[0].series) == 4  # two runs of two curves are left of four
+    left = training_curves(study).panels[0].series
+    assert [series.link for series in left] == 2 * ["vit_nano-n500-s1/"] + 2 * ["resnet_nano-n500-s0/"]
     attention = figures.by_head_and_size(study, "vit_nano", "attention_distance")
     assert attention.panels[1].series[0].links[0] == "vit_nano-n2000-s1/"
 
@@ -145,10 +148,12 @@ def test_a_value_that_is_no_number(tmp_path, value):
     lines = run.metrics_path.read_text().splitlines()
     lines[0] = json.dumps({**json.loads(lines[0]), "train/loss": value})
     run.metrics_path.write_text("\n".join(lines))
-    curves = figures.training_curves(study)
+    curves = training_curves(study)
     assert curves.series[0].y[0] is None
     drawn = json.loads(interactive.plotly_figure(curves).to_json(), parse_constant=pytest.fail)
-    assert drawn["data"][0]["y"][0] is None
+    band, line = drawn["data"][:2]
+    assert line["y"][0] is None
+    assert len(band["x"]) == 2 * (len(line["x"]) - 1)  # a band has no gaps: it leaves the point out
     static.png_bytes(curves)
 
 
@@ -157,15 +162,6 @@ def test_no_rows():
     assert figure.series == []
     assert not interactive.plotly_figure(figure).data
     assert static.png_bytes(figure)
-
-
-def test_long_curves_are_thinned_to_means():
-    points = [(step, float(step)) for step in range(1, 1001)]
-    thin = figures.thinned(points)
-    assert len(thin) == 200
-    assert thin[0] == (5, 3.0)
-    assert thin[-1] == (1000, 998.0)
-    assert figures.thinned([(1, None), *points])[0][1] is None
 
 
 def test_names_are_text_not_markup_in_plots():
@@ -180,7 +176,7 @@ def test_names_are_text_not_markup_in_plots():
 
 
 def test_narrow_and_wide_layouts_share_their_axes(study):
-    figure = figures.training_curves(study)
+    figure = training_curves(study)
     wide, narrow = (interactive.plotly_figure(figure, columns, bare=True) for columns in (4, 2))
     assert [t.xaxis for t in wide.data] == [t.xaxis for t in narrow.data]
     assert narrow.layout.xaxis3.domain[0] == 0.0 != wide.layout.xaxis3.domain[0]

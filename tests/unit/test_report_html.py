@@ -75,7 +75,7 @@ def test_the_page_says_what_the_study_found(page):
 
 def test_every_link_leads_to_a_file(study, page):
     links = [a["href"] for a in page.all("a")]
-    assert "results.csv" in links
+    assert {"results.csv", "tables/results.md", "tables/results.tex"} <= set(links)
     assert "vit_nano-n500-s0/metrics.jsonl" in links
     ids = {attributes.get("id") for _, attributes in page.elements}
     gone = [x for x in links if not (x[1:] in ids if x.startswith("#") else (study.folder / x).exists())]
@@ -84,7 +84,7 @@ def test_every_link_leads_to_a_file(study, page):
 
 def test_every_figure_has_a_title_and_a_text_alternative(page):
     plots = [a for a in page.all("div") if "data-plot" in a]
-    assert len(plots) == 3
+    assert len(plots) == 5  # three of them are views of the first figure
     assert all(len(plot["aria-label"]) > 80 for plot in plots)
     assert all(image["alt"] for image in page.all("img"))
     assert page.text.count("Figure ") == 3
@@ -95,7 +95,8 @@ def test_pages_and_figures_are_the_same_when_written_again(study):
     write_report(study.folder)
     assert study.report_path.read_bytes() == before
     names = {path.name for path in study.figures.iterdir()}
-    stems = ("accuracy_against_size", "attention_distance-vit_nano", "training_curves")
+    against = (f"accuracy_against_{what}" for what in ("size", "flops", "time"))
+    stems = (*against, "attention_distance-vit_nano", "training_curves")
     assert names == {"samples.png", *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png"))}
 
 
@@ -145,7 +146,7 @@ def test_runs_whose_folders_are_gone(tmp_path):
     write_report(study.folder)
     found = Page(study.report_path.read_text())
     assert "ResNet leads ViT at 500 training examples" in found.text
-    assert len([a for a in found.all("div") if "data-plot" in a]) == 1
+    assert len([a for a in found.all("div") if "data-plot" in a]) == 3  # what results.csv alone is enough for
     assert not [a["href"] for a in found.all("a") if "-s0" in a["href"] and "subsets" not in a["href"]]
 
 
@@ -161,6 +162,17 @@ def test_values_that_are_no_numbers(tmp_path):
     assert "4 runs ended without a finite accuracy." in found.text
     assert "ResNet leads ViT at 2,000 training examples" in found.text
     assert "nan" not in found.text.lower().replace("nano", "")
+
+
+def test_times_of_different_machines_are_said_not_to_compare(tmp_path):
+    study = make_study(tmp_path / "study", sizes=(500,), seeds=(0,), failed=0)
+    said = "The runs were on different machines, so their times do not compare."
+    assert said not in Page(write_report(study.folder).read_text()).text
+    path = study.run("vit_nano-n500-s0").result_path
+    result = json.loads(path.read_text())
+    result["environment"]["device"] = "NVIDIA H200"
+    write_json(path, result)
+    assert Page(write_report(study.folder).read_text()).text.count(said) == 1
 
 
 def test_two_models_with_one_file_name(tmp_path):

@@ -1,12 +1,10 @@
 """`vitlab report`: the report of a study, written again from its files."""
 
 import sys
-from pathlib import Path
 
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
-from vitlab.reports import html, reading
-from vitlab.reports.tables import write_tables
+from vitlab.reports import html, tables
 from vitlab.studies.store import StudyFiles
 
 
@@ -16,9 +14,7 @@ def report(folder: str, *, wandb: bool = False) -> int:
     With `wandb` its workspace and report, too: as JSON, and in W&B for who is logged in.
     """
     study = StudyFiles(folder)
-    print(html.write_report(Path(folder)))
-    for path in write_tables(study.folder, reading.results(study)):
-        print(path)
+    print(html.write_report(folder), *tables.written(study.folder), sep="\n")
     return dashboards(study) if wandb else 0
 
 

@@ -20,7 +20,6 @@ from vitlab.data.subset import write_manifest
 from vitlab.files import write_json
 from vitlab.reports import html
 from vitlab.reports.conclusion import sentence, size_table
-from vitlab.reports.tables import write_tables
 from vitlab.studies.executors import Event, LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.store import StudyFiles
@@ -48,7 +47,6 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         write_json(folder / "failed.json", [{"run": run, "error": error} for run, error in failed.items()])
         rows = collect(files)
         report = html.write_report(folder)
-        write_tables(folder, rows)
     conclude(files, rows, failed, report)
     return 1 if failed else 0
 

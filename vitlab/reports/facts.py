@@ -154,6 +154,12 @@ def machine(results: dict[str, dict[str, Any]]) -> Facts:
     return facts
 
 
+def device(result: dict[str, Any]) -> tuple[Any, ...]:
+    """What a run's speed depends on, as far as its result tells."""
+    environment = result.get("environment") or {}
+    return tuple(environment.get(key) for key in ("device", "cpu", "cores"))
+
+
 def commands(study: StudyFiles, rows: Rows, results: dict[str, dict[str, Any]]) -> Facts:
     """(what it does, command), to be given in the folder that holds the study's own."""
     folder = shlex.quote(study.folder.resolve().name)

@@ -1,6 +1,5 @@
 """The figures of a study, built from its files."""
 
-import math
 import statistics
 from collections import defaultdict
 from typing import Any
@@ -14,8 +13,6 @@ from vitlab.reports.metric import Metric, main_metric
 from vitlab.reports.numbers import finite, plural, significant, whole
 from vitlab.reports.spread import Cell, cells
 from vitlab.studies.store import StudyFiles
-
-POINTS = 200  # of a training curve: more cannot be told apart in a panel, and would make the page heavy
 
 
 def accuracy_against_size(rows: list[dict[str, Any]]) -> Figure:
@@ -80,6 +77,7 @@ def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric)
         hover=[f"{row['run']}\n{metric.text(metric.value(row))}" for row in runs],
         links=[folder_link(row["run"]) for row in runs],
         legend=False,
+        follows=model,
         model=model,
     )
 
@@ -88,66 +86,6 @@ def described(model: str, by_size: dict[int, Cell], metric: Metric) -> str:
     first, last = min(by_size), max(by_size)
     text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, f'training {metric.sized_by}')}"
     return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
-
-
-def training_curves(study: StudyFiles) -> Figure:
-    """Loss while training (dotted) and on held-out data (solid), a panel per training-set size, a line per run."""
-    rows = reading.results(study)
-    style = looks(families(rows))
-    found = reading.every(rows, lambda row: reading.curves(study.run(row["run"])))
-    by_size: dict[int, list[Series]] = defaultdict(list)
-    for row, metrics in zip(rows, found, strict=True):
-        by_size[row["train_size"]] += run_curves(row, metrics, style[row["model"]])
-    unit = main_metric(rows).sized_by
-    panels = [Panel(tuple(by_size[size]), plural(size, unit)) for size in sorted(by_size) if by_size[size]]
-    return Figure(
-        name="training_curves",
-        title="Loss while training and on held-out data",
-        x=Axis("training step", from_zero=True, whole=True),
-        y=Axis("loss (cross-entropy, nats)", from_zero=True),
-        panels=tuple(panels),
-        alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid "
-        "with markers: on the held-out data.",
-    )
-
-
-def run_curves(row: dict[str, Any], metrics: list[dict[str, Any]], look: Look) -> list[Series]:
-    """A run's two curves; one that was not logged is left out."""
-    found = []
-    for key, name in (("train/loss", "training"), ("heldout/loss", "held-out")):
-        points = [(one["step"], finite(one[key])) for one in metrics if key in one]
-        if not any(y is not None for _, y in points):
-            continue
-        points = thinned(points)
-        heldout = key.startswith("heldout")
-        found.append(
-            Series(
-                label=f"{row['model']}, {name}",
-                x=[x for x, _ in points],
-                y=[y for _, y in points],
-                colour_key=look.colour_key,
-                marker=look.marker,
-                dash=look.dash if heldout else "dot",
-                style="line+points" if heldout else "line",
-                width=1.6 if heldout else 1.4,
-                hover=[f"{row['run']}, step {whole(x)}\n{name} loss {significant(y)}" for x, y in points],
-                links=[folder_link(row["run"])] * len(points),
-                model=row["model"],
-            )
-        )
-    return found
-
-
-def thinned(points: list[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """At most POINTS points: means of neighbours, at their last step; a gap stays a gap."""
-    if len(points) <= POINTS:
-        return points
-    bins = math.ceil(len(points) / POINTS)
-    groups = [points[i : i + bins] for i in range(0, len(points), bins)]
-    return [
-        (group[-1][0], None if any(y is None for _, y in group) else statistics.fmean(y for _, y in group))
-        for group in groups
-    ]
 
 
 def by_head(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:

@@ -1,4 +1,4 @@
-"""A study as one page that opens with no network: `report.html`, and its figures as files."""
+"""A study as one page that opens with no network: `report.html`, and its figures and tables as files."""
 
 import json
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ import plotly.offline
 
 from vitlab.config import load, names
 from vitlab.files import write_text
-from vitlab.reports import facts, figures, layers_by_step, reading, runs_table, static
+from vitlab.reports import costs, curves, facts, figures, layers_by_step, reading, runs_table, static, tables
 from vitlab.reports.colours import THEMES, families, looks
 from vitlab.reports.conclusion import contenders, sentence, size_table
 from vitlab.reports.figure import Figure
-from vitlab.reports.interactive import plotly_figure
+from vitlab.reports.interactive import layout, plotly_figure
 from vitlab.reports.links import folder_link, link
 from vitlab.reports.metric import main_metric
 from vitlab.reports.numbers import TIMES, duration, finite, plural, with_prefix
@@ -33,7 +33,7 @@ WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and 
 
 
 def write_report(folder: str | Path) -> Path:
-    """Read a study's folder, write its figures/ and report.html; gives the page's path. Raises UserError."""
+    """Read a study's folder, write its figures/, tables/ and report.html; gives the page's path. Raises UserError."""
     study = StudyFiles(folder)
     config, rows, failed = reading.every(
         (reading.study_config, reading.results, reading.failures), lambda read: read(study)
@@ -47,9 +47,10 @@ def write_report(folder: str | Path) -> Path:
         ),
         lambda read: read(),
     )
-    for one in shown:
-        svg, _ = static.save(one["figure"], study.figures)
-        one["static"] = data_address(svg.read_bytes(), "image/svg+xml")
+    for view in (view for one in shown for view in one["views"]):
+        svg, _ = static.save(view["figure"], study.figures)
+        view["static"] = data_address(svg.read_bytes(), "image/svg+xml")
+    tables.write_tables(study.folder, rows)
     write_text(study.report_path, page(study, config, rows, failed, configs, results, shown))
     return study.report_path
 
@@ -58,13 +59,7 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
     """Each figure that the study has data for, how to read it, and the files that it was drawn from."""
     if not rows:
         return
-    accuracy = figures.accuracy_against_size(rows)
-    if accuracy.series:
-        several = any(not all(series.links) for series in accuracy.series)
-        caption = "Each point is one run."
-        if several:
-            caption = "Lines: mean over seeds. Bands: one standard deviation either way. Open markers: single runs."
-        yield figure(accuracy, caption, [("results.csv", "results.csv")], hint="Click a point to find its run below.")
+    yield from heldout(study, rows)
     folders = [study.run(row["run"]).analysis_folder for row in rows]
     analyses = sorted({path.stem for folder in folders for path in folder.glob("*.json")})
     asked = [(name, model, *way) for name in analyses for model in families(rows) for way in OF_HEADS]
@@ -84,32 +79,80 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
             for series in panel.series[-1:]
             if series.links
         ]
-        yield figure(found, caption, files)
-    curves = figures.training_curves(study)
-    if curves.series:
-        caption = "Dotted: loss on the training batches. Solid with markers: loss on held-out data. One line per run."
+        yield shown_as(found.title, [view(found, caption, files)])
+    losses = curves.training_curves(study)
+    if losses.series:
+        caption = "Dotted: loss on the training batches. Solid: loss on held-out data. "
+        banded = any(series.has_band for series in losses.series)
+        caption += (
+            "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
+        )
+        caption += " Long curves are drawn as means of neighbouring points."
         hint = "Drag to zoom, double-click to go back."
-        yield figure(curves, caption, [("metrics.jsonl of each run", "#runs")], hint, chooser=True)
+        files = [("metrics.jsonl of each run", "#runs")]
+        yield shown_as(losses.title, [view(losses, caption, files, hint)], choosers=True)
 
 
-def figure(
-    described: Figure, caption: str, files: list[tuple[str, str]], hint: str = "", chooser: bool = False
+def heldout(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
+    """The study's metric against what its runs were given, as one figure with a choice of the horizontal axis."""
+    size = figures.accuracy_against_size(rows)
+    if not size.series:
+        return
+    caption, band = "Each point is one run.", ""
+    if any(not all(series.links) for series in size.series):
+        caption = "Lines: mean over seeds. Open markers: single runs."
+        band = " Bands: one standard deviation either way."
+    if not main_metric(rows).higher_is_better:
+        caption += " Lower is better."
+    order = f"{caption} Along a line the training set grows."
+    time = f"{order} Time on the clock from the first step to the last, evaluations and checkpoints included."
+    machines = reading.every(rows, lambda row: facts.device(reading.result(study.run(row["run"]))))
+    if len(set(machines)) > 1:
+        time += " The runs were on different machines, so their times do not compare."
+    files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
+    views = [
+        view(size, caption + band, files, hint, "size"),
+        view(costs.metric_against_flops(rows), order, files, hint, "compute"),
+        view(costs.metric_against_time(rows), time, files, hint, "time"),
+    ]
+    views = [one for one in views if one["figure"].series]
+    title = size.title if len(views) == 1 else f"{size.title}, {' and '.join(one['choice'] for one in views[1:])}"
+    yield shown_as(title, views)
+
+
+def view(
+    described: Figure, caption: str, files: list[tuple[str, str]], hint: str = "", choice: str = ""
 ) -> dict[str, Any]:
-    """A figure as the template takes it."""
-    wide, narrow = (
-        json.loads(plotly_figure(described, columns, bare=True, width=width).to_json())
-        for columns, width in ((described.columns, WIDE), (min(2, described.columns), NARROW))
-    )
-    legend = described.legend()
-    models = list(dict.fromkeys(series.model for series in described.series)) if chooser else []
+    """One picture of a figure as the template takes it; `choice` tells it from the figure's other ones."""
+    several = len(described.panels) > 1
+    alone = replace(described, panels=described.panels[:1])
     return {
         "figure": described,
+        "choice": choice,
         "caption": caption,
         "hint": hint,
         "files": files,
+        "plot": {
+            "data": json.loads(plotly_figure(described).to_json())["data"],
+            "wide": layout(described, described.columns, bare=True, width=WIDE),
+            "narrow": layout(described, min(2, described.columns), bare=True, width=NARROW),
+            "alone": layout(alone, 1, bare=True, width=NARROW) if several else None,
+        },
+    }
+
+
+def shown_as(title: str, views: list[dict[str, Any]], choosers: bool = False) -> dict[str, Any]:
+    """A figure as the template takes it: what its views share. With `choosers` of a model and of a panel."""
+    first = views[0]["figure"]
+    legend = first.legend()
+    models = list(dict.fromkeys(series.model for series in first.series))
+    panels = [panel.title for panel in first.panels]
+    return {
+        "title": title,
+        "views": views,
         "legend": legend if len(legend) > 1 else [],
-        "models": models if len(models) > 2 else [],
-        "plot": {"data": wide["data"], "wide": wide["layout"], "narrow": narrow["layout"]},
+        "models": models if choosers and len(models) > 2 else [],
+        "panels": panels if choosers and len(panels) > 1 else [],
     }
 
 
@@ -130,7 +173,7 @@ def page(
         "report.html.j2",
         styles=["report.css"],
         scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if shown else [])],
-        script_data={"plots": [one["plot"] for one in shown], "themes": THEMES},
+        script_data={"plots": [view["plot"] for one in shown for view in one["views"]], "themes": THEMES},
         name=str(config.get("name") or study.folder.resolve().name),
         data=rows[0]["data"] if rows else None,
         date=date(study, results),
@@ -143,8 +186,10 @@ def page(
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
         metric=main_metric(rows),
         size_table=size_table(rows),
+        tables=[(path.name, link("tables", path.name)) for path in tables.written(study.folder)],
         looks=looks(families(rows)),
         columns=columns,
+        choices=runs_table.choices(rows),
         runs=runs_table.run_rows(study, rows, columns),
         failed=[failure(study, **one) for one in failed],
         held_fixed=facts.held_fixed(config, rows),

@@ -11,6 +11,14 @@ from vitlab.reports.figure import Axis, Figure, Series, spaced, tick_text
 COLOURS = THEMES["light"]
 CLEAR = "rgba(0,0,0,0)"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+MODES = {
+    "line": "lines",
+    "points": "markers",
+    "line+points": "lines+markers",
+    "rings": "markers",
+    "text above": "markers+text",  # markers that are not seen, so that the text keeps its distance
+    "text below": "markers+text",
+}
 MARKERS = {"triangle": "triangle-up"}  # where plotly's name is another
 TITLE, LEGEND, BELOW, GAP = 40, 30, 48, 44  # pixels: title, a row of the legend, below the panels, between two rows
 PANEL_TITLE, PANEL_HEIGHT, SINGLE_HEIGHT = 24, 190, 340
@@ -37,25 +45,39 @@ def trace(series: Series, panel: int, legend: bool) -> go.Scatter:
     colour = COLOURS[series.colour_key]
     rings = series.style == "rings"
     symbol = MARKERS.get(series.marker, series.marker)
+    hover = [html.escape(text).replace("\n", "<br>") for text in series.hover or filter(None, [series.note])]
     return go.Scatter(
         x=list(series.x),
         y=list(series.y),
         name=html.escape(series.label),
-        mode={"line": "lines", "line+points": "lines+markers"}.get(series.style, "markers"),
+        mode=MODES[series.style],
         line={"color": colour, "width": series.width, "dash": series.dash},
         marker={
-            "color": colour,
+            "color": CLEAR if series.texts else colour,
             "symbol": f"{symbol}-open" if rings else symbol,
             "size": 7,
-            "line": {"color": colour if rings else COLOURS["paper"], "width": 1.2 if rings else 1},
+            "line": {
+                "color": colour if rings else COLOURS["paper"],
+                "width": 0 if series.texts else 1.2 if rings else 1,
+            },
         },
-        hovertext=[html.escape(text).replace("\n", "<br>") for text in series.hover] or None,
-        hoverinfo="text" if series.hover else "x+y+name",
+        text=[html.escape(text) for text in series.texts] or None,
+        textposition="bottom center" if series.style == "text below" else "top center",
+        textfont={"size": 12, "color": COLOURS["muted"]},
+        cliponaxis=not series.texts,
+        hovertext=hover[0] if series.note else hover or None,
+        hoverinfo="skip"
+        if series.texts
+        else "text"
+        if hover and not series.note
+        else "x+y+text"
+        if hover
+        else "x+y+name",
         customdata=list(series.links) or None,
         connectgaps=False,
         showlegend=legend,
         legendgroup=html.escape(series.label),
-        meta={"role": "series", "label": series.label, "model": series.model},
+        meta={"role": "series", "label": series.follows or series.label, "model": series.model, "link": series.link},
         **placed(panel),
     )
 

@@ -1,4 +1,5 @@
-/* Figures, legend, points that open their run. Figures are drawn once plotly.js, which comes after this, is there. */
+/* Figures, their choosers and legends, points that open their run. A figure is drawn once it comes near the window:
+   many at once would keep the page from opening. plotly.js comes after this script. */
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -6,8 +7,11 @@
   const wide = matchMedia("(min-width: 44.0625rem)");
   const finePointer = matchMedia("(pointer: fine)").matches;
   const nodes = [...document.querySelectorAll("[data-plot]")];
-  const hidden = plots.map(() => new Set()); // labels switched off, per figure
-  const chosen = plots.map(() => ""); // the one model shown, per figure; empty: all
+  const near = new Set(); // the plots close enough to be seen
+  const drawn = new Set(); // of the plots, those that show the present choices and theme
+  /* per figure: labels switched off, the one model and the one panel shown (empty: all) */
+  const figureOf = (node) => node.closest("main > figure");
+  const choices = new Map(nodes.map((node) => [figureOf(node), { hidden: new Set(), model: "", panel: "" }]));
 
   const theme = () => getComputedStyle(root).colorScheme;
 
@@ -17,69 +21,103 @@
       const key = Object.keys(themes.light).find((k) => value.slice(0, 7) === themes.light[k]);
       return key && (value.length === 7 || value.length === 9) ? themes[theme()][key] + value.slice(7) : value;
     }
-    if (Array.isArray(value)) return value.map(themed);
+    if (Array.isArray(value)) return value.some((item) => item && typeof item === "object") ? value.map(themed) : value;
     if (value && typeof value === "object") {
       return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, themed(v)]));
     }
     return value;
   }
 
-  function draw(i) {
-    if (!window.Plotly) return;
-    const data = plots[i].data.map((trace) => ({
-      ...themed(trace),
-      visible: !hidden[i].has(trace.meta.label) && (!chosen[i] || trace.meta.model === chosen[i]),
-    }));
-    const layout = { ...themed(wide.matches ? plots[i].wide : plots[i].narrow), dragmode: finePointer ? "zoom" : false };
-    Plotly.react(nodes[i], data, layout, { responsive: true, displayModeBar: false, showTips: false });
+  /* The traces and the layout of one panel alone, as large as a figure of one. */
+  function alone({ data, wide: all, alone: layout }, panel) {
+    const axis = (letter) => letter + (panel === "1" ? "" : panel);
+    const traces = data.filter((trace) => (trace.xaxis || "x") === axis("x"));
+    const annotations = layout.annotations.map((note) => ({ ...note, text: all.annotations[panel - 1].text }));
+    return [traces.map((trace) => ({ ...trace, xaxis: "x", yaxis: "y" })), { ...layout, annotations }];
   }
-  const drawAll = () => nodes.forEach((_, i) => draw(i));
 
-  document.addEventListener("themechange", drawAll);
-  wide.addEventListener("change", drawAll);
+  function draw(node) {
+    if (!window.Plotly) return;
+    const plot = plots[node.dataset.plot];
+    const { hidden, model, panel } = choices.get(figureOf(node));
+    const [data, layout] = panel ? alone(plot, panel) : [plot.data, wide.matches ? plot.wide : plot.narrow];
+    const traces = data.map((trace) => ({
+      ...themed(trace),
+      visible: !hidden.has(trace.meta.label) && (!model || trace.meta.model === model),
+    }));
+    const dragmode = finePointer ? "zoom" : false;
+    const options = { responsive: true, displayModeBar: false, showTips: false };
+    node.style.minHeight = panel ? `${layout.height}px` : "";
+    Plotly.react(node, traces, { ...themed(layout), dragmode }, options);
+    document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // where plotly.js measures texts
+    if (!node.classList.contains("listens")) listen(node);
+    drawn.add(node);
+  }
+  function redraw(some) {
+    some.forEach((node) => {
+      drawn.delete(node);
+      if (near.has(node)) draw(node);
+    });
+  }
+  const redrawAll = () => redraw(nodes);
+
+  document.addEventListener("themechange", redrawAll);
+  wide.addEventListener("change", redrawAll);
+
+  function listen(node) {
+    const linked = ({ points: [point] }) => point && (point.customdata || point.data.meta.link);
+    node.classList.add("listens");
+    node.on("plotly_click", (event) => openRun(linked(event), event.event));
+    node.on("plotly_hover", (event) => node.classList.toggle("over-link", Boolean(linked(event))));
+    node.on("plotly_unhover", () => node.classList.remove("over-link"));
+  }
 
   function openRun(link, event) {
     if (!link) return;
     if (event && (event.ctrlKey || event.metaKey)) { window.open(link); return; }
     const row = [...document.querySelectorAll("[data-run]")].find((r) => r.dataset.run === link);
     if (!row) return;
-    const filter = document.getElementById("filter");
-    filter.value = "";
-    filter.dispatchEvent(new Event("input"));
+    document.querySelectorAll("#runs .filter :is(input, select)").forEach((field) => {
+      field.value = "";
+      field.dispatchEvent(new Event("input"));
+    });
     document.querySelectorAll("tr.found").forEach((r) => r.classList.remove("found"));
     row.classList.add("found");
     row.focus({ preventScroll: true });
     row.scrollIntoView({ block: "center" });
   }
 
-  document.addEventListener("DOMContentLoaded", () => {
-    drawAll();
-    if (!window.Plotly) return;
-    nodes.forEach((node) => {
-      const linked = (event) => event.points[0] && event.points[0].customdata;
-      node.on("plotly_click", (event) => openRun(linked(event), event.event));
-      node.on("plotly_hover", (event) => node.classList.toggle("over-link", Boolean(linked(event))));
-      node.on("plotly_unhover", () => node.classList.remove("over-link"));
-    });
-    root.classList.add("drawn");
-  });
-
-  document.querySelectorAll(".keys").forEach((keys) => {
-    const i = Number(keys.closest("figure").querySelector("[data-plot]").dataset.plot);
-    keys.querySelectorAll("button").forEach((key) => key.addEventListener("click", () => {
+  choices.forEach((choice, figure) => {
+    const mine = nodes.filter((node) => figure.contains(node));
+    const keys = [...figure.querySelectorAll(".keys button")];
+    keys.forEach((key) => key.addEventListener("click", () => {
       const on = key.getAttribute("aria-pressed") !== "true";
       key.setAttribute("aria-pressed", String(on));
-      hidden[i][on ? "delete" : "add"](key.dataset.label);
-      draw(i);
+      choice.hidden[on ? "delete" : "add"](key.dataset.label);
+      redraw(mine);
     }));
-    const chooser = keys.querySelector("select");
-    if (!chooser) return;
-    const choose = () => {
-      chosen[i] = chooser.value;
-      keys.querySelectorAll("button").forEach((key) => { key.hidden = chosen[i] && key.dataset.model !== chosen[i]; });
-      draw(i);
-    };
-    chooser.addEventListener("change", choose);
-    choose();
+    figure.querySelectorAll("[data-choose]").forEach((chooser) => {
+      const choose = () => {
+        choice[chooser.dataset.choose] = chooser.value;
+        keys.forEach((key) => { key.hidden = choice.model && key.dataset.model !== choice.model; });
+        redraw(mine);
+      };
+      chooser.addEventListener("change", choose);
+      choose();
+    });
+    const views = [...figure.querySelectorAll("[data-view]")];
+    const show = (view) => views.forEach((part) => { part.hidden = part.dataset.view !== view; });
+    figure.querySelectorAll("input[type=radio]").forEach((button) => {
+      button.addEventListener("change", () => show(button.value));
+      if (button.checked) show(button.value);
+    });
+  });
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const observer = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
+      near[isIntersecting ? "add" : "delete"](target);
+      if (isIntersecting && !drawn.has(target)) draw(target);
+    }), { rootMargin: "50% 0px" });
+    nodes.forEach((node) => observer.observe(node));
   });
 })();

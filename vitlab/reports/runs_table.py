@@ -18,6 +18,7 @@ FILES = (
     ("attention", "analysis/attention_distance.json"),
     ("log", "log.txt"),
 )
+CHOICES = {"model": "model", "train_size": "examples", "seed": "seed"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class RunRow:
     href: str  # the run's folder, relative to the study's
     exists: bool  # False for a folder that was deleted since
     look: Look
+    chosen_by: dict[str, Any]  # key of a choice -> this run's value
     cells: list[tuple[str, float | str]]  # text, value to sort by; one per column
     files: list[tuple[str, str]]  # label, address
 
@@ -65,11 +67,24 @@ def run_rows(study: StudyFiles, rows: Rows, shown: list[Column]) -> list[RunRow]
             href=folder_link(row["run"]),
             exists=(study.folder / row["run"]).is_dir(),
             look=style[row["model"]],
+            chosen_by={key: row[key] for key in CHOICES},
             cells=[(column.text(row.get(column.key)), sort_value(row.get(column.key))) for column in shown],
             files=files_of(study, row["run"]),
         )
         for row in rows
     ]
+
+
+def choices(rows: Rows) -> list[tuple[str, str, list[tuple[Any, str]]]]:
+    """(key, label, values with their texts) of what the table can be narrowed down to; one value is no choice."""
+    labels = {**CHOICES, "train_size": f"{main_metric(rows).sized_by}s"}
+    found = []
+    for key, label in labels.items():
+        values = list(dict.fromkeys(row[key] for row in rows if row[key] is not None))
+        values = values if key == "model" else sorted(values)
+        if len(values) > 1:
+            found.append((key, label, [(value, value if key == "model" else whole(value)) for value in values]))
+    return found
 
 
 def sort_value(value: Any) -> float | str:

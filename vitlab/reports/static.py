@@ -136,6 +136,20 @@ def add(axes: Axes, series: Series, fine: bool) -> None:
         low, high = gapped(series.low), gapped(series.high)
         axes.fill_between(x, low, high, color=COLOURS[series.colour_key], alpha=0.15, linewidth=0)
     axes.add_line(handle(series, x, y, fine=fine))
+    above = series.style == "text above"
+    if series.texts:
+        axes.margins(y=0.09)  # room between the outermost points and the frame
+    for place, text in zip(zip(x, y, strict=True), series.texts, strict=False):
+        axes.annotate(
+            text,
+            place,
+            xytext=(0, 4 if above else -4),  # points
+            textcoords="offset points",
+            horizontalalignment="center",
+            verticalalignment="bottom" if above else "top",
+            color=COLOURS["muted"],
+            fontsize=8,
+        )
     axes.autoscale_view()
 
 
@@ -153,7 +167,7 @@ def handle(series: Series, x: Sequence[float] = (), y: Sequence[float] = (), *, 
         color=colour,
         linewidth=0.75 * series.width,  # pixels of the page are 1/96 inch, points 1/72
         linestyle=DASHES[series.dash] if "line" in series.style else "none",
-        marker="none" if series.style == "line" else MARKERS[series.marker],
+        marker="none" if series.style == "line" or series.texts else MARKERS[series.marker],
         markersize=4.0 if fine else 5.2,
         markerfacecolor="none" if rings else colour,
         markeredgecolor=colour if rings else "white",

@@ -1,22 +1,27 @@
-/* Tables that are sorted by their heads and filtered by words: <table data-filter="id" data-announce="id" data-noun="run">. */
+/* Tables that are sorted by their heads and filtered: <table data-filter="id ..." data-announce="id" data-noun="run">.
+   A field is words that a row's text holds all of, or with data-by="attribute" a choice of that attribute of the rows. */
 "use strict";
 document.querySelectorAll("table[data-filter]").forEach((table) => {
-  const filter = document.getElementById(table.dataset.filter); // a field, or a choice
+  const filters = table.dataset.filter.split(" ").map((id) => document.getElementById(id));
   const announce = document.getElementById(table.dataset.announce);
   const body = table.tBodies[0];
   const rows = [...body.rows];
+  const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
   const plural = (n) => `${n} ${table.dataset.noun}${n === 1 ? "" : "s"}`;
   let order = "";
 
   function tell(shown) {
     announce.textContent = (shown === rows.length ? plural(shown) : `${shown} of ${plural(rows.length)}`) + order;
   }
+  function passes(row, { value, dataset }) {
+    if (dataset.by) return !value || row.getAttribute(dataset.by) === value;
+    return value.toLowerCase().split(/\s+/).every((word) => texts.get(row).includes(word));
+  }
   function applyFilter() {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    rows.forEach((row) => { row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word)); });
+    rows.forEach((row) => { row.hidden = !filters.every((field) => passes(row, field)); });
     tell(rows.filter((row) => !row.hidden).length);
   }
-  filter.addEventListener("input", applyFilter);
+  filters.forEach((field) => field.addEventListener("input", applyFilter));
 
   table.querySelectorAll("thead button").forEach((head) => head.addEventListener("click", () => {
     const cell = head.parentElement;

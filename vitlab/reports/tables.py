@@ -19,17 +19,20 @@ LATEX = {
     "±": r"$\pm$",
     DASH: "--",
 }
+NAMES = ("tables/results.md", "tables/results.tex")
 MARKDOWN = "\\`*_[]<>|~&$"  # what means something inside a line
 
 
-def write_tables(folder: Path, rows: Rows) -> list[Path]:
-    """Write tables/results.md and tables/results.tex below a study's folder; gives the files, none without a run."""
-    if not rows:
-        return []
-    written = {folder / "tables" / "results.md": markdown(rows), folder / "tables" / "results.tex": latex(rows)}
-    for path, text in written.items():
-        write_text(path, text)
-    return list(written)
+def write_tables(folder: Path, rows: Rows) -> None:
+    """Write tables/results.md and tables/results.tex below a study's folder; nothing without a run."""
+    if rows:
+        for name, text in zip(NAMES, (markdown, latex), strict=True):
+            write_text(folder / name, text(rows))
+
+
+def written(folder: Path) -> list[Path]:
+    """The tables that are there."""
+    return [folder / name for name in NAMES if (folder / name).is_file()]
 
 
 def markdown(rows: Rows) -> str:
