@@ -126,7 +126,8 @@ def probed(run: Run) -> dict[str, float | None]:
 def examine(model: nn.Module, task: Task, config: DictConfig, step: int, labelled: bool = True) -> Findings:
     """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
 
-    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are.
+    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are. One with
+    the option `pictures` keeps what it looked at, with sides of at most so many pixels.
     """
     items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
     device = next(model.parameters()).device
@@ -143,7 +144,8 @@ def examine(model: nn.Module, task: Task, config: DictConfig, step: int, labelle
         labels=targets.numpy() if of_classes else None,
         classes=task.classes,
     )
-    return replace(findings, rows=[{"step": step, **row} for row in findings.rows])
+    findings = replace(findings, rows=[{"step": step, **row} for row in findings.rows])
+    return findings.with_pictures(config.pictures) if config.get("pictures") else findings
 
 
 class StudyJob:
