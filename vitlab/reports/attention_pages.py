@@ -70,21 +70,24 @@ def group(
     if pages:
         return Group(model, pages)
     run = rows[-1]["run"]
-    if (reading.config(study.run(run)).get("data") or {}).get("modality") == "text":
-        return Group(model, *of_texts(study, named))
-    if run_findings.lacks_attention(study.run(run), configs.get(run, {})):
-        fields = [(f"receptive fields, {label}", address) for run, label in named.items() if (address := field(study, run))]
-        return Group(model, fields, "has no attention over patches.")
-    return Group(model, [], "has no maps of its attention yet.", command(study, run))
+    lacks = run_findings.lacks_attention(study.run(run), configs[run])
+    if run_findings.of_texts(configs[run]):
+        return Group(model, [], "has no attention.") if lacks else text_group(study, model, named)
+    if lacks:
+        fields = [(f"receptive fields, {label}", field(study, run)) for run, label in named.items()]
+        return Group(
+            model, [(label, address) for label, address in fields if address], "has no attention over patches."
+        )
+    return Group(model, [], "has no page of its attention yet.", command(study, run))
 
 
-def of_texts(study: StudyFiles, named: dict[str, str]) -> tuple[list[tuple[str, str]], str, str]:
-    """The pages that `vitlab analyze` wrote of runs on texts, or how to have them."""
+def text_group(study: StudyFiles, model: str, named: dict[str, str]) -> Group:
+    """The pages that `vitlab analyze` wrote of a model's runs on texts, or how to have them."""
     parts = ("analysis", "trained", "attention.html")
-    pages = [(label, link(run, *parts)) for run, label in named.items() if study.run(run).folder.joinpath(*parts).is_file()]
-    if pages:
-        return pages, "", ""
-    return [], "attends to tokens, not to patches.", f"vitlab analyze {path_of(study, list(named)[-1])}"
+    there = {run: label for run, label in named.items() if study.run(run).folder.joinpath(*parts).is_file()}
+    if there:
+        return Group(model, [(label, link(run, *parts)) for run, label in there.items()])
+    return Group(model, [], "has no page of its attention yet.", f"vitlab analyze {path_of(study, list(named)[-1])}")
 
 
 def field(study: StudyFiles, run: str) -> str | None:

@@ -7,7 +7,8 @@
   const LETTERS = ["a", "b"];
   const pictures = comparePictures(data);
   const charts = Object.fromEntries([...document.querySelectorAll("[data-chart]")].map((figure) => [figure.dataset.chart, lineChart(figure)]));
-  const signed = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, signDisplay: "exceptZero" });
+  const withSign = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, signDisplay: "exceptZero" });
+  const signed = (value) => withSign.format(value).replace("-", "\u2212");
   const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
   const chosen = () => LETTERS.map((letter) => runs.get(get(letter).value));
@@ -25,8 +26,9 @@
 
   function against(kind, a, b) {
     if (a === null || b === null || !kind) return "";
+    if (a === b) return "same";
     if (kind === "ratio") return a > 0 ? `\u00d7 ${plain.format(b / a)}` : "";
-    return kind === "points" ? `${signed.format(Number((100 * (b - a)).toFixed(1)))} points` : signed.format(b - a);
+    return kind === "points" ? `${signed(Number((100 * (b - a)).toFixed(1)))} points` : signed(b - a);
   }
 
   function drawCharts(pair) {
@@ -37,20 +39,22 @@
       document.querySelector(`.keys .${letter}`).textContent = `${letter.toUpperCase()}, ${pair[i].name}`;
     });
     const look = (i) => ({ name: LETTERS[i].toUpperCase(), colour: colours[i], dash: i ? "6 4" : "", dots: [] });
-    const lacking = (has, what) => {
-      const names = LETTERS.filter((_, i) => !has(pair[i])).map((letter) => letter.toUpperCase());
-      return names.length ? `${names.join(" and ")}: ${what}` : "";
-    };
+    const lacking = (why) => pair.map((run, i) => [LETTERS[i].toUpperCase(), why(run)])
+      .filter(([, reason]) => reason).map((words) => words.join(": ")).join("; ");
     for (const name of ["train", "heldout", "metric"]) {
       const lines = pair.flatMap((run, i) => (run.curves[name] ? [{ ...look(i), x: run.curves[name][0], y: run.curves[name][1] }] : []));
       const percent = name === "metric" && data.percent;
-      charts[name]?.draw(lines, { percent, lacking: lacking((run) => run.curves[name], "not logged") });
+      charts[name]?.draw(lines, { percent, lacking: lacking((run) => (run.curves[name] ? "" : "not logged")) });
     }
     const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-    charts.distances.draw(pair.flatMap(({ distances }, i) => (distances ? [{
+    const unmeasured = ({ distances, lacks_attention: lacks }) => {
+      if (distances) return "";
+      return lacks ? "no attention over patches" : "not in the run\u2019s folder";
+    };
+    charts.distances?.draw(pair.flatMap(({ distances }, i) => (distances ? [{
       ...look(i), x: distances.map((_, layer) => layer + 1), y: distances.map(mean),
       dots: distances.flatMap((heads, layer) => heads.map((value) => [layer + 1, value])),
-    }] : [])), { whole: true, noun: "layer", lacking: lacking((run) => run.distances, "no attention distance in its folder") });
+    }] : [])), { whole: true, noun: "layer", lacking: lacking(unmeasured) });
   }
 
   function show() {

@@ -58,6 +58,7 @@ def page(study: StudyFiles, name: str, rows: Rows, configs: dict[str, dict[str, 
             "numbers": [[column.text(row.get(column.key)), finite(row.get(column.key))] for column in columns],
             "curves": curve,
             "distances": distance,
+            "lacks_attention": run_findings.lacks_attention(study.run(row["run"]), configs[row["run"]]),
             "maps": found,
         }
         for row, values, curve, distance, found in zip(rows, settings, curves, distances, maps, strict=True)
@@ -78,6 +79,7 @@ def page(study: StudyFiles, name: str, rows: Rows, configs: dict[str, dict[str, 
         },
         name=name,
         by_model={model: [row["run"] for row in rows if row["model"] == model] for model in families(rows)},
+        distances=any(distances),
         metric=None if metric.key == "loss" else metric.name,
         gradient=maps_packed.shade_gradient(),
     )
@@ -107,7 +109,7 @@ def flat(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
         if isinstance(value, dict) and value:
             found |= flat(value, f"{path}{key}.")
         else:
-            found[f"{path}{key}"] = facts.shown(value)
+            found[f"{path}{key}"] = facts.shown(value) or "none"  # of an empty list
     return found
 
 
@@ -201,8 +203,9 @@ def digest(maps: Maps, shown: int) -> str:
 
 def absent(study: StudyFiles, run: str, config: dict[str, Any]) -> dict[str, str]:
     """Why a run has no maps, and the command that makes them where it can have some."""
-    if (config.get("data") or {}).get("modality") == "text":
-        return {"why": "attends to tokens, not to patches"}
+    texts = run_findings.of_texts(config)
     if run_findings.lacks_attention(study.run(run), config):
-        return {"why": "has no attention over patches"}
+        return {"why": "has no attention" if texts else "has no attention over patches"}
+    if texts:
+        return {"why": "attends to tokens, not to patches"}
     return {"why": "has no maps of its attention yet", "command": command(study, run)}

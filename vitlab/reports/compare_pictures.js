@@ -24,7 +24,7 @@ const comparePictures = ({ sets, shades }) => {
     return sides.map(({ letter }, i) => `${letter} ${layers[i]}`).join(", ");
   }
   const slider = layerSlider(words, (step) => {
-    get("at-layer").textContent = sides.length ? `, ${words(step)}` : "";
+    get("at-layer").textContent = sides.length ? ` over the same pictures, ${words(step)}` : "";
     for (const side of sides) {
       const layer = layerOf(side, step);
       const boxes = [...document.querySelectorAll(`.tile[data-side="${side.letter}"]`)];

@@ -88,7 +88,7 @@ def read_maps(path: Path) -> Maps:
         or images.ndim != 4
         or not images.size
         or not len(images) == len(found.names) == shape[0]
-        or not all(0 <= part.min() and part.max() <= 1.001 for part in (found.maps, found.rollout))  # false of NaN
+        or not all(part.min() >= 0 and part.max() <= 1.001 for part in (found.maps, found.rollout))  # false of NaN
     ):
         raise UserError(
             f"{path}: expected maps (B, L, H, gy, gx) and rollout (B, L, gy, gx) of shares, B pictures and names"
@@ -96,7 +96,13 @@ def read_maps(path: Path) -> Maps:
     return found
 
 
+def of_texts(config: dict[str, Any]) -> bool:
+    """Whether a run's data are texts."""
+    data = config.get("data")
+    return isinstance(data, dict) and data.get("modality") == "text"
+
+
 def lacks_attention(run: RunFiles, config: dict[str, Any]) -> bool:
     """Whether an analysis of attention was asked for and did not apply to the run's model."""
-    asked = {"attention_distance", MAPS} & set(config.get("analyses") or [])
+    asked = {"attention_distance", MAPS, "head_patterns"} & set(config.get("analyses") or [])
     return bool(asked) and not any((run.analysis_folder / f"{name}.json").is_file() for name in asked)
