@@ -44,20 +44,25 @@ class Group:
 
 def write_attention_pages(study: StudyFiles, rows: Rows, configs: dict[str, dict[str, Any]]) -> list[Group]:
     """Write the page of each run that has maps; gives what the report says, a group per model. Raises UserError."""
-    found = reading.every(rows, lambda row: run_findings.maps(study.run(row["run"])))
-    heads = reading.every(
-        rows, lambda row: {name: run_findings.of_heads(study.run(row["run"]), name) for name in MEASURES}
-    )
-    addresses = {}
-    for row, maps, measured in zip(rows, found, heads, strict=True):
-        if maps is not None:
-            path = study.folder / FOLDER / f"{row['run']}.html"
-            write_text(path, page(study, row, maps, measured, comparable=len(rows) > 1))
-            addresses[row["run"]] = link(FOLDER, f"{row['run']}.html")
+    written = reading.every(rows, lambda row: write_page(study, row, comparable=len(rows) > 1))
+    addresses = {
+        row["run"]: link(FOLDER, f"{row['run']}.html") for row, there in zip(rows, written, strict=True) if there
+    }
     groups = []
     for model, of_model in groupby(rows, key=lambda row: row["model"]):
         groups.append(group(study, model, list(of_model), addresses, configs))
     return groups
+
+
+def write_page(study: StudyFiles, row: dict[str, Any], comparable: bool) -> bool:
+    """Write a run's page where it has maps; whether it has. Of many runs no more than one's are in memory."""
+    run = study.run(row["run"])
+    maps = run_findings.maps(run)
+    if maps is None:
+        return False
+    measured = {name: run_findings.of_heads(run, name) for name in MEASURES}
+    write_text(study.folder / FOLDER / f"{row['run']}.html", page(study, row, maps, measured, comparable))
+    return True
 
 
 def group(

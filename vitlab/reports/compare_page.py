@@ -25,7 +25,7 @@ Rows = list[dict[str, Any]]
 SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "line_chart.js")
 SCRIPTS += ("compare_pictures.js", "compare.js")
 RATIOS = ("train_size", "params", "steps", "train_flops", "images_per_s", "wall_s")  # compared by a factor
-MOST = 2_000_000  # bytes of maps in the page, of all runs: further ones have no pictures in it
+MOST = 1_200_000  # bytes of maps in the page, of all runs: further ones have no pictures in it
 MOST_PICTURES = 200_000  # bytes of the maps of one run
 DIGITS = 5  # of a number in a curve
 

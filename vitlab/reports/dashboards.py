@@ -152,8 +152,10 @@ def against(key: str, metric: Metric) -> wr.ScatterPlot:
 
 
 def analysed(study: StudyFiles, rows: Rows) -> list[str]:
-    """Names of the analyses that some run has."""
-    return sorted({path.stem for row in rows for path in study.run(row["run"]).analysis_folder.glob("*.json")})
+    """Names of the analyses that some run has, and that are drawn."""
+    found = {path.stem for row in rows for path in study.run(row["run"]).analysis_folder.glob("*.json")}
+    known = set(names("analysis"))
+    return sorted(name for name in found if name not in known or load("analysis", name).drawings)
 
 
 def pictures(analysis: str) -> wr.MediaBrowser:
