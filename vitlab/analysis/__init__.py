@@ -5,7 +5,8 @@ task shows: images (B, C, Y, X), or a `vitlab.tasks.text.TokenInputs`. It gives 
 or where the result is a picture a mapping of NumPy arrays by name, with the rows that go with them as "rows". Its YAML
 gives the options, among them `examples`, how many held-out ones it looks at, `drawings`, the
 modules of `vitlab.reports.drawings` that draw it (the first array, or the rows), and how to read its figure. A `run`
-that takes `labels` is given those of the inputs where they mean the model's outputs.
+that takes `labels` is given those of the inputs where they mean the model's outputs. With the option `pictures` the
+images are kept beside the arrays, for a page to show them; an analysis that only a page shows has no `drawings`.
 
 `attention`, `heads` and `layers` are no analyses: they are how the others look into a model. `findings` is the result.
 """

@@ -1,7 +1,7 @@
 /* A small chart of a few lines, with a reading at the pointer: drawn as SVG, so that it prints and takes the theme. */
 "use strict";
 const lineChart = (figure) => {
-  const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BELOW] = [440, 210, 46, 10, 10, 24];
+  const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BELOW] = [440, 210, 46, 22, 10, 24];
   const AXES = "var(--untrained)";
   const svgPart = (tag, attributes, text = "") => {
     const part = document.createElementNS("http://www.w3.org/2000/svg", tag);
