@@ -20,8 +20,7 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
     """Of an array (B, gy, gx), or (B, layers, heads, gy, gx) of which the last layer is drawn."""
     maps = found.array[:MOST]
     maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
-    maps = torch.from_numpy(np.ascontiguousarray(maps, dtype=np.float32))
-    drawn = over_picture(maps, found.images.shape[-2:]).numpy()
+    drawn = over_picture(torch.from_numpy(np.ascontiguousarray(maps)), found.images.shape[-2:]).numpy()
     rows = []
     for image, heads in zip(found.images, drawn, strict=False):
         picture = pixels(image)
