@@ -204,7 +204,9 @@ def generate(words: Sequence[str]) -> int:
 
 
 def report(words: Sequence[str]) -> int:
-    p = parser("report", "Write a study's report.html, figures/ and tables/ again from its files.")
+    p = parser(
+        "report", "Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files."
+    )
     p.add_argument("study", metavar="STUDY_DIR")
     p.add_argument("--wandb", action="store_true", help="a W&B workspace and report too; saved there once logged in")
     args = p.parse_args(words)

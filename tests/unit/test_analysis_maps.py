@@ -7,8 +7,9 @@ from omegaconf import OmegaConf
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from vitlab.analysis import class_token, position_similarity, rgb_filters, rollout
+from vitlab.analysis import attention, class_token, layer_maps, position_similarity, rgb_filters, rollout
 from vitlab.analysis.attention import attention_maps
+from vitlab.analysis.findings import Findings
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
@@ -152,6 +153,55 @@ def test_maps_over_the_picture_have_its_size_and_their_mean():
     row, column = divmod(drawn[0, 0].argmax().item(), SIZE[1])
     assert (row // PATCH[0], column // PATCH[1]) == (1, 4)
     torch.testing.assert_close(class_token.over_picture(torch.full((3, *GRID), 0.7), SIZE), torch.full((3, *SIZE), 0.7))
+
+
+@pytest.mark.parametrize("identity", [True, False])
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+def test_layer_maps_are_what_the_head_reads_of_each_layer_and_the_rollout_up_to_it(case, identity, monkeypatch):
+    monkeypatch.setattr(layer_maps, "CHUNK", 2)
+    made, prefix, class_token = case[0](), case[1], case[2]
+    images = torch.randn(5, 3, *SIZE)
+    found = layer_maps.run(made, images, OmegaConf.create({"identity": identity}))
+    weights = [layer for _, layer in attention_maps(made, images)]
+    assert found["class_token"] == class_token
+    assert found["maps"].shape == (5, DEPTH, HEADS, *GRID)
+    for place, layer in enumerate(weights):
+        joint = rollout.attention_rollout(weights[: place + 1], identity)
+        read, reached = (
+            (part[..., 0, :] if class_token else part[..., prefix:, :].mean(dim=-2))[..., prefix:]
+            for part in (layer, joint)
+        )
+        np.testing.assert_allclose(found["maps"][:, place], read.reshape(5, HEADS, *GRID), rtol=2e-3, atol=1e-6)
+        np.testing.assert_allclose(found["rollout"][:, place], reached.reshape(5, *GRID), rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_layer_maps_do_not_depend_on_how_many_queries_are_held(pool, monkeypatch):
+    made, images, options = (
+        model(pool=pool, registers=2),
+        torch.randn(B, 3, *SIZE),
+        OmegaConf.create({"identity": True}),
+    )
+    whole = layer_maps.run(made, images, options)
+    blocks = attention.AttentionCall.blocks
+    monkeypatch.setattr(attention.AttentionCall, "blocks", lambda self: blocks(self, size=1))  # a query at a time
+    for name, values in layer_maps.run(made, images, options).items():
+        np.testing.assert_allclose(values, whole[name], rtol=2e-3, atol=1e-6)
+
+
+def test_pictures_are_kept_beside_their_maps_no_larger_than_asked():
+    images = np.random.default_rng(0).integers(0, 256, (3, 2, 40, 60), dtype=np.uint8)
+    found = Findings("maps", "share", [], {"maps": np.ones(3)}, images, np.array([1, 0, 1]), ("<a>", "b"))
+    kept = found.with_pictures(30)
+    assert list(kept.arrays) == ["maps", "pictures", "names"]
+    assert kept.array is found.array
+    assert kept.arrays["pictures"].shape == (3, 2, 20, 30)
+    assert kept.arrays["pictures"].dtype == np.uint8
+    flat = np.full((1, 3, 40, 60), 77, np.uint8)
+    assert (Findings("m", "", [], {}, flat).with_pictures(13).arrays["pictures"] == 77).all()
+    assert kept.arrays["names"].tolist() == ["b", "<a>", "b"]
+    assert found.with_pictures(60).arrays["pictures"] is images
+    assert Findings("m", "", [], {}, images).with_pictures(60).arrays["names"].tolist() == [""] * 3
 
 
 def test_a_model_without_a_class_token_has_no_such_maps():

@@ -84,7 +84,7 @@ def test_user_text_is_never_markup():
     rows[0]["label"] = EVIL
     found = Page(page(EVIL, [text, TokenAttention(TOKENS, random_weights())], rows))
     plain = Page(page("title", [TokenAttention(TOKENS, random_weights(), SEGMENTS)], labels()))
-    assert len(found.scripts) == len(plain.scripts) == 7
+    assert len(found.scripts) == len(plain.scripts) == 8
     assert [tag for tag, _ in found.elements].count("iframe") == 0
     assert not [tag for tag, _ in found.elements if tag == "b"]
     assert not [key for _, attributes in found.elements for key in attributes if key.startswith("on")]

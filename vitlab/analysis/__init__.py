@@ -6,7 +6,9 @@ An analysis's module has `UNIT`, `NEEDS`, which says what a model must have for 
 mapping of NumPy arrays by name, with the rows that go with them as "rows". Its YAML gives the options, among them
 `examples`, how many held-out ones it looks at, `drawings`, the modules of `vitlab.reports.drawings` that draw it (the
 first array, or the rows), and how to read its figure. A `run` that takes `labels` is given those of the inputs where
-they mean the model's outputs; one that takes `progress` may call it with how much is done, and of how much.
+they mean the model's outputs; one that takes `progress` may call it with how much is done, and of how much. With the
+option `pictures` the images are kept beside the arrays, for a page to show them; an analysis that only a page shows has
+no `drawings`.
 
 `attention`, `heads` and `layers` are no analyses: they are how the others look into a model. `findings` is the result.
 """

@@ -4,10 +4,11 @@ Shapes: B images, C channels, Y x X pixels.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,15 @@ class Findings:
         """The first array, which is the one to draw."""
         return next(iter(self.arrays.values()))
 
+    def with_pictures(self, side: int) -> "Findings":
+        """With the images as an array "pictures" uint8 (B, C, y, x), no side longer than that, and their "names"."""
+        assert self.images is not None, "texts have no pictures"
+        labels = [] if self.labels is None else self.labels
+        names = [str(self.classes[label]) for label in labels] or [""] * len(self.images)
+        return replace(
+            self, arrays={**self.arrays, "pictures": reduced(self.images, side), "names": np.array(names, dtype=str)}
+        )
+
     @classmethod
     def of(cls, found: list[dict[str, Any]] | dict[str, Any], **others: Any) -> "Findings":
         """From what an analysis's `run` gives."""
@@ -34,3 +44,14 @@ class Findings:
             return cls(rows=found, **others)
         arrays = {key: value for key, value in found.items() if key != "rows"}
         return cls(rows=found.get("rows", []), arrays=arrays, **others)
+
+
+def reduced(images: np.ndarray, side: int) -> np.ndarray:
+    """Images uint8 (B, C, Y, X) made smaller, where that is needed for a longer side of at most `side` pixels."""
+    height, width = images.shape[-2:]
+    factor = side / max(height, width)
+    if factor >= 1:
+        return images
+    size = max(1, round(factor * width)), max(1, round(factor * height))
+    channels = [Image.fromarray(channel).resize(size, Image.Resampling.LANCZOS) for channel in np.concatenate(images)]
+    return np.stack([np.asarray(channel) for channel in channels]).reshape(*images.shape[:2], *size[::-1])

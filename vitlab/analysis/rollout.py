@@ -44,13 +44,17 @@ def rollout(model: nn.Module, images: Tensor, identity: bool = True) -> Tensor:
 
     def visit(layer: int, call: AttentionCall) -> None:
         nonlocal joint
-        if call.q.shape[2] != call.k.shape[2]:
-            raise UserError(f"layer {layer} attends to other tokens than its own: a rollout needs self-attention")
-        mean = torch.cat([weights.mean(dim=1) for _, weights in call.blocks()], dim=1)
-        joint = through(mean, joint, identity)
+        joint = through(mean_over_heads(layer, call), joint, identity)
 
     visit_attention(model, images, visit)
     return joint
+
+
+def mean_over_heads(layer: int, call: AttentionCall) -> Tensor:
+    """A layer's weights (B, N, N). Raises UserError where it attends to other tokens than its own."""
+    if call.q.shape[2] != call.k.shape[2]:
+        raise UserError(f"layer {layer} attends to other tokens than its own: a rollout needs self-attention")
+    return torch.cat([weights.mean(dim=1) for _, weights in call.blocks()], dim=1)
 
 
 def through(mean: Tensor, joint: Tensor | None, identity: bool) -> Tensor:
@@ -69,6 +73,12 @@ def rollout_maps(joint: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1
     return read[:, prefix_tokens:].unflatten(1, tuple(grid_size))
 
 
+def reads_class_token(model: nn.Module) -> bool:
+    """Whether the model's head reads the class token, rather than the mean over the patches."""
+    # a method of timm's models is called pool
+    return "token" in (getattr(model, "pool", None), getattr(model, "global_pool", None))
+
+
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention over patches."""
     return has_patches(model)
@@ -81,9 +91,7 @@ def run(
 
     Raises UserError as `rollout` does, and for a model without a grid of patches.
     """
-    places = patches(model)
-    # a method of timm's models is called pool
-    class_token = "token" in (getattr(model, "pool", None), getattr(model, "global_pool", None))
+    places, class_token = patches(model), reads_class_token(model)
     maps = [
         rollout_maps(rollout(model, chunk, config.identity), places.grid_size, places.prefix, class_token)
         for chunk in counted(images.split(CHUNK), progress)

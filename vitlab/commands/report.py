@@ -9,7 +9,7 @@ from vitlab.studies.store import StudyFiles
 
 
 def report(folder: str, *, wandb: bool = False) -> int:
-    """Write report.html, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
+    """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
     With `wandb` its workspace and report, too: as JSON, and in W&B for who is logged in.
     """

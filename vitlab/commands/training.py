@@ -138,7 +138,8 @@ def examine(
     """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
 
     An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
-    that takes `progress` tells it how much is done, and of how much.
+    that takes `progress` tells it how much is done, and of how much. One with the option `pictures` keeps what it
+    looked at, with sides of at most so many pixels.
     """
     items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
     device = next(model.parameters()).device
@@ -156,7 +157,8 @@ def examine(
         labels=targets.numpy() if of_classes else None,
         classes=task.classes,
     )
-    return replace(findings, rows=[{"step": step, **row} for row in findings.rows])
+    findings = replace(findings, rows=[{"step": step, **row} for row in findings.rows])
+    return findings.with_pictures(config.pictures) if config.get("pictures") else findings
 
 
 class StudyJob:

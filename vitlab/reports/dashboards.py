@@ -133,7 +133,7 @@ def sections(study: StudyFiles, rows: Rows, metric: Metric) -> dict[str, list[An
     found = {
         "Result": [against("train_size", metric)],
         "Curves": [wr.LinePlot(title=key, x=STEP, y=[key], max_runs_to_show=100) for key in curves if key in logged],
-        "Analyses": [pictures(name, stems(study, rows, "png")) for name in stems(study, rows, "json")],
+        "Analyses": [pictures(name, stems(study, rows, "png")) for name in analysed(study, rows)],
         "Compute": [against("train_flops", metric), flops],
         "Runs": [wr.RunComparer(diff_only=True)],
     }
@@ -155,6 +155,12 @@ def stems(study: StudyFiles, rows: Rows, suffix: str) -> list[str]:
     """Names of the analyses (json) or of their figures (png) that some run has."""
     folders = [study.run(row["run"]).analysis_folder for row in rows]
     return sorted({path.stem for folder in folders for path in folder.glob(f"*.{suffix}")})
+
+
+def analysed(study: StudyFiles, rows: Rows) -> list[str]:
+    """Names of the analyses that some run has, and that are drawn."""
+    known = set(names("analysis"))
+    return [name for name in stems(study, rows, "json") if name not in known or load("analysis", name).drawings]
 
 
 def pictures(analysis: str, figures: list[str]) -> wr.MediaBrowser:

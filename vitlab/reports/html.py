@@ -13,7 +13,9 @@ import plotly.offline
 from vitlab.config import load, names
 from vitlab.files import write_text
 from vitlab.reports import costs, curves, facts, figures, layers_by_step, reading, runs_table, static, tables
+from vitlab.reports.attention_pages import Group, write_attention_pages
 from vitlab.reports.colours import THEMES, families, looks
+from vitlab.reports.compare_page import write_compare_page
 from vitlab.reports.conclusion import contenders, sentence, size_table
 from vitlab.reports.figure import Figure
 from vitlab.reports.interactive import layout, plotly_figure
@@ -33,7 +35,10 @@ WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and 
 
 
 def write_report(folder: str | Path) -> Path:
-    """Read a study's folder, write its figures/, tables/ and report.html; gives the page's path. Raises UserError."""
+    """Read a study's folder, write its figures/, tables/, report.html and the pages of it; gives the report's path.
+
+    Those pages are compare.html and attention/. Raises UserError.
+    """
     study = StudyFiles(folder)
     config, rows, failed = reading.every(
         (reading.study_config, reading.results, reading.failures), lambda read: read(study)
@@ -51,7 +56,9 @@ def write_report(folder: str | Path) -> Path:
         svg, _ = static.save(view["figure"], study.figures)
         view["static"] = data_address(svg.read_bytes(), "image/svg+xml")
     tables.write_tables(study.folder, rows)
-    write_text(study.report_path, page(study, config, rows, failed, configs, results, shown))
+    attention = write_attention_pages(study, rows, configs)
+    write_compare_page(study, study_name(study, config), rows, configs)
+    write_text(study.report_path, page(study, config, rows, failed, configs, results, shown, attention))
     return study.report_path
 
 
@@ -164,6 +171,7 @@ def page(
     configs: dict[str, dict[str, Any]],
     results: dict[str, dict[str, Any]],
     shown: list[dict[str, Any]],
+    attention: list[Group],
 ) -> str:
     """The whole document."""
     columns = runs_table.columns(rows)
@@ -174,7 +182,7 @@ def page(
         styles=["report.css"],
         scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if shown else [])],
         script_data={"plots": [view["plot"] for one in shown for view in one["views"]], "themes": THEMES},
-        name=str(config.get("name") or study.folder.resolve().name),
+        name=study_name(study, config),
         data=rows[0]["data"] if rows else None,
         date=date(study, results),
         conclusion=sentence(rows),
@@ -184,6 +192,7 @@ def page(
         texts=[(plural(one["size"], unit), one["texts"]) for one in reading.texts(study)],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
+        attention=attention,
         metric=main_metric(rows),
         size_table=size_table(rows),
         tables=[(path.name, link("tables", path.name)) for path in tables.written(study.folder)],
@@ -198,6 +207,10 @@ def page(
         commands=facts.commands(study, rows, results),
         machine=facts.machine(results),
     )
+
+
+def study_name(study: StudyFiles, config: dict[str, Any]) -> str:
+    return str(config.get("name") or study.folder.resolve().name)
 
 
 def tiles(config: dict[str, Any], rows: Rows, failed: list[dict[str, str]]) -> list[dict[str, Any]]:

@@ -23,18 +23,13 @@
     return values.subarray(alone ? count() : 0).reduce((a, b) => Math.max(a, b), 0) || 1;
   }
 
-  const bytes = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
-
   /* The weights of each head of a layer: arrays of N x N, query by query. */
   function headsOf(place) {
     if (!decoded.has(place)) {
       const { heads, ...packed } = text.layers[place];
-      const [levels, largest] = [bytes(packed.levels), new Float32Array(bytes(packed.largest).buffer)];
-      const n = count();
-      decoded.set(place, Array.from({ length: heads }, (_, i) => {
-        const mine = levels.subarray(i * n * n, (i + 1) * n * n);
-        return Float32Array.from(mine, (level, cell) => level * largest[i * n + Math.floor(cell / n)] / 255);
-      }));
+      const cells = count() ** 2;
+      const all = unpacked(packed, count());
+      decoded.set(place, Array.from({ length: heads }, (_, i) => all.subarray(i * cells, (i + 1) * cells)));
     }
     return decoded.get(place);
   }

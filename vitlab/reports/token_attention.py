@@ -3,7 +3,6 @@
 After BertViz (Vig, 2019, arXiv 1906.05714): all heads at once, and one head as lines or as a heat map.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,11 @@ from vitlab.config import printable
 from vitlab.files import write_text
 from vitlab.reports.colours import FIXED, OTHERS
 from vitlab.reports.numbers import DASH, finite, plural
+from vitlab.reports.packing import packed
 from vitlab.reports.page import render, source
 
-SCRIPTS = ("theme_button.js", "table.js", "token_lines.js", "token_map.js", "token_attention.js")
+SCRIPTS = ("theme_button.js", "table.js", "packed.js", "token_lines.js", "token_map.js", "token_attention.js")
 ACCENTS = dict(zip(PATTERNS, FIXED + OTHERS, strict=True))
-LEVELS = 255  # a query's largest weight, in the page's whole numbers
 SHOWN = 60  # letters of a text's name
 
 
@@ -56,8 +55,8 @@ def page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[st
     """The whole document. Raises ValueError as `write_token_attention`."""
     if not texts:
         raise ValueError("a page of attention needs a text")
-    packed = [packed_text(text) for text in texts]
-    counts = [[layer["heads"] for layer in text["layers"]] for text in packed]
+    shown = [packed_text(text) for text in texts]
+    counts = [[layer["heads"] for layer in text["layers"]] for text in shown]
     if not counts[0] or any(count != counts[0] for count in counts):
         raise ValueError(f"the texts need the same layers, with as many heads: {counts}")
     label_rows = [label_row(row) for row in heads]
@@ -67,13 +66,13 @@ def page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[st
         "token_attention.html.j2",
         styles=["token_attention.css"],
         scripts=[source(name) for name in SCRIPTS],
-        script_data={"texts": packed},
+        script_data={"texts": shown},
         title=printable(title),
         size=f"{plural(len(layers), 'layer')}, {plural(max(counts[0]), 'head')} each",
-        names=[text["name"] for text in packed],
+        names=[text["name"] for text in shown],
         layers=layers,
         most_heads=max(counts[0]),
-        segmented=any(text["segments"] for text in packed),
+        segmented=any(text["segments"] for text in shown),
         patterns=PATTERNS,
         accents=ACCENTS,
         rows=label_rows,
@@ -102,27 +101,16 @@ def visible(token: str) -> str:
 
 
 def packed_layer(weights: np.ndarray, tokens: int) -> dict[str, Any]:
-    """Weights (heads, N, N) in base64: bytes, in 255ths of their query's largest, which are (heads, N) in float32.
+    """Weights (heads, N, N), each query's packed by itself. Raises ValueError.
 
-    Of each query, not of the head: the first one of a causal model has but one key, with a weight of 1. Raises
-    ValueError.
+    By itself, for the first query of a causal model has but one key, with a weight of 1.
     """
     if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens) or not len(weights):
         raise ValueError(f"weights of shape {weights.shape}: {tokens} tokens need (heads, {tokens}, {tokens})")
     weights = weights.astype(np.float64)
     if not (weights.min() >= 0 and weights.max() <= 1 + 1e-3):  # false of NaN; half precision has rows just above 1
         raise ValueError("attention weights are shares in 0..1")
-    largest = weights.max(axis=2)
-    levels = np.rint(weights * (LEVELS / np.where(largest > 0, largest, 1))[..., None])
-    return {
-        "heads": len(weights),
-        "largest": encoded(largest.astype("<f4")),
-        "levels": encoded(levels.astype(np.uint8)),
-    }
-
-
-def encoded(values: np.ndarray) -> str:
-    return base64.b64encode(values.tobytes()).decode()
+    return {"heads": len(weights), **packed(weights)}
 
 
 def label_row(row: Mapping[str, Any]) -> dict[str, Any]:

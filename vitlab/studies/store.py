@@ -23,7 +23,7 @@ TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision"
 
 
 class StudyFiles:
-    """`study.yaml results.csv report.html figures/ subsets/ <run>/...` below one folder."""
+    """`study.yaml results.csv report.html compare.html attention/ figures/ subsets/ <run>/...` below one folder."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)

@@ -1,0 +1,101 @@
+/* The choice of two runs, on the page or by its address (#a=RUN&b=RUN), and all that is shown of them. */
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const get = (id) => document.getElementById(id);
+  const runs = new Map(data.runs.map((run) => [run.name, run]));
+  const LETTERS = ["a", "b"];
+  const pictures = comparePictures(data);
+  const charts = Object.fromEntries([...document.querySelectorAll("[data-chart]")].map((figure) => [figure.dataset.chart, lineChart(figure)]));
+  const withSign = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, signDisplay: "exceptZero" });
+  const signed = (value) => withSign.format(value).replace("-", "\u2212");
+  const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+  const chosen = () => LETTERS.map((letter) => runs.get(get(letter).value));
+  const row = (cells, text = []) => {
+    const line = document.createElement("tr");
+    cells.forEach((cell, i) => {
+      const part = document.createElement(i ? "td" : "th");
+      if (!i) part.scope = "row";
+      if (!i || text.includes(i)) part.className = "text";
+      part.textContent = cell;
+      line.append(part);
+    });
+    return line;
+  };
+
+  function against(kind, a, b) {
+    if (a === null || b === null || !kind) return "";
+    if (a === b) return "same";
+    if (kind === "ratio") return a > 0 ? `\u00d7 ${plain.format(b / a)}` : "";
+    return kind === "points" ? `${signed(Number((100 * (b - a)).toFixed(1)))} points` : signed(b - a);
+  }
+
+  function drawCharts(pair) {
+    const same = pair[0].colour === pair[1].colour;
+    const colours = [`var(--${pair[0].colour})`, same ? "var(--ink)" : `var(--${pair[1].colour})`];
+    LETTERS.forEach((letter, i) => {
+      get(`line-${letter}`).style.setProperty("--colour", colours[i]);
+      document.querySelector(`.keys .${letter}`).textContent = `${letter.toUpperCase()}, ${pair[i].name}`;
+    });
+    const look = (i) => ({ name: LETTERS[i].toUpperCase(), colour: colours[i], dash: i ? "6 4" : "", dots: [] });
+    const lacking = (why) => pair.map((run, i) => [LETTERS[i].toUpperCase(), why(run)])
+      .filter(([, reason]) => reason).map((words) => words.join(": ")).join("; ");
+    for (const name of ["train", "heldout", "metric"]) {
+      const lines = pair.flatMap((run, i) => (run.curves[name] ? [{ ...look(i), x: run.curves[name][0], y: run.curves[name][1] }] : []));
+      const percent = name === "metric" && data.percent;
+      charts[name]?.draw(lines, { percent, lacking: lacking((run) => (run.curves[name] ? "" : "not logged")) });
+    }
+    const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+    const unmeasured = ({ distances, lacks_attention: lacks }) => {
+      if (distances) return "";
+      return lacks ? "no attention over patches" : "not in the run\u2019s folder";
+    };
+    charts.distances?.draw(pair.flatMap(({ distances }, i) => (distances ? [{
+      ...look(i), x: distances.map((_, layer) => layer + 1), y: distances.map(mean),
+      dots: distances.flatMap((heads, layer) => heads.map((value) => [layer + 1, value])),
+    }] : [])), { whole: true, noun: "layer", lacking: lacking(unmeasured) });
+  }
+
+  function show() {
+    const pair = chosen();
+    LETTERS.forEach((letter, i) => { get(`name-${letter}`).textContent = pair[i].name; });
+    get("numbers").tBodies[0].replaceChildren(...data.columns.map(({ label, kind }, i) => {
+      const [a, b] = pair.map((run) => run.numbers[i]);
+      return row([label, a[0], b[0], against(kind, a[1], b[1])]);
+    }));
+    const differing = data.keys.map((key, i) => [key, ...pair.map((run) => run.settings[i])]).filter(([, a, b]) => a !== b);
+    get("settings").tBodies[0].replaceChildren(...differing.map((cells) => row(cells, [1, 2])));
+    get("settings").hidden = !differing.length;
+    get("same").hidden = differing.length > 0;
+    drawCharts(pair);
+    pictures.show(pair.map((run, i) => ({ letter: LETTERS[i].toUpperCase(), name: run.name, maps: run.maps })));
+  }
+
+  /* What the address asks for; a run that is not of this study is said, and another one shown. */
+  function read() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    const unknown = LETTERS.map((letter) => asked.get(letter)).filter((name) => name !== null && !runs.has(name));
+    get("unknown").textContent = unknown.map((name) => `This study has no finished run ${name}.`).join(" ");
+    const names = LETTERS.map((letter) => (runs.has(asked.get(letter)) ? asked.get(letter) : null));
+    LETTERS.forEach((letter, i) => {
+      const other = names[1 - i];
+      const start = data.start[i] === other ? data.start[1 - i] : data.start[i];
+      get(letter).value = names[i] ?? start;
+    });
+    show();
+  }
+  function choose() {
+    const address = new URLSearchParams(LETTERS.map((letter) => [letter, get(letter).value]));
+    history.replaceState(null, "", `#${address}`);
+    get("unknown").textContent = "";
+    show();
+  }
+  LETTERS.forEach((letter) => get(letter).addEventListener("change", choose));
+  get("swap").addEventListener("click", () => {
+    [get("a").value, get("b").value] = [get("b").value, get("a").value];
+    choose();
+  });
+  addEventListener("hashchange", read);
+  read();
+})();

@@ -1,0 +1,108 @@
+"""What analyses found in a run, for its pages: numbers of heads, maps over pictures, receptive fields.
+
+They lie in the run's analysis/, or in analysis/trained/ where `vitlab analyze` put them later. What is malformed comes
+back as UserError that names the file.
+
+Shapes: B images, L layers, H heads, gy x gx patches.
+"""
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitlab.config import UserError
+from vitlab.reports import reading
+from vitlab.training.files import RunFiles
+
+MAPS = "attention_maps"
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Attention over the pictures: maps (B, L, H, gy, gx), rollout (B, L, gy, gx), float32, shares in 0..1.
+
+    `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: whether it is its attention, rather than
+    the mean of the patches'.
+    """
+
+    maps: np.ndarray
+    rollout: np.ndarray
+    pictures: np.ndarray
+    names: list[str]
+    class_token: bool
+
+
+def places(run: RunFiles) -> Iterator[RunFiles]:
+    """Where findings of a run may lie: first what its training left, then what was added."""
+    yield run
+    added = RunFiles(run.folder)
+    added.analysis_folder = run.analysis_folder / "trained"
+    yield added
+
+
+def of_heads(run: RunFiles, name: str) -> dict[str, Any] | None:
+    """`{"unit", "rows"}` of an analysis with a row per head, of the trained model alone. Raises UserError."""
+    for place in places(run):
+        found = reading.analysis(place, name)
+        if found is not None and found["rows"]:
+            last = max(row["step"] for row in found["rows"])
+            return {**found, "rows": [row for row in found["rows"] if row["step"] == last]}
+    return None
+
+
+def maps(run: RunFiles) -> Maps | None:
+    """What attention_maps found, or None where it did not run. Raises UserError."""
+    path = file_of(run, f"{MAPS}.npz")
+    return None if path is None else read_maps(path)
+
+
+def file_of(run: RunFiles, name: str) -> Path | None:
+    """A file of findings, where it is there."""
+    paths = (place.analysis_folder / name for place in places(run))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def read_maps(path: Path) -> Maps:
+    """The arrays of a file, checked: it may come from elsewhere. Raises UserError."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = Maps(
+                maps=arrays["maps"].astype(np.float32),
+                rollout=arrays["rollout"].astype(np.float32),
+                pictures=arrays["pictures"],
+                names=[str(name) for name in arrays["names"]],
+                class_token=bool(arrays["class_token"]),
+            )
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: cannot read it: {error}; delete it, then vitlab analyze RUN {MAPS}") from None
+    shape, images = found.maps.shape, found.pictures
+    if (
+        len(shape) != 5
+        or not found.maps.size
+        or found.rollout.shape != (*shape[:2], *shape[3:])
+        or images.dtype != np.uint8
+        or images.ndim != 4
+        or not images.size
+        or not len(images) == len(found.names) == shape[0]
+        or not all(part.min() >= 0 and part.max() <= 1.001 for part in (found.maps, found.rollout))  # false of NaN
+    ):
+        raise UserError(
+            f"{path}: expected maps (B, L, H, gy, gx) and rollout (B, L, gy, gx) of shares, B pictures and names"
+        )
+    return found
+
+
+def of_texts(config: dict[str, Any]) -> bool:
+    """Whether a run's data are texts."""
+    data = config.get("data")
+    return isinstance(data, dict) and data.get("modality") == "text"
+
+
+def lacks_attention(run: RunFiles, config: dict[str, Any]) -> bool:
+    """Whether an analysis of attention was asked for and did not apply to the run's model."""
+    asked = {"attention_distance", MAPS, "head_patterns"} & set(config.get("analyses") or [])
+    return bool(asked) and not any((run.analysis_folder / f"{name}.json").is_file() for name in asked)
