@@ -1,4 +1,4 @@
-"""A point per head against the layer, in the colour of its type."""
+"""A point per head against the layer, in the colour and marker of its type."""
 
 from collections.abc import Iterator
 
@@ -8,17 +8,24 @@ from vitlab.analysis.findings import Findings
 from vitlab.reports.drawings.groups import look, measured
 from vitlab.reports.figure import Axis, Figure, Panel, Series
 from vitlab.reports.links import file_stem
-from vitlab.reports.numbers import significant
+from vitlab.reports.numbers import plural, significant
 
+KEYS = ("step", "layer", "head", "type", "value")
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 
 
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
-    """Of rows with "layer", "head", "type" and "value"."""
+    """Of rows with "layer", "head", "type", "value", and a score under the name of every type there is.
+
+    A type looks the same in every figure, whichever types its model has.
+    """
     heads = max((row["head"] for row in found.rows), default=1)
+    types = list(dict.fromkeys(key for row in found.rows for key in row if key not in KEYS))
     series = []
-    for place, kind in enumerate(sorted({row["type"] for row in found.rows})):
+    for place, kind in enumerate(types):
         rows = [row for row in found.rows if row["type"] == kind]
+        if not rows:
+            continue
         colour_key, marker = look(place)
         series.append(
             Series(
@@ -39,7 +46,7 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]
         name=file_stem(found.name),
         title=f"{title}{only}",
         x=Axis("layer, its heads side by side", ticks=layers),
-        y=measured(found, "score", from_zero=True),
+        y=measured(found, "score of the type", from_zero=True),
         panels=(Panel(tuple(series)),),
-        alt=" ".join(f"{one.label}: {len(one.x)} heads." for one in series),
+        alt=" ".join(f"{one.label}: {plural(len(one.x), 'head')}." for one in series),
     )
