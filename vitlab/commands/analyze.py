@@ -52,7 +52,7 @@ def analyze(
             with console.status(f"{escape(options.title)}, {number} of {len(asked)}"):
                 found = examine(subject.model, task, options, subject.step, labelled=not subject.strange)
                 paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
-                for figure in drawn(found, options, source):
+                for figure in drawn(found, options, subject.name):
                     paths += static.save(figure, folder)
         except UserError as error:
             if chosen:
