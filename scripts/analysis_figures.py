@@ -1,18 +1,17 @@
 """Make the pictures of docs/analyses.md, and one of a report page, from a study that is trained for them.
 
-    uv run python scripts/analysis_figures.py            # trains, unless runs/analyses has it already; about 6 minutes
+    uv run python scripts/analysis_figures.py            # trains, unless runs/analyses* have it already
     uv run python scripts/analysis_figures.py --no-report
 
 The commands are those of the page. Writes docs/analyses/*.png, and docs/analyses/report.png through headless Chromium.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
-from io import BytesIO
 from pathlib import Path
 
-from PIL import Image
 from readme_figures import DOCS, screenshot
 
 from vitlab.config import names
@@ -60,7 +59,7 @@ def main() -> None:
         sys.exit(f"no picture of {', '.join(sorted(missing))}")
     PICTURES.mkdir(exist_ok=True)
     for name, source in SOURCES.items():
-        (PICTURES / f"{name}.png").write_bytes(smaller(source))
+        shutil.copyfile(source, PICTURES / f"{name}.png")
     if not arguments.no_report:
         screenshot(STUDY / "report.html", PICTURES / "report.png")
     sizes = {path.name: path.stat().st_size for path in PICTURES.glob("*.png")}
@@ -68,13 +67,6 @@ def main() -> None:
         sys.exit(f"over {LARGEST:,} bytes: {', '.join(large)}")
     if sum(sizes.values()) > ALL:
         sys.exit(f"all pictures together: over {ALL:,} bytes")
-
-
-def smaller(path: Path) -> bytes:
-    """A picture with at most 256 colours, which is a third of its size."""
-    content = BytesIO()
-    Image.open(path).convert("RGB").quantize(256).save(content, "png", optimize=True)
-    return content.getvalue()
 
 
 if __name__ == "__main__":
