@@ -44,6 +44,7 @@ SOURCES = {  # picture of the page -> file below a run
         for run in (VIT, RESNET)
     },
 }
+TALL = 8000  # pixels: more than a report page has
 LARGEST, ALL = 300_000, 2_000_000  # bytes of a picture, and of all of them
 
 
@@ -61,7 +62,7 @@ def main() -> None:
     for name, source in SOURCES.items():
         shutil.copyfile(source, PICTURES / f"{name}.png")
     if not arguments.no_report:
-        screenshot(STUDY / "report.html", PICTURES / "report.png")
+        screenshot(STUDY / "report.html", PICTURES / "report.png", height=TALL, colours=64)
     sizes = {path.name: path.stat().st_size for path in PICTURES.glob("*.png")}
     if large := [name for name, size in sizes.items() if size > LARGEST]:
         sys.exit(f"over {LARGEST:,} bytes: {', '.join(large)}")
