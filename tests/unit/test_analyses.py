@@ -31,6 +31,7 @@ MODELS = {
     "ResNet": ("resnet_nano", {}, {"attention", "class_token", "position_similarity"}),
     "timm's ResNet": ("timm:resnet18", {}, {"attention", "class_token", "position_similarity"}),
 }
+OF_TEXT = {"entropy", "head_patterns"}
 OF_ATTENTION = {"distance", "entropy", "head_types", "rollout"}
 
 
@@ -69,10 +70,10 @@ def test_every_module_has_its_yaml_and_says_how_to_read_its_figures():
 
 
 @pytest.mark.parametrize("name", ANALYSES)
-def test_on_a_text_model_only_its_own_analysis_applies_and_gives_plain_rows(name):
+def test_on_a_text_model_those_of_text_apply_and_give_plain_rows(name):
     made = language_model(29, length=11, width=24, depth=2, heads=3)
-    assert ANALYSES[name].applies(made) == (name == "head_patterns")
-    if name != "head_patterns":
+    assert ANALYSES[name].applies(made) == (name in OF_TEXT)
+    if name not in OF_TEXT:
         return
     words = TokenInputs.of(torch.randint(29, (3, 7)), None, None, special=(0,))
     rows = ANALYSES[name].run(made, words, SHIPPED[name])
@@ -85,6 +86,26 @@ def test_on_a_text_model_only_its_own_analysis_applies_and_gives_plain_rows(name
 def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
     assert isinstance(ANALYSES[name].UNIT, str)
     assert not ANALYSES[name].applies(nn.Linear(2, 2))
+    (shipped,) = [one for one in names("analysis") if SHIPPED[name].name == one]
+    assert analysis.refusal(shipped, nn.Linear(2, 2)) == (
+        f"{shipped}: does not apply to Linear: it needs {ANALYSES[name].NEEDS}"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(ANALYSES) - {"position_similarity", "rgb_filters"}))  # which take no time
+def test_it_tells_how_far_it_is_to_the_end(name):
+    made, told = model("vit_nano", {**VIT, "pool": "token"}), []
+    inputs = torch.randn(37, 3, *SIZE)
+    if name in OF_TEXT - {"entropy"}:
+        made = language_model(29, length=11, width=24, depth=2, heads=3)
+        inputs = TokenInputs.of(torch.randint(29, (37, 7)), None, None, special=(0,))
+    if name == "cka":
+        inputs = inputs.repeat(4, 1, 1, 1)
+    ANALYSES[name].run(made, inputs, SHIPPED[name], progress=lambda *how: told.append(how))
+    total = told[0][1]
+    assert total > 2
+    last = total if name != "embedding" else total - 1  # t-SNE itself has no more to tell
+    assert told == [(done, total) for done in range(last + 1)]
 
 
 @pytest.mark.parametrize("name", sorted(OF_ATTENTION | {"class_token"}))

@@ -9,12 +9,13 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab.analysis import entropy, head_types, heads
-from vitlab.analysis.attention import attention_maps
+from vitlab.analysis.attention import attention_layers, attention_maps
 from vitlab.analysis.entropy import attention_entropy
 from vitlab.analysis.head_types import TYPES
 from vitlab.config import UserError
 from vitlab.models import build_model
-from vitlab.models.text import language_model
+from vitlab.models.text import bert, language_model
+from vitlab.tasks.text import TokenInputs
 
 B, HEADS, GRID = 2, 3, (5, 7)
 PATCHES = GRID[0] * GRID[1]
@@ -60,14 +61,73 @@ def test_the_entropy_of_every_head_is_that_of_its_maps(pool, monkeypatch):
     assert json.loads(json.dumps(rows)) == rows
 
 
-def test_a_text_models_heads_have_an_entropy_too():
-    made = language_model(17, length=7, width=10, depth=2, heads=5)
-    assert not entropy.applies(made), "padding would count"
-    rows = entropy.run(made, torch.randint(17, (3, 7)), NOTHING)
-    seen = math.fsum(math.log(n) for n in range(1, 8)) / 7  # of untrained heads: of n tokens all alike
-    assert [row["value"] for row in rows] == pytest.approx([seen] * 10, rel=0.01)
-    assert not head_types.applies(made)
+LENGTHS = (7, 3, 1, 5, 2)  # of texts in a batch of 7 tokens each
+
+
+def texts(tokens=17):
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    return TokenInputs.of(torch.randint(tokens, mask.shape), mask, None, special=(0,))
+
+
+def text_model(build, weight):
+    """Its queries and keys are its input times `weight`: 0 makes attention uniform, much makes it look at itself.
+
+    Tokens differ by their place alone: the n-th has a component n of its own.
+    """
+    made = build(17, length=7, width=11, depth=2, heads=1).eval()
+    embed = made.text.embed
+    nn.init.zeros_(embed.tokens.weight)
+    embed.positions.data = torch.eye(7, 11)
+    if embed.segments is not None:
+        nn.init.zeros_(embed.segments.weight)
+    for layer in attention_layers(made):
+        nn.init.zeros_(layer.proj.weight)
+        layer.qkv.weight.data = torch.cat([weight * torch.eye(11)] * 3)
+    return made
+
+
+@pytest.mark.parametrize("build", [bert, language_model])
+def test_uniform_attention_of_a_text_has_the_entropy_of_its_own_tokens(build, monkeypatch):
+    monkeypatch.setattr(heads, "CHUNK", 2)
+    rows = entropy.run(text_model(build, 0.0), texts(), NOTHING)
+    seen = {  # of n tokens: all see all n; or the k-th sees k
+        bert: [math.log(n) for n in LENGTHS],
+        language_model: [math.fsum(math.log(k) for k in range(1, n + 1)) / n for n in LENGTHS],
+    }
+    expected = math.fsum(seen[build]) / len(LENGTHS)
+    assert [row["value"] for row in rows] == pytest.approx([expected, expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("build", [bert, language_model])
+def test_attention_of_a_text_to_itself_has_none(build):
+    rows = entropy.run(text_model(build, 9.0), texts(), NOTHING)
+    assert [row["value"] for row in rows] == pytest.approx([0, 0], abs=1e-5)
+
+
+@pytest.mark.parametrize("build", [bert, language_model])
+def test_what_is_in_the_padding_and_how_much_of_it_is_no_matter(build):
+    made = build(17, length=11, width=12, depth=2, heads=3).eval()
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    given = texts()
+    rows = entropy.run(made, given, NOTHING)
+    longer = given._replace(
+        tokens=torch.cat([torch.where(given.mask, given.tokens, 3), torch.full((5, 4), 9)], dim=1),
+        mask=torch.cat([given.mask, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
+        special=torch.cat([given.special, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
+    )
+    again = entropy.run(made, longer, NOTHING)
+    assert [row["value"] for row in again] == pytest.approx([row["value"] for row in rows], abs=2e-5)
+    alone = [entropy.run(made, given.tokens[k : k + 1, :n], NOTHING) for k, n in enumerate(LENGTHS)]
+    means = [math.fsum(row["value"] for row in one) / len(LENGTHS) for one in zip(*alone, strict=True)]
+    assert [row["value"] for row in rows] == pytest.approx(means, abs=3e-5), "the mean over texts"
+
+
+def test_of_texts_entropy_applies_where_there_is_attention():
+    assert entropy.applies(bert(17, length=7, width=12, depth=1, heads=3))
     assert not entropy.applies(build_model("resnet_nano", image_size=8, num_classes=3))
+    assert not entropy.applies(build_model("lstm_nano", vocabulary=17, length=7))
+    assert not head_types.applies(language_model(17, length=7, width=10, depth=1, heads=5))
 
 
 # ---- types

@@ -70,6 +70,14 @@ def test_a_rotated_copy_is_wholly_alike_and_a_stretched_one_is_not():
     assert linear_cka(x, x * torch.tensor([30.0] + [1] * 12)) < 0.9
 
 
+def test_a_rotated_copy_is_wholly_alike_over_batches_of_any_size():
+    found, turn = MinibatchCKA(), rotation(7)
+    for n in (4, 5, 11):
+        x = torch.randn(n, 7, dtype=torch.float64)
+        found.update(gram(x)[None], gram(3 * x @ turn + 2)[None])
+    assert found.compute().item() == pytest.approx(1, abs=1e-12)
+
+
 def test_features_with_nothing_in_common_are_unlike_without_bias():
     """The biased estimate would be near 1: there are far more features than images."""
     found = MinibatchCKA()
@@ -133,6 +141,8 @@ def test_the_rows_compare_all_layers_over_all_images(make, depth):
     rows = run(model, x, CONFIG)
     pairs = [(row["layer"], row["other"]) for row in rows]
     assert pairs == [(a, b) for a in range(1, depth + 1) for b in range(1, depth + 1)]
+    called = list(layers(model))
+    assert all((row["name"], row["other_name"]) == (called[row["layer"] - 1], called[row["other"] - 1]) for row in rows)
     value = {pair: row["value"] for pair, row in zip(pairs, rows, strict=True)}
     assert all(value[a, a] == pytest.approx(1, abs=1e-4) for a in range(1, depth + 1))
     assert all(value[a, b] == pytest.approx(value[b, a]) for a, b in pairs)

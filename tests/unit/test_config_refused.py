@@ -75,6 +75,8 @@ def test_problems_of_a_study_and_of_its_models_come_at_once():
         ("seed=-1", "seed=-1: must be at least 0"),
         ("seed=2147483648", "must be at most 2147483647"),
         ("budget.epochs=inf", "budget.epochs=inf: must be a finite number"),
+        ("trainer.analyze_every=0", "trainer.analyze_every=0: must be at least 1"),
+        ("trainer.analyze_every=2.5", "trainer.analyze_every=2.5: "),
         ("trainer.workers=-1", "trainer.workers=-1: must be at least 0"),
         ("trainer.accelerator=tpu", "expected one of ['auto', 'cpu', 'gpu']"),
         ("trainer.compile=maybe", "trainer.compile=maybe: "),

@@ -16,6 +16,7 @@ from wandb_workspaces.workspaces import internal as workspace_internal
 from vitlab.cli import main
 from vitlab.files import write_json
 from vitlab.reports.colours import THEMES
+from vitlab.reports.dashboards import pictures
 
 
 @pytest.fixture
@@ -264,3 +265,13 @@ def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch,
     line = "vitlab: W&B did not take the dashboards: W&B is down; give the command again\n"
     assert capsys.readouterr().err == line
     assert "accuracy against train_size by family" in panels_of(workspace_of(study))
+
+
+def test_a_panel_of_an_analysis_shows_each_of_its_figures():
+    figures = ["attention_distance", "attention_distance-by-step", "cka", "robustness-occlusion", "robustness-shuffle"]
+    assert pictures("attention_distance", figures).media_keys == [
+        *("attention_distance/picture", "attention_distance/plot"),
+        *("attention_distance-by-step/picture", "attention_distance-by-step/plot"),
+    ]
+    assert [key.partition("/")[0] for key in pictures("robustness", figures).media_keys[::2]] == figures[3:]
+    assert pictures("robustness", []).media_keys[0] == "robustness/picture", "of a study whose pictures are gone"

@@ -114,6 +114,34 @@ def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():
     assert figure.values[0][1] == pytest.approx(1 / 6)
     assert figure.values[1][0] == pytest.approx(2 / 3)
     assert (figure.values[2][2], figure.texts[2][2], figure.texts[1][0]) == (None, "", "0.67")
+    assert (figure.rows, figure.columns) == (["1", "2", "3"],) * 2
+
+
+@pytest.mark.parametrize(("stem", "expected"), [("stages.2.blocks", "stages.2.blocks.3"), ("a" * 20, "3")])
+def test_layers_are_named_where_the_names_have_room(stem, expected):
+    rows = [
+        {**row, "name": f"{stem}.{row['layer']}", "other_name": f"block{row['other']}"} for row in GIVEN["cka"]["rows"]
+    ]
+    (figure,) = figures("cka", rows=rows)
+    assert figure.rows[2] == expected
+    assert list(figure.columns) == ["block1", "block2", "block3"]
+
+
+def test_of_more_than_two_steps_each_layer_has_a_line_too():
+    rows = [
+        {"step": step, "layer": layer, "head": head, "value": layer * (step + head)}
+        for step in (0, 40, 100)
+        for layer in (1, 2)
+        for head in (1, 2, 3)
+    ]
+    heads, lines = figures("attention_entropy", rows=rows)
+    assert [(one.label, len(one.x)) for one in heads.series] == [("untrained heads", 6), ("trained heads", 6)]
+    assert (lines.name, lines.title) == ("attention_entropy-by-step", "run: entropy of attention while training")
+    assert [(one.label, list(one.x), list(one.y)) for one in lines.series] == [
+        ("layer 1", [0, 40, 100], [2, 42, 102]),
+        ("layer 2", [0, 40, 100], [4, 84, 204]),
+    ]
+    assert len(figures("attention_entropy", rows=[row for row in rows if row["step"] != 40])) == 1
 
 
 def test_curves_have_a_figure_per_kind_and_the_axis_that_the_yaml_names():

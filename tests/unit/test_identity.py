@@ -36,6 +36,7 @@ def test_what_a_run_does_not_compute_with_is_no_part_of_its_identity():
         "study=z",
         "data.sizes=[7]",
         "data.cache=never",
+        "trainer.analyze_every=7",
     ):
         assert identity(train(override)) == same, override
     assert identity(train("recipe=deit", "recipe.budget.epochs=9", "budget.steps=7")) == identity(

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.lines import Line2D
 from test_report_study import make_study
 
-from vitlab.reports import colours, figures, interactive, static
+from vitlab.reports import colours, figures, interactive, layers_by_step, static
 from vitlab.reports.figure import Axis, Figure, Panel, Series, spaced
 
 
@@ -92,6 +92,33 @@ def test_panel_per_size_that_has_a_run(study):
     untrained, trained = figure.panels[0].series
     assert (untrained.label, untrained.colour_key, untrained.style) == ("untrained heads", "untrained", "rings")
     assert (trained.label, trained.colour_key, len(trained.x)) == ("trained heads", "vit", 16)
+
+
+def test_layers_have_a_line_against_the_step_where_a_run_was_looked_at_while_it_trained(tmp_path):
+    study = make_study(tmp_path / "study")
+    assert layers_by_step.by_size(study, "vit_nano", "attention_distance") is None, "before and after alone"
+    run = study.run("vit_nano-n2000-s0")
+    rows = run.analysis("attention_distance")["rows"]
+    last = max(row["step"] for row in rows)
+    steps = [{**row, "step": step, "value": step / 100 + row["head"]} for step in (20, 30) for row in rows[::2]]
+    steps[0]["value"] = math.nan  # of layer 1, head 1, step 20
+    run.write_analysis("attention_distance", "pixels", [*rows, *steps])
+    figure = layers_by_step.by_size(study, "vit_nano", "attention_distance")
+    assert figure.title == "Mean attention distance while training, vit_nano"
+    assert [panel.title for panel in figure.panels] == [f"{n} examples" for n in ("500", "2,000", "8,000", "32,000")]
+    first, second, *_ = figure.panels[1].series
+    assert [list(one.x) for one in (first, second)] == [[0, 20, 30, last]] * 2
+    assert list(first.y[1:3]) == pytest.approx([0.2 + 3, 0.3 + 2.5])
+    assert list(second.y[1:3]) == pytest.approx([0.2 + 2.5, 0.3 + 2.5])
+    trained = [row["value"] for row in rows if (row["step"], row["layer"]) == (last, 2)]
+    assert second.y[3] == pytest.approx(sum(trained) / 4)
+    assert [list(panel.series[0].x) for panel in figure.panels[2:]] == [[0, last]] * 2
+    assert "2,000 examples: layer 1 from" in figure.alt
+    untrained, heads = figures.by_head_and_size(study, "vit_nano", "attention_distance").panels[1].series
+    assert sorted(untrained.y) == sorted(row["value"] for row in rows if row["step"] == 0)
+    assert sorted(heads.y) == sorted(row["value"] for row in rows if row["step"] == last)
+    static.png_bytes(figure)
+    interactive.plotly_figure(figure)
 
 
 def test_runs_whose_files_are_gone_are_left_out(tmp_path):

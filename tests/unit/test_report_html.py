@@ -258,3 +258,18 @@ def test_sample_sheet(tmp_path, shape, mode):
     if shape[2] == 24:  # three pixels for one, unchanged
         first = np.asarray(sheet)[34 : 34 + 72, :72, 0]
         np.testing.assert_array_equal(first[1::3, 1::3], strip[0, 0])
+
+
+def test_runs_that_were_looked_at_while_they_trained_have_a_figure_against_the_step(tmp_path):
+    study = make_study(tmp_path / "during", sizes=(500, 2000), failed=0)
+    for run in (study.run(row["run"]) for row in study.rows() if row["family"] == "vit"):
+        rows = run.analysis("attention_distance")["rows"]
+        run.write_analysis("attention_distance", "pixels", [*rows, *({**row, "step": 30} for row in rows[::2])])
+    page = Page(write_report(study.folder).read_text())
+    assert "Mean attention distance while training, vit_nano" in page.text
+    assert "Each line is the mean over the heads of a layer while the model trains: how far" in page.text
+    assert "Mean attention distance by layer, vit_nano" in page.text
+    assert (study.figures / "attention_distance-vit_nano-by-step.svg").is_file()
+    assert [a["href"] for a in page.all("a")].count(
+        "vit_nano-n2000-s0/analysis/attention_distance.json"
+    ) == 3  # of two figures and the table

@@ -12,9 +12,11 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.layers import has_layers, layers, watched
+from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
 
 UNIT = "CKA"
+NEEDS = "images, and layers named as blocks"
 LEAST = 4  # images that the unbiased estimator needs
 
 
@@ -81,7 +83,13 @@ def grams(model: nn.Module, images: Tensor) -> Tensor:
     return torch.stack([found[layer] for layer in range(len(modules))])
 
 
-def cka(model: nn.Module, images: Tensor, other: nn.Module | None = None, batch: int = 32) -> Tensor:
+def cka(
+    model: nn.Module,
+    images: Tensor,
+    other: nn.Module | None = None,
+    batch: int = 32,
+    progress: Progress | None = None,
+) -> Tensor:
     """CKA float64 (L, M) between all layers of a model, or of a model and an `other` that takes the same images.
 
     Over batches of at least `batch` of the images (B, C, Y, X), all in one where they are fewer. Raises UserError for
@@ -90,7 +98,7 @@ def cka(model: nn.Module, images: Tensor, other: nn.Module | None = None, batch:
     if len(images) < LEAST or batch < LEAST:
         raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
     found = MinibatchCKA()
-    for chunk in images.tensor_split(max(1, len(images) // batch)):
+    for chunk in counted(images.tensor_split(max(1, len(images) // batch)), progress):
         k = grams(model, chunk)
         found.update(k, k if other is None else grams(other, chunk))
     return found.compute().cpu()
@@ -101,14 +109,28 @@ def applies(model: nn.Module) -> bool:
     return has_layers(model)
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig, other: nn.Module | None = None) -> list[dict[str, Any]]:
-    """One row {"layer", "other", "value"} per pair of layers, both counted from 1; `config.batch` images at a time.
+def run(
+    model: nn.Module,
+    images: Tensor,
+    config: DictConfig,
+    other: nn.Module | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """One row {"layer", "other", "value", "name", "other_name"} per pair of layers; `config.batch` images at a time.
 
-    The layers of "other" are the model's own, or those of the `other` model. None for a layer that gives all images
+    Layers are counted from 1, the names are those of their modules. The layers of "other" are the model's own, or
+    those of the `other` model. "value" is None for a layer that gives all images
     the same. Raises UserError as `cka` does.
     """
+    found, others = cka(model, images, other, config.batch, progress).tolist(), list(layers(other or model))
     return [
-        {"layer": layer + 1, "other": against + 1, "value": round(value, 5) if value == value else None}
-        for layer, values in enumerate(cka(model, images, other, config.batch).tolist())
-        for against, value in enumerate(values)
+        {
+            "layer": layer,
+            "other": against,
+            "value": round(value, 5) if value == value else None,
+            "name": name,
+            "other_name": others[against - 1],
+        }
+        for layer, (name, values) in enumerate(zip(layers(model), found, strict=True), start=1)
+        for against, value in enumerate(values, start=1)
     ]

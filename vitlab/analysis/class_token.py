@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import AttentionCall, attention_layers, has_patches, patches, visit_attention
 from vitlab.analysis.heads import CHUNK
+from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
 
 UNIT = "share"
+NEEDS = "attention over a grid of patches, and a class token"
 
 
 def class_token_maps(weights: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1) -> Tensor:
@@ -37,7 +39,9 @@ def applies(model: nn.Module) -> bool:
     return has_patches(model) and getattr(model, "cls_token", None) is not None
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
+def run(
+    model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
     """{"maps": float32 (B, L, H, gy, gx)} of every head of every layer.
 
     Raises UserError for a model without attention over patches or without a class token.
@@ -46,7 +50,7 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.nd
     if not applies(model):
         raise UserError(f"{type(model).__name__} has no class token: its head reads the mean over the patches")
     chunks = []
-    for chunk in images.split(CHUNK):
+    for chunk in counted(images.split(CHUNK), progress):
         found: list[Tensor] = [torch.empty(0)] * depth
 
         def visit(layer: int, call: AttentionCall, found: list[Tensor] = found) -> None:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import has_patches, patches
 from vitlab.analysis.heads import per_head
+from vitlab.analysis.progress import Progress
 
 UNIT = "pixels"
+NEEDS = "attention over a grid of patches"
 
 
 def attention_distance(
@@ -62,7 +64,7 @@ def applies(model: nn.Module) -> bool:
     return has_patches(model)
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, Any]]:
+def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:
     """One row {"layer", "head", "value"} per head, both counted from 1; images (B, C, Y, X) as the model takes them.
 
     Raises UserError for a model without attention over patches.
@@ -75,4 +77,4 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, 
     def reduction(weights: Tensor, queries: slice) -> Tensor:
         return query_distances(weights, distances[queries].to(weights), places.prefix, config.renormalize)
 
-    return per_head(model, images, reduction, places.prefix)
+    return per_head(model, images, reduction, places.prefix, progress)

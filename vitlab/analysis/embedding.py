@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from vitlab.analysis.heads import CHUNK
 from vitlab.analysis.layers import takes_images
+from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
 from vitlab.models.features import before_head, evaluating
 
 UNIT = ""  # neither the axes nor the distances between clusters mean anything
+NEEDS = "images, and features before its head"
 LEAST = 5
 
 
@@ -41,12 +43,16 @@ def applies(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
+def run(
+    model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
     """{"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
 
     Raises UserError as `embedding` does, and for a model that does not say what its head reads.
     """
     features = before_head(model)
     with evaluating(model):
-        found = torch.cat([features(chunk).flatten(1).float().cpu() for chunk in images.split(CHUNK)])
+        # t-SNE is a part more
+        chunks = counted(images.split(CHUNK), progress and (lambda done, parts: progress(done, parts + 1)))
+        found = torch.cat([features(chunk).flatten(1).float().cpu() for chunk in chunks])
     return {"points": embedding(found.numpy(), config.perplexity, config.seed)}

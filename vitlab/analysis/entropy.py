@@ -1,6 +1,11 @@
 """Entropy of attention: how many tokens a head spreads over (Clark et al., 2019, section 3.3; Zhai et al., 2023).
 
-Shapes: B images, H heads, N queries, M keys, n queries of a block.
+The entropy of a query's attention is 0 where it looks at one key, and log M where it looks at all M that it may look at
+alike. It is not divided by that largest value: in a causal model query i has i + 1 keys, so uniform attention of N
+tokens has the mean of log 1 .. log N, and a padded text has fewer keys than a full one. So heads of one model compare;
+models that see other numbers of keys do not.
+
+Shapes: B images or texts, H heads, N queries, M keys, n queries of a block.
 """
 
 from typing import Any
@@ -12,14 +17,17 @@ from torch import Tensor, nn
 from vitlab.analysis.attention import attention_layers
 from vitlab.analysis.heads import per_head
 from vitlab.analysis.layers import takes_images
+from vitlab.analysis.progress import Progress
+from vitlab.tasks.text import TokenInputs
 
 UNIT = "nats"
+NEEDS = "attention that vitlab knows, over images or texts"
 
 
 def attention_entropy(weights: Tensor) -> Tensor:
     """-sum_k w log w, averaged over queries, then over images: (H,) for weights (B, H, N, M).
 
-    All tokens count, those before the patches too. 0 where each query looks at one key, log M where at all alike.
+    All tokens count, those before the patches too.
     """
     return query_entropies(weights).mean(dim=(0, 2))
 
@@ -30,13 +38,16 @@ def query_entropies(weights: Tensor) -> Tensor:
 
 
 def applies(model: nn.Module) -> bool:
-    """Whether the model takes images and has attention; of padded texts the padding would count."""
-    return takes_images(model) and bool(attention_layers(model))
+    """Whether the model has attention, and takes images or texts."""
+    return (takes_images(model) or hasattr(model, "text")) and bool(attention_layers(model))
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, Any]]:
-    """One row {"layer", "head", "value"} per head, both counted from 1; images (B, C, Y, X) as the model takes them.
+def run(
+    model: nn.Module, inputs: Tensor | TokenInputs, config: DictConfig, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """One row {"layer", "head", "value"} per head, both counted from 1.
 
-    Tokens (B, N) of a text model do too. Raises UserError for a model without attention.
+    Of images (B, C, Y, X) as the model takes them, of tokens (B, N), or of a `TokenInputs`, whose padding is neither
+    query nor key. Raises UserError for a model without attention.
     """
-    return per_head(model, images, lambda weights, _: query_entropies(weights))
+    return per_head(model, inputs, lambda weights, _: query_entropies(weights), progress=progress)

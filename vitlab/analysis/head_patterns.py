@@ -16,9 +16,11 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.attention import attention_layers, attention_maps
+from vitlab.analysis.progress import Progress, counted
 from vitlab.tasks.text import TokenInputs
 
 UNIT = "score"
+NEEDS = "attention over the tokens of a text"
 SEQUENCES = 16  # looked at together
 
 PATTERNS = {
@@ -149,13 +151,13 @@ def applies(model: nn.Module) -> bool:
     return hasattr(model, "text") and bool(attention_layers(model))
 
 
-def run(model: nn.Module, inputs: TokenInputs, config: DictConfig) -> list[dict[str, Any]]:
+def run(
+    model: nn.Module, inputs: TokenInputs, config: DictConfig, progress: Progress | None = None
+) -> list[dict[str, Any]]:
     """The rows of `HeadPatterns` over all sequences, "value" being the score."""
     found = HeadPatterns()
-    for first in range(0, len(inputs.tokens), SEQUENCES):
-        part = TokenInputs(*(None if one is None else one[first : first + SEQUENCES] for one in inputs))
+    for part in counted(inputs.split(SEQUENCES), progress):
         targets = pattern_targets(part.tokens, part.mask, part.special, part.segments, model.text.causal)
-        options = {"mask": part.mask} | ({} if part.segments is None else {"segments": part.segments})
-        for layer, weights in attention_maps(model, part.tokens, **options):
+        for layer, weights in attention_maps(model, part.tokens, **part.options):
             found.add(layer, weights, targets)
     return [{**row, "value": row["score"]} for row in found.rows()]

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import AttentionCall, has_patches, patches, visit_attention
 from vitlab.analysis.heads import CHUNK
+from vitlab.analysis.progress import Progress, counted
 
 UNIT = "share"
+NEEDS = "attention over a grid of patches"
 TYPES = ("row", "column", "local", "global", "sink")
 
 
@@ -78,7 +80,7 @@ def applies(model: nn.Module) -> bool:
     return has_patches(model)
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, Any]]:
+def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:
     """One row {"layer", "head", "type", "value", "row", "column", "local", "global", "sink"} per head.
 
     Both counted from 1; "type" has the highest score, "value" is that score. Raises UserError for a model without
@@ -86,7 +88,7 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> list[dict[str, 
     """
     places = patches(model)
     sums: dict[int, Tensor] = {}
-    for chunk in images.split(CHUNK):
+    for chunk in counted(images.split(CHUNK), progress):
 
         def visit(layer: int, call: AttentionCall) -> None:
             totals = Totals(places.grid_size, places.prefix, call.q)

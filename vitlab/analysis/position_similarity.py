@@ -12,6 +12,7 @@ from vitlab.analysis.attention import patches
 from vitlab.config import UserError
 
 UNIT = "cosine similarity"
+NEEDS = "position embeddings that are added to a grid of patches"
 
 
 def position_similarity(positions: Tensor) -> Tensor:

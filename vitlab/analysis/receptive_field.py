@@ -16,14 +16,18 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.layers import has_layers, layers, watched
+from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
 
 UNIT = "pixels"
+NEEDS = "images, and layers named as blocks"
 WITHIN = 1 - 0.9545  # of the peak: what still belongs to the field, the paper's choice
 CHUNK = 8  # images in one forward and backward pass
 
 
-def receptive_fields(model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0) -> Tensor:
+def receptive_fields(
+    model: nn.Module, images: Tensor, chosen: list[int], seed: int = 0, progress: Progress | None = None
+) -> Tensor:
     """The fields (len(chosen), Y, X) of the chosen layers (0 is the first), each with a peak of 1.
 
     The root of the mean over images, of the sum over channels, of (d(v . u) / d pixel)^2, where u (D,) is the layer's
@@ -38,7 +42,7 @@ def receptive_fields(model: nn.Module, images: Tensor, chosen: list[int], seed: 
     squares = torch.zeros(len(chosen), *images.shape[-2:], dtype=torch.float64, device=images.device)
     units: dict[int, Tensor] = {}
     modules = {known[layer]: layer for layer in chosen}
-    for chunk in images.split(CHUNK):
+    for chunk in counted(images.split(CHUNK), progress):
         pixels = chunk.detach().clone().requires_grad_()
         with torch.enable_grad():
             with watched(model, modules, lambda layer, output: units.update({layer: middle(model, output)})):
@@ -96,7 +100,7 @@ def applies(model: nn.Module) -> bool:
     return has_layers(model)
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, Any]:
+def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:
     """{"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value"}, ...]} of `config.layers` layers.
 
     They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "grid" is
@@ -106,7 +110,7 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, Any]:
     depth = len(layers(model))
     count = min(config.layers, depth)
     chosen = [round((place + 1) * depth / count) - 1 for place in range(count)]
-    fields = receptive_fields(model, images, chosen, config.seed)
+    fields = receptive_fields(model, images, chosen, config.seed, progress)
     rows = [
         {"layer": layer + 1, "grid": grid, "value": round(effective_size(field), 5)}
         for layer, grid, field in zip(chosen, grids(model, images, chosen), fields, strict=True)

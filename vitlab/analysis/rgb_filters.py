@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitlab.analysis.layers import first_convolution, takes_images
 
 UNIT = "weight"
+NEEDS = "a convolution that reads the pixels"
 
 
 def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.ndarray]:

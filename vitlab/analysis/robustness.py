@@ -6,6 +6,7 @@ Shapes: B images, C channels, Y x X pixels, a grid of rows x columns.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 
 from vitlab.analysis.heads import CHUNK
 from vitlab.analysis.layers import takes_images
+from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
 from vitlab.models.features import evaluating
 
 UNIT = "share"
+NEEDS = "images"
 LARGEST = 16  # patches along a side
 
 
@@ -68,7 +71,13 @@ def applies(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def run(model: nn.Module, images: Tensor, config: DictConfig, labels: Tensor | None = None) -> list[dict[str, Any]]:
+def run(
+    model: nn.Module,
+    images: Tensor,
+    config: DictConfig,
+    labels: Tensor | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
     """Rows {"kind", "strength", "value"}: the share of images whose class the model still gives.
 
     That is the label, int64 (B,), or without `labels` the model's own answer for the image as it is. "shuffle" is of
@@ -86,21 +95,18 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, labels: Tensor | N
     with evaluating(model):
         targets = answers(model, images.split(CHUNK)) if labels is None else labels.to(images.device)
 
-        def kept(change: Callable[[Tensor, torch.Generator], Tensor]) -> float:
+        def kept(change: Callable[..., Tensor]) -> float:
             generator = torch.Generator().manual_seed(config.seed)
-            found = answers(model, (change(chunk, generator) for chunk in images.split(CHUNK)))
+            found = answers(model, (change(chunk, generator=generator) for chunk in images.split(CHUNK)))
             return round((found == targets).double().mean().item(), 5)
 
-        shuffled = {grid: kept(lambda x, g, grid=grid: shuffle_patches(x, grid, g)) for grid in [1, *chosen]}
-        finest = chosen[-1]
-        hidden = {
-            share: kept(lambda x, g, share=share: occlude_patches(x, finest, share, g)) for share in [0, *config.shares]
-        }
-    return [
-        {"kind": kind, "strength": strength, "value": value}
-        for kind, values in (("shuffle", shuffled), ("occlusion", hidden))
-        for strength, value in values.items()
-    ]
+        asked = [("shuffle", grid, partial(shuffle_patches, grid=grid)) for grid in [1, *chosen]]
+        hide = partial(occlude_patches, grid=chosen[-1])
+        asked += [("occlusion", share, partial(hide, share=share)) for share in [0, *config.shares]]
+        return [
+            {"kind": kind, "strength": strength, "value": kept(change)}
+            for kind, strength, change in counted(asked, progress)
+        ]
 
 
 def answers(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from vitlab.analysis.attention import AttentionCall, has_patches, patches, visit_attention
 from vitlab.analysis.heads import CHUNK
+from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
 
 UNIT = "share"
+NEEDS = "attention over a grid of patches"
 
 
 def attention_rollout(maps: Iterable[Tensor], identity: bool = True) -> Tensor:
@@ -72,7 +74,9 @@ def applies(model: nn.Module) -> bool:
     return has_patches(model)
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
+def run(
+    model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
     """{"rollout": float32 (B, gy, gx)}; `config.identity` as in `attention_rollout`.
 
     Raises UserError as `rollout` does, and for a model without a grid of patches.
@@ -82,6 +86,6 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.nd
     class_token = "token" in (getattr(model, "pool", None), getattr(model, "global_pool", None))
     maps = [
         rollout_maps(rollout(model, chunk, config.identity), places.grid_size, places.prefix, class_token)
-        for chunk in images.split(CHUNK)
+        for chunk in counted(images.split(CHUNK), progress)
     ]
     return {"rollout": torch.cat(maps).float().cpu().numpy()}

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 from torch import nn
 
 from vitlab import analysis, tasks
+from vitlab.commands.opening import progress_bar
 from vitlab.commands.subject import subject_of
 from vitlab.commands.token_views import framed, has_views, write_views
 from vitlab.commands.training import examine
@@ -48,9 +50,11 @@ def analyze(
     for number, name in enumerate(asked, start=1):
         options = (changes or {}).get(name) or load("analysis", name)
         try:
-            # nothing but a terminal shows it, and no line of it stays
-            with console.status(f"{escape(options.title)}, {number} of {len(asked)}"):
-                found = examine(subject.model, task, options, subject.step, labelled=not subject.strange)
+            with progress_bar(console) as progress:
+                told = partial(progress, f"{escape(options.title)}, {number} of {len(asked)}")
+                told(0, None)  # some have no more to tell
+                labelled = not subject.strange
+                found = examine(subject.model, task, options, subject.step, labelled=labelled, progress=told)
                 paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
                 for figure in drawn(found, options, subject.name):
                     paths += static.save(figure, folder)
@@ -77,10 +81,10 @@ def applicable(model: nn.Module, chosen: Sequence[str], or_none: bool = False) -
 
     Raises UserError for a model that one does not apply to, and but for `or_none` where none does.
     """
-    found = {name: analysis.module_of(load("analysis", name)).applies(model) for name in chosen or names("analysis")}
-    refused = [name for name, applies in found.items() if not applies]
-    if chosen and refused:
-        raise UserError(f"{name}: does not apply to {type(model).__name__}" for name in refused)
-    if not any(found.values()) and not or_none:
+    refused = {name: analysis.refusal(name, model) for name in chosen or names("analysis")}
+    found = [name for name, reason in refused.items() if reason is None]
+    if chosen and len(found) < len(refused):
+        raise UserError(reason for reason in refused.values() if reason)
+    if not found and not or_none:
         raise UserError(f"no analysis applies to {type(model).__name__}; choices: {', '.join(names('analysis'))}")
-    return [name for name, applies in found.items() if applies]
+    return found

@@ -26,17 +26,20 @@ def opened(config: str, console: Console | None) -> Any:
 
 
 @contextmanager
-def progress_bar(console: Console | None) -> Iterator[Callable[[str, int, int], None]]:
-    """A function progress(what, done, total) that shows a bar for each `what`, in a terminal only."""
+def progress_bar(console: Console | None) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A function progress(what, done, total) that shows a bar for each `what`, in a terminal only.
+
+    Of a total that is not known (None) the bar moves without an end.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # without a terminal even an empty bar would leave a line
     hidden = console is None or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         tasks: dict[str, int] = {}
 
-        def progress(what: str, done: int, total: int) -> None:
+        def progress(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
+            bar.update(tasks[what], completed=done, total=total)
 
         yield progress

@@ -1,9 +1,9 @@
-"""Training one run with all that belongs to it: data, W&B, analyses before and after, the result."""
+"""Training one run with all that belongs to it: data, W&B, analyses before, while and after, the result."""
 
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -65,52 +65,55 @@ def train_locked(
         write_json(run.files.init_path, {**asdict(run.init), "sha256": fingerprint(source_of(config.init))})
         print(run.init, file=sys.stderr)
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
-    if run.resumed_step:
-        tracker.replay(run.files.metrics())
+    resumed = run.resumed_step  # which drops the rows after it
+    tracker.replay(run.files.metrics(), resumed)
+    refused = {name: analysis.refusal(name, run.model) for name in config.analyses}
+    for reason in filter(None, refused.values()):
+        print(reason, file=sys.stderr)
+    chosen = [name for name, reason in refused.items() if reason is None]
+
+    def look(step: int) -> None:
+        analyse(run, tracker, chosen, step)
+
     try:
-        analyse(run, tracker, step=0)
-        metrics = run.fit(loggers=tracker.loggers, progress=progress, stop=stop)
-        analyse(run, tracker, step=run.steps)
+        look(0)
+        metrics = run.fit(loggers=tracker.loggers, progress=progress, stop=stop, look=look)
+        look(run.steps)
         result = run.result({**metrics, **probed(run)})
     except BaseException:
         tracker.finish({"status": "failed"}, exit_code=1)
         raise
     result["wandb"] = tracker.finish(result)
-    write_json(run.files.result_path, result)  # last: a run that has it is finished
+    write_json(run.files.result_path, result)  # a run that has it is finished
+    tracker.forget()
     return result
 
 
-def analyse(run: Run, tracker: Tracker, step: int) -> None:
-    """Add the state at a step to each analysis of the configuration that the model allows, and draw it.
+def analyse(run: Run, tracker: Tracker, chosen: Sequence[str], step: int) -> None:
+    """Add the state at a step to each of the chosen analyses, and draw it.
 
     Raises UserError for an analysis that cannot look at the untrained model; later that is a warning, for a run that
     is trained must not be lost.
     """
-    for name in run.config.analyses:
-        config = load("analysis", name)
-        if not analysis.module_of(config).applies(run.model):
-            continue
-        before = run.files.analysis(name)
+    source = run.files.folder.name if step in (0, run.steps) else f"{run.files.folder.name} at step {step:,}"
+    for name in chosen:
+        config, before = load("analysis", name), run.files.analysis(name)
         if step == 0 and before:  # the untrained model of a resumed run was looked at when it began
-            first = [row for row in before["rows"] if row["step"] == 0]
-            if first and "heads" in config.drawings:  # others need the pictures too
-                for figure in drawn(Findings(name, before["unit"], first), config, run.files.folder.name):
-                    tracker.log_figure(figure, step)
             continue
         try:
             found = examine(placed(run), run.task, config, step)
         except UserError as error:
             if step == 0:
                 raise
-            print(f"{name}: {error}", file=sys.stderr)
+            print(f"{name}, step {step}: {error}", file=sys.stderr)
             continue
         kept = [row for row in before["rows"] if row["step"] < step] if before else []
-        run.files.write_analysis(name, found.unit, [*kept, *found.rows], found.arrays)
-        if "heads" in config.drawings:  # which shows the untrained heads too
-            found = replace(found, rows=[*kept, *found.rows])
-        for figure in drawn(found, config, run.files.folder.name):
+        rows = [*kept, *found.rows]
+        # that of heads shows those of the steps before too
+        for figure in drawn(replace(found, rows=rows) if "heads" in config.drawings else found, config, source):
             static.save(figure, run.files.analysis_folder)
             tracker.log_figure(figure, step)
+        run.files.write_analysis(name, found.unit, rows, found.arrays)  # last: a step that is in it is done
 
 
 def placed(run: Run) -> nn.Module:
@@ -123,18 +126,28 @@ def probed(run: Run) -> dict[str, float | None]:
     return probes.measure(placed(run), run.task, run.config.probes, run.indices, run.settings.workers)
 
 
-def examine(model: nn.Module, task: Task, config: DictConfig, step: int, labelled: bool = True) -> Findings:
+def examine(
+    model: nn.Module,
+    task: Task,
+    config: DictConfig,
+    step: int,
+    *,
+    labelled: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Findings:
     """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
 
-    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are.
+    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
+    that takes `progress` tells it how much is done, and of how much.
     """
     items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
     device = next(model.parameters()).device
     inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
     module = analysis.module_of(config)
     of_classes = bool(len(task.classes)) and targets.ndim == 1
-    takes_labels = of_classes and labelled and "labels" in inspect.signature(module.run).parameters
-    found = module.run(model, inputs, config, **({"labels": targets} if takes_labels else {}))
+    given = {"labels": targets if of_classes and labelled else None, "progress": progress}
+    taken = inspect.signature(module.run).parameters.keys() & given.keys()
+    found = module.run(model, inputs, config, **{key: given[key] for key in taken})
     findings = Findings.of(
         found,
         name=config.name,

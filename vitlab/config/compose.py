@@ -24,7 +24,7 @@ SETTLED = {  # read while a group is chosen: setting them afterwards would chang
 WITHOUT_EFFECT = (  # keys that do not change what a run computes
     *("wandb", "study", "data.cache", "data.sizes", "data.download", "data.task"),
     *("task.data", "task.model", "task.analyses"),
-    *("trainer.checkpoint_every", "trainer.log_every", "trainer.workers"),
+    *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.workers"),
     "recipe.budget",  # `budget` says what came of it
 )
 

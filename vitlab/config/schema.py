@@ -247,6 +247,7 @@ class TrainerConfig:
     workers: Union[int, Literal["auto"]] = ranged("auto", least=0, most=256)  # processes that decode images
     deterministic: bool = True
     log_every: int = ranged(25, least=1)  # steps
+    analyze_every: Optional[int] = ranged(None, least=1)  # steps between two looks of `analyses`; else before and after
     evaluations: int = ranged(8, least=1, most=10**6)  # on the held-out images, evenly spaced, the last at the end
     checkpoint_every: float = ranged(60.0, least=0)  # seconds
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
+from vitlab.models.heads import STD
 from vitlab.models.resample import first_convolution, grid_of, kernels, positions, tokens_with_positions
 
 HEADS = ("auto", "keep", "new")
@@ -34,7 +35,7 @@ class LoadReport:
     origin: str
     loaded: list[str] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)  # `name (from -> to)`; these are loaded too
-    new: list[str] = field(default_factory=list)  # the head, begun at zero
+    new: list[str] = field(default_factory=list)  # the head
     missing: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)  # heads of the source that the model has not
     unexpected: list[str] = field(default_factory=list)
@@ -55,9 +56,10 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
 
     Names are this project's or timm's. Position embeddings and patches of another size are resampled as timm does, the
     first convolution takes another number of channels; of learned positions of tokens, the first are taken where the
-    source has more. `head` is "keep", "new" (zeros: Dosovitskiy et al., 2021, section 3.2) or "auto": new where the
-    number of classes or, as far as known, their names (`classes` of the model) are others. Raises UserError, the model
-    unchanged, where a shape does not fit or no name does.
+    source has more. `head` is "keep", "new" or "auto": new where the number of classes or, as far as known, their names
+    (`classes` of the model) are others. A new head begins at zero (Dosovitskiy et al., 2021, section 3.2), that of a
+    text model normal, as BERT's and GPT's. Raises UserError, the model unchanged, where a shape does
+    not fit or no name does.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
@@ -76,7 +78,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     for name, old in mine.items():
         if name in heads and not keep:
             report.new.append(name)
-            state[name] = torch.zeros_like(old)
+            state[name] = begun(model, old)
             continue
         if name not in found:
             report.missing.append(name)
@@ -149,6 +151,13 @@ def head_names(model: nn.Module) -> list[str]:
     known = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ("head", "head_dist")
     known = (known,) if isinstance(known, str) else known
     return [name for name in model.state_dict() if name.rpartition(".")[0] in known]
+
+
+def begun(model: nn.Module, parameter: Tensor) -> Tensor:
+    """What a parameter of a new head begins with."""
+    new = torch.zeros_like(parameter)
+    # text heads that began at zero learnt less: docs/lab-notes.md
+    return nn.init.normal_(new, std=STD) if hasattr(model, "text") and new.dim() > 1 else new
 
 
 def same_head(

@@ -137,7 +137,7 @@ def sections(study: StudyFiles, rows: Rows, metric: Metric) -> dict[str, list[An
     found = {
         "Result": [against("train_size", metric)],
         "Curves": [wr.LinePlot(title=key, x=STEP, y=[key], max_runs_to_show=100) for key in curves if key in logged],
-        "Analyses": [pictures(name) for name in analysed(study, rows)],
+        "Analyses": [pictures(name, stems(study, rows, "png")) for name in stems(study, rows, "json")],
         "Compute": [against("train_flops", metric), flops],
         "Runs": [wr.RunComparer(diff_only=True)],
     }
@@ -155,15 +155,18 @@ def against(key: str, metric: Metric) -> wr.ScatterPlot:
     )
 
 
-def analysed(study: StudyFiles, rows: Rows) -> list[str]:
-    """Names of the analyses that some run has."""
-    return sorted({path.stem for row in rows for path in study.run(row["run"]).analysis_folder.glob("*.json")})
+def stems(study: StudyFiles, rows: Rows, suffix: str) -> list[str]:
+    """Names of the analyses (json) or of their figures (png) that some run has."""
+    folders = [study.run(row["run"]).analysis_folder for row in rows]
+    return sorted({path.stem for folder in folders for path in folder.glob(f"*.{suffix}")})
 
 
-def pictures(analysis: str) -> wr.MediaBrowser:
-    """An analysis of each run, as a picture and as a plot."""
+def pictures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
+    """An analysis of each run: its figures, such as that against the step, as pictures and as plots."""
+    shown = [name for name in figures if name == analysis or name.startswith(f"{analysis}-")] or [analysis]
     title = load("analysis", analysis).title if analysis in names("analysis") else analysis
-    return wr.MediaBrowser(title=title, num_columns=2, media_keys=[f"{analysis}/picture", f"{analysis}/plot"])
+    keys = [f"{name}/{kind}" for name in shown for kind in ("picture", "plot")]
+    return wr.MediaBrowser(title=title, num_columns=2, media_keys=keys)
 
 
 def run_colours(study: StudyFiles, rows: Rows) -> dict[str, str]:

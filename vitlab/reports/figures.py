@@ -160,6 +160,15 @@ def by_head_and_size(study: StudyFiles, model: str, name: str) -> Figure | None:
 
     None when no run of the model has the analysis, as for a ResNet that of its attention.
     """
+    runs = analysed(study, model, name)
+    if not runs:
+        return None
+    key = looks(families(reading.results(study)))[model].colour_key
+    return heads_figure(file_stem(f"{name}-{model}"), f"{sentence_case(titled(name))} by layer, {model}", runs, key)
+
+
+def analysed(study: StudyFiles, model: str, name: str) -> list[tuple[dict[str, Any], str, str]]:
+    """(analysis of heads, panel title, link) of a model at each training-set size, of the first seed that has it."""
     rows = [row for row in reading.results(study) if row["model"] == model]
     found = reading.every(rows, lambda row: reading.analysis(study.run(row["run"]), name))
     chosen: dict[int, tuple[dict[str, Any], str, str]] = {}
@@ -167,13 +176,7 @@ def by_head_and_size(study: StudyFiles, model: str, name: str) -> Figure | None:
         if analysis is not None and analysis["rows"]:
             title = plural(row["train_size"], main_metric(rows).sized_by)
             chosen.setdefault(row["train_size"], (analysis, title, folder_link(row["run"])))
-    if not chosen:
-        return None
-    key = looks(families(reading.results(study)))[model].colour_key
-    what = titled(name)
-    title = f"{what[:1].upper()}{what[1:]} by layer, {model}"
-    runs = [chosen[size] for size in sorted(chosen)]
-    return heads_figure(file_stem(f"{name}-{model}"), title, runs, key)
+    return [chosen[size] for size in sorted(chosen)]
 
 
 def titled(analysis: str) -> str:
@@ -183,19 +186,32 @@ def titled(analysis: str) -> str:
     return load("analysis", analysis).title
 
 
+def sentence_case(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def heads_figure(name: str, title: str, runs: list[tuple[dict[str, Any], str, str]], colour_key: str) -> Figure:
     """A panel per (analysis, panel title, link)."""
-    unit = str(runs[0][0].get("unit") or "")
+    unit = unit_of(runs[0][0])
     layers = {row["layer"] for analysis, _, _ in runs for row in analysis["rows"]}
-    measured = str(runs[0][0].get("name") or "value").replace("_", " ")
     return Figure(
         name=name,
         title=title,
         x=Axis("layer", ticks=tuple(sorted(layer for layer in layers if finite(layer) is not None))),
-        y=Axis(f"{measured} ({unit})" if unit else measured, from_zero=True),
+        y=value_axis(runs[0][0]),
         panels=tuple(Panel(heads(analysis, link, unit, colour_key), text) for analysis, text, link in runs),
         alt=heads_alt(runs, unit),
     )
+
+
+def unit_of(analysis: dict[str, Any]) -> str:
+    return str(analysis.get("unit") or "")
+
+
+def value_axis(analysis: dict[str, Any]) -> Axis:
+    """The axis of what an analysis of heads measures."""
+    measured, unit = str(analysis.get("name") or "value").replace("_", " "), unit_of(analysis)
+    return Axis(f"{measured} ({unit})" if unit else measured, from_zero=True)
 
 
 def heads(analysis: dict[str, Any], link: str, unit: str, colour_key: str) -> tuple[Series, ...]:

@@ -12,7 +12,7 @@ import plotly.offline
 
 from vitlab.config import load, names
 from vitlab.files import write_text
-from vitlab.reports import facts, figures, reading, runs_table, static
+from vitlab.reports import facts, figures, layers_by_step, reading, runs_table, static
 from vitlab.reports.colours import THEMES, families, looks
 from vitlab.reports.conclusion import contenders, sentence, size_table
 from vitlab.reports.figure import Figure
@@ -25,6 +25,10 @@ from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
 SCRIPTS = ("theme_button.js", "table.js", "report.js")
+OF_HEADS = (  # the figures of an analysis of heads, and how each is read
+    (figures.by_head_and_size, "A filled point is a head of the trained model, a ring a head of the untrained one"),
+    (layers_by_step.by_size, "Each line is the mean over the heads of a layer while the model trains"),
+)
 WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and on a phone's
 
 
@@ -63,18 +67,17 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
         yield figure(accuracy, caption, [("results.csv", "results.csv")], hint="Click a point to find its run below.")
     folders = [study.run(row["run"]).analysis_folder for row in rows]
     analyses = sorted({path.stem for folder in folders for path in folder.glob("*.json")})
-    asked = [(name, model) for name in analyses for model in families(rows)]
-    by_head = reading.every(asked, lambda pair: figures.by_head_and_size(study, pair[1], pair[0]))
+    asked = [(name, model, *way) for name in analyses for model in families(rows) for way in OF_HEADS]
+    built = reading.every(asked, lambda one: one[2](study, one[1], one[0]))
     stems: dict[str, int] = {}
-    for (name, _), found in zip(asked, by_head, strict=True):
+    for (name, _, _, begin), found in zip(asked, built, strict=True):
         if found is None:
             continue
         stems[found.name] = stems.get(found.name, 0) + 1
         if stems[found.name] > 1:  # two models whose names differ only in what a file name cannot hold
             found = replace(found, name=f"{found.name}-{stems[found.name]}")
-        caption = "A filled point is a head of the trained model, a ring a head of the untrained one"
         note = load("analysis", name).note if name in names("analysis") else ""
-        caption += f": {note}" if note else "."
+        caption = f"{begin}: {note}" if note else f"{begin}."
         files = [
             (f"{panel.title}", f"{series.links[0]}analysis/{quote(name)}.json")
             for panel in found.panels

@@ -1,22 +1,26 @@
 """Runs in Weights & Biases: config, metrics, summary, figures; offline when nobody is logged in.
 
-metrics.jsonl is the record; this mirrors it. A failure here is a warning, never the end of a run.
+metrics.jsonl is the record; this mirrors it. A failure here is a warning, never the end of a run. Until a run has ended
+its pictures lie in wandb/figures too, in a folder for each step, for an attempt that resumes it.
 """
 
 import os
 import secrets
+import shutil
 import warnings
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+import plotly.io
 import wandb
 from lightning.pytorch.loggers import WandbLogger
 from omegaconf import DictConfig
 from PIL import Image
 
 from vitlab.config import resolved
-from vitlab.files import write_text
+from vitlab.files import replacing, write_text
 from vitlab.reports import interactive, static
 from vitlab.reports.figure import Drawing, Figure
 from vitlab.reports.login import mode_of
@@ -31,6 +35,7 @@ class Tracker:
     def __init__(self, config: DictConfig, files: RunFiles, *, family: str, params: int):
         self.run: Any = None
         self.files = files
+        self.figures = files.folder / "wandb" / "figures"
         self.mode = config.wandb.mode
         self.guard(lambda: self.start(config, family, params))
 
@@ -87,8 +92,10 @@ class Tracker:
     def loggers(self) -> list[WandbLogger]:
         return [Mirror(self)] if self.run else []
 
-    def replay(self, rows: list[dict[str, Any]]) -> None:
+    def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
         """Log what an interrupted attempt had logged before its checkpoint, so that the last attempt is the whole run.
+
+        That is the rows of its metrics.jsonl, and its pictures up to the checkpoint's step.
 
         Offline only: W&B does not resume there, each attempt has a folder of its own.
         """
@@ -98,6 +105,10 @@ class Tracker:
         def log() -> None:
             for row in rows:
                 self.run.log({**{k: v for k, v in row.items() if k != "step"}, "trainer/global_step": row["step"]})
+            kept = sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png"))
+            for step, path in kept:
+                if step <= last_step:
+                    self.log_kept(path, step)
 
         self.guard(log)
 
@@ -107,13 +118,27 @@ class Tracker:
             return
 
         def log() -> None:
-            picture = Image.open(BytesIO(static.png_bytes(figure)))
-            content = {f"{figure.name}/picture": wandb.Image(picture, caption=figure.title)}
+            path = self.figures / str(step) / f"{figure.name}.png"
             if isinstance(figure, Figure):
-                content[f"{figure.name}/plot"] = wandb.Plotly(interactive.plotly_figure(figure))
-            self.run.log({**content, "trainer/global_step": step})
+                write_text(path.with_suffix(".json"), interactive.plotly_figure(figure).to_json())
+            with replacing(path) as file:  # last: without it there is nothing to log
+                file.write(static.png_bytes(figure))
+            self.log_kept(path, step)
 
         self.guard(log)
+
+    def log_kept(self, path: Path, step: int) -> None:
+        """A picture, and the plot beside it where there is one."""
+        with Image.open(BytesIO(path.read_bytes())) as picture:
+            content = {f"{path.stem}/picture": wandb.Image(picture, caption=picture.text.get("Title"))}
+        plot = path.with_suffix(".json")
+        if plot.exists():
+            content[f"{path.stem}/plot"] = wandb.Plotly(plotly.io.from_json(plot.read_text()))
+        self.run.log({**content, "trainer/global_step": step})
+
+    def forget(self) -> None:
+        """Drop the pictures that were kept: a run that has ended is not resumed."""
+        shutil.rmtree(self.figures, ignore_errors=True)
 
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
         """Write the summary and end the run; gives where it is, for result.json."""

@@ -36,6 +36,16 @@ class TokenInputs(NamedTuple):
         mask = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         return cls(tokens, mask, segments, torch.isin(tokens, torch.tensor(special, device=tokens.device)))
 
+    def split(self, size: int) -> list["TokenInputs"]:
+        """The same texts, at most so many at a time."""
+        firsts = range(0, len(self.tokens), size)
+        return [TokenInputs(*(None if one is None else one[k : k + size] for one in self)) for k in firsts]
+
+    @property
+    def options(self) -> dict[str, Tensor]:
+        """What a model's forward takes beside the tokens."""
+        return {"mask": self.mask} | ({} if self.segments is None else {"segments": self.segments})
+
 
 class Perplexity(MeanMetric):
     """The mean of nats per token, as `of` gives it: by default its exponential."""

@@ -1,5 +1,8 @@
 """An exponential moving average of the weights, which is what is evaluated and saved."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import lightning.pytorch as L
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
@@ -20,6 +23,15 @@ class Averaging(WeightAveraging):
     def __init__(self, decay: float, device: str):
         # not Lightning's EMAWeightAveraging, which averages parameter by parameter, and rounds where nothing changed
         super().__init__(device=device, use_buffers=True, multi_avg_fn=get_ema_multi_avg_fn(decay))
+
+    @contextmanager
+    def shown(self, module: L.LightningModule) -> Iterator[None]:
+        """The average in the module's place, as in evaluation; afterwards the weights that training goes on from."""
+        self._swap_models(module)
+        try:
+            yield
+        finally:
+            self._swap_models(module)
 
     def settle(self, module: L.LightningModule) -> None:
         """Put the average into the module for good, as the end of training does; a resumed run may have no such end."""

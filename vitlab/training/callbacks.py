@@ -3,11 +3,13 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import lightning.pytorch as L
 import torch
+from lightning.pytorch.utilities.seed import isolate_rng
 
 from vitlab.training.files import RunFiles
 
@@ -128,6 +130,34 @@ def evaluation_follows(trainer: L.Trainer, module: L.LightningModule) -> bool:
 def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
     for logger in trainer.loggers:
         logger.log_metrics(row, step)
+
+
+class Looking(L.Callback):
+    """Calls `look(step)` every so many steps but for the last, and leaves training as if it had not.
+
+    `weights(module)` puts those that are evaluated into the module meanwhile. It comes before what saves: a run that
+    resumes does not look at its step again.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[int], None],
+        every: int,
+        clock: Clock,
+        weights: Callable[[L.LightningModule], AbstractContextManager],
+    ):
+        self.look = look
+        self.every = every
+        self.clock = clock
+        self.weights = weights
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        if step % self.every or step == module.steps:
+            return
+        with self.weights(module), isolate_rng():
+            self.look(step)
+        self.clock.leave_out()
 
 
 class Reporting(L.Callback):

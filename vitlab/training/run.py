@@ -4,6 +4,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from vitlab.models.freezing import freeze_body
 from vitlab.models.weights import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
-from vitlab.training.callbacks import Clock, Measurements, Progress, Reporting
+from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.module import TrainingModule
@@ -122,8 +123,11 @@ class Run:
         loggers: Sequence[Logger] = (),
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        look: Callable[[int], None] | None = None,
     ) -> dict[str, Any]:
         """Train, resuming from last.ckpt where there is one, and evaluate; gives the metrics of results.csv.
+
+        `look(step)` is called every `trainer.analyze_every` steps, with the weights that count in `model`.
 
         Raises Interrupted when `stop` says so, Diverged on a loss that is not finite.
         """
@@ -149,6 +153,10 @@ class Run:
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
         averages = self.averages()
+        looking = []
+        if look and trainer_config.analyze_every:
+            weights = averages[0].shown if averages else nullcontext
+            looking = [Looking(look, trainer_config.analyze_every, clock, weights)]
         trainer = L.Trainer(
             accelerator=self.settings.accelerator,
             devices=1,
@@ -159,7 +167,7 @@ class Run:
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
             logger=[lines, *loggers],
-            callbacks=[*averages, clock, measurements, Reporting(progress, stop, saving.save), saving],
+            callbacks=[*averages, clock, measurements, *looking, Reporting(progress, stop, saving.save), saving],
             plugins=[checkpoint.AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
             deterministic=self.settings.deterministic,
             default_root_dir=self.files.folder,

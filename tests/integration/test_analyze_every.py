@@ -1,0 +1,156 @@
+"""Analyses while a run trains: at which steps, of which weights, and that training does not notice."""
+
+import json
+import random
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.integration import commands
+from tests.integration.commands import TINY
+from tests.integration.test_train import EVERYTHING, RANDOM, assert_same_training
+from vitlab.analysis.receptive_field import effective_size
+from vitlab.commands.opening import open_data
+from vitlab.commands.training import examine, train_run
+from vitlab.config import TrainConfig, compose, load
+from vitlab.training.callbacks import Clock, Interrupted, Looking
+from vitlab.training.checkpoint import read
+from vitlab.training.run import Run
+
+STEPS, EVERY = 14, 4
+SHORT = [*TINY, f"budget.steps={STEPS}", "train_size=50", "wandb.mode=off"]
+LOOKED = [0, 4, 8, 12, 14]
+
+
+def composed(*words):
+    return compose(TrainConfig, [*SHORT, *words])
+
+
+def interrupted(config, folder, at):
+    """Train until a stop is asked for the `at`-th time; no evaluation follows that step."""
+    asked = iter(range(at))
+    with pytest.raises(Interrupted):
+        train_run(config, folder, stop=lambda: next(asked) == at - 1)
+
+
+def found(folder, name="attention_distance"):
+    return json.loads((folder / "analysis" / f"{name}.json").read_text())["rows"]
+
+
+CASES = {
+    "everything random": ["model=vit_nano", *RANDOM, *EVERYTHING],
+    "statistics of batches": ["model=resnet_nano", "recipe.ema=0.9"],
+}
+
+
+@pytest.mark.parametrize("words", CASES.values(), ids=CASES)
+def test_training_does_not_notice_and_a_resumed_run_has_each_step_once(words, tmp_path):
+    analyses = ["attention_distance", "receptive_field"] if "model=vit_nano" in words else ["receptive_field"]
+    plain = composed(*words, "analyses=[]")
+    looking = composed(*words, f"analyses=[{','.join(analyses)}]", f"trainer.analyze_every={EVERY}")
+    train_run(plain, tmp_path / "plain")
+    interrupted(looking, tmp_path / "parts", at=9)
+    begun = found(tmp_path / "parts", analyses[0])
+    assert {row["step"] for row in begun} == {0, 4, 8}
+    # as of a process that was killed after the next look: its checkpoint is older than its rows
+    ahead = [*begun, *({**row, "step": 12, "value": -1.0} for row in begun if row["step"] == 0)]
+    path = tmp_path / "parts" / "analysis" / f"{analyses[0]}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "rows": ahead}))
+    train_run(looking, tmp_path / "parts")
+    assert_same_training(tmp_path / "plain", tmp_path / "parts")
+    assert [row for row in found(tmp_path / "parts", analyses[0]) if row["step"] < 12] == begun
+    for name in analyses:
+        rows = found(tmp_path / "parts", name)
+        places = [tuple(row.get(key) for key in ("step", "layer", "head")) for row in rows]
+        assert len(set(places)) == len(places)
+        assert list(dict.fromkeys(step for step, *_ in places)) == LOOKED
+        assert all(row["value"] > 0 for row in rows), "looked at again"
+    with np.load(tmp_path / "parts" / "analysis" / "receptive_field.npz") as arrays:
+        sizes = [round(effective_size(torch.from_numpy(field)), 5) for field in arrays["fields"]]
+    assert sizes == [row["value"] for row in found(tmp_path / "parts", "receptive_field") if row["step"] == STEPS]
+
+
+@pytest.mark.parametrize("ema", ["null", "0.7"])
+def test_it_looks_at_the_weights_that_are_evaluated(ema, tmp_path):
+    config = composed(f"recipe.ema={ema}", "trainer.analyze_every=4", "analyses=[attention_distance]")
+    interrupted(config, tmp_path / "run", at=4)
+    state = read(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert state["global_step"] == 4
+    run = Run(config, open_data(config.data), tmp_path / "other")
+    run.model.load_state_dict({key.removeprefix("model."): value for key, value in state["state_dict"].items()})
+    expected = examine(run.model, run.task, load("analysis", "attention_distance"), 4).rows
+    assert [row for row in found(tmp_path / "run") if row["step"] == 4] == expected
+    assert expected != [{**row, "step": 4} for row in found(tmp_path / "run") if row["step"] == 0]
+
+
+def test_its_time_is_not_that_of_training(tmp_path):
+    config = composed("trainer.analyze_every=2", "analyses=[]")
+    run, steps = Run(config, open_data(config.data), tmp_path / "run"), []
+
+    def look(step):
+        assert run.model.training, "an analysis sets the mode itself"
+        steps.append(step)
+        time.sleep(0.2)
+
+    run.fit(look=look)
+    assert steps == [2, 4, 6, 8, 10, 12], "the end has a look of its own"
+    clock = read(tmp_path / "run" / "checkpoints" / "last.ckpt")["callbacks"]["Clock"]
+    assert clock["wall_s"] - clock["train_s"] >= 6 * 0.2
+    assert clock["steps_timed"] == STEPS
+
+
+def test_random_numbers_are_those_without_it():
+    def look(step):
+        random.random(), np.random.random(), torch.rand(1)
+
+    looking = Looking(look, 3, Clock(), lambda module: nullcontext())
+    random.seed(5), np.random.seed(5), torch.manual_seed(5)
+    drawn = []
+    for step in (3, 4):
+        looking.on_train_batch_end(SimpleNamespace(global_step=step), SimpleNamespace(steps=9))
+        drawn.append((random.random(), np.random.random(), torch.rand(1).item()))
+    random.seed(5), np.random.seed(5), torch.manual_seed(5)
+    assert drawn == [(random.random(), np.random.random(), torch.rand(1).item()) for _ in drawn]
+
+
+def test_a_resumed_run_has_every_picture_of_every_step_in_wandb(tmp_path):
+    words = ["wandb.mode=offline", f"trainer.analyze_every={EVERY}", "analyses=[attention_distance,cka]"]
+    interrupted(composed(*words), tmp_path / "run", at=9)
+    train_run(composed(*words), tmp_path / "run")
+    logged = {}
+    history = commands.wandb_history(tmp_path / "run")
+    for item in history:
+        for key in item:
+            if key.endswith(("/picture._type", "/plot._type")):
+                logged.setdefault(key.removesuffix("._type"), []).append(item["trainer/global_step"])
+                path = tmp_path / "run" / "wandb" / "latest-run" / "files" / item[f"{key.removesuffix('_type')}path"]
+                assert path.stat().st_size > 1000
+    assert logged == {
+        "attention_distance/picture": LOOKED,
+        "attention_distance/plot": LOOKED,
+        "attention_distance-by-step/picture": LOOKED[2:],
+        "attention_distance-by-step/plot": LOOKED[2:],
+        "cka/picture": LOOKED,
+    }
+    captions = {item.get("cka/picture.caption") for item in history} - {None}
+    ends = {"run: similarity of layers (CKA)"}
+    assert captions == ends | {f"run at step {step}: similarity of layers (CKA)" for step in LOOKED[1:-1]}
+    assert not (tmp_path / "run" / "wandb" / "figures").exists(), "kept for a resumption alone"
+
+
+def test_an_analysis_that_does_not_apply_is_said_once_with_the_reason(tmp_path, capsys):
+    words = ["model=resnet_nano", "analyses=[attention_distance,rgb_filters]", "trainer.analyze_every=3"]
+    train_run(composed(*words), tmp_path / "run")
+    expected = "attention_distance: does not apply to ResNet: it needs attention over a grid of patches"
+    assert [line for line in capsys.readouterr().err.splitlines() if "attention_distance" in line] == [expected]
+    assert {row.name for row in (tmp_path / "run" / "analysis").glob("*.json")} == {"rgb_filters.json"}
+
+
+def test_how_often_is_no_part_of_what_a_run_is(tmp_path):
+    interrupted(composed("analyses=[attention_distance]", "trainer.analyze_every=3"), tmp_path / "run", at=4)
+    train_run(composed("analyses=[attention_distance]", "trainer.analyze_every=5"), tmp_path / "run")
+    assert list(dict.fromkeys(row["step"] for row in found(tmp_path / "run"))) == [0, 3, 5, 10, 14]
