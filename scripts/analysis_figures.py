@@ -34,7 +34,7 @@ SOURCES = {  # picture of the page -> file below a run
     "attention_distance": VIT / "analysis/attention_distance.png",  # of training: with the untrained model
     "attention_entropy": VIT / TRAINED / "attention_entropy.png",
     "class_token": TOKEN / TRAINED / "class_token.png",
-    "head_patterns": GPT / TRAINED / "head_patterns.png",
+    "head_patterns": GPT / TRAINED / "head_patterns-labels.png",
     "head_types": VIT / TRAINED / "head_types.png",
     "position_similarity": VIT / TRAINED / "position_similarity.png",
     "rollout": VIT / TRAINED / "rollout.png",

@@ -34,11 +34,15 @@ def typed(kind):
     return {"type": kind, "row": 0.1, "column": 0.2, "local": 0.3, "global": 0.4, "sink": 0.5}
 
 
+def labelled(kind):
+    return {"label": kind, "scores": {"next token": None, "same token": 0.3, "null": 0.6}}
+
+
 RNG = np.random.default_rng(0)
 GIVEN = {
     "attention_distance": {"rows": heads()},
     "attention_entropy": {"rows": heads()},
-    "head_patterns": {"rows": heads()},
+    "head_patterns": {"rows": [{**row, **labelled("null" if row["head"] > 3 else "none")} for row in heads()]},
     "head_types": {"rows": [{**typed("sink" if row["head"] > 3 else "local"), **row} for row in heads()]},
     "rollout": {"arrays": {"rollout": RNG.random((B, *GRID), dtype=np.float32)}},
     "class_token": {"arrays": {"maps": RNG.random((B, LAYERS, HEADS, *GRID), dtype=np.float32)}},
@@ -107,6 +111,14 @@ def test_a_type_looks_the_same_in_every_figure_and_unlike_the_others(kinds):
     assert len({key for key, _ in looks.values()}) == len({marker for _, marker in looks.values()}) == len(kinds)
     assert figure.title.endswith(", all sink") == (len(kinds) == 1)
     assert len(figure.legend()) == len(kinds)
+
+
+def test_heads_of_texts_are_drawn_in_the_colour_of_their_pattern_at_the_last_step():
+    before = [{**row, **labelled("same token"), "step": 0} for row in heads()]
+    _, figure = figures("head_patterns", rows=[*before, *GIVEN["head_patterns"]["rows"]])
+    assert figure.name == "head_patterns-labels"
+    assert {one.label: len(one.x) for one in figure.series} == {"null": 2 * 2, "none": 2 * 3}
+    assert len({(one.colour_key, one.marker) for one in figure.series}) == 2
 
 
 def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():

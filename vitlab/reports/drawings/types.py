@@ -11,19 +11,23 @@ from vitlab.reports.links import file_stem
 from vitlab.reports.numbers import plural, significant
 
 KEYS = ("step", "layer", "head", "type", "value")
+NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 
 
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
-    """Of rows with "layer", "head", "type", "value", and a score under the name of every type there is.
+    """Of the last step's rows with "layer", "head", "value", and what the head is, beside all that it could be.
 
-    A type looks the same in every figure, whichever types its model has.
+    That is "type" and a score under the name of each type; or "label" and "scores" by pattern, or no single pattern. A
+    type looks the same in every figure, whichever types its model has.
     """
-    heads = max((row["head"] for row in found.rows), default=1)
-    types = list(dict.fromkeys(key for row in found.rows for key in row if key not in KEYS))
+    last = [row for row in found.rows if row["step"] == found.rows[-1]["step"]]
+    heads = max((row["head"] for row in last), default=1)
+    labelled = "label" in last[0]
+    types = [*last[0]["scores"], *NO_PATTERN] if labelled else [key for key in last[0] if key not in KEYS]
     series = []
     for place, kind in enumerate(types):
-        rows = [row for row in found.rows if row["type"] == kind]
+        rows = [row for row in last if row["label" if labelled else "type"] == kind]
         if not rows:
             continue
         colour_key, marker = look(place)
@@ -41,12 +45,12 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]
             )
         )
     only = f", all {series[0].label}" if len(series) == 1 else ""  # a legend of one is not drawn
-    layers = tuple(sorted({row["layer"] for row in found.rows}))
+    layers = tuple(sorted({row["layer"] for row in last}))
     yield Figure(
-        name=file_stem(found.name),
+        name=file_stem(f"{found.name}-labels" if labelled else found.name),
         title=f"{title}{only}",
         x=Axis("layer, its heads side by side", ticks=layers),
-        y=measured(found, "score of the type", from_zero=True),
+        y=measured(found, "best pattern" if labelled else "score of the type", from_zero=True),
         panels=(Panel(tuple(series)),),
         alt=" ".join(f"{one.label}: {plural(len(one.x), 'head')}." for one in series),
     )
