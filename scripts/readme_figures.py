@@ -11,25 +11,30 @@ import sys
 import tempfile
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageChops
 
 from vitlab.reports.conclusion import sentence, size_table
 from vitlab.studies.store import StudyFiles
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WIDTH, HEIGHT = 1100, 1490  # pixels: headline, figures 1 and 2
+MARGIN = 24  # pixels below the end of a page
 
 
-def screenshot(page: Path, picture: Path) -> None:
-    """The top of a page; at most 256 colours, so that the file stays small."""
+def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256) -> None:
+    """The top of a page, without what is empty below its end; few colours, so that the file stays small."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         sys.exit("needs chromium")
     with tempfile.TemporaryDirectory() as profile:
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000"]
-        options += [f"--user-data-dir={profile}", f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={picture}"]
+        options += [f"--user-data-dir={profile}", f"--window-size={WIDTH},{height}", f"--screenshot={picture}"]
         subprocess.run([browser, *options, page.resolve().as_uri()], check=True, capture_output=True)
-    Image.open(picture).convert("RGB").quantize(256).save(picture, optimize=True)
+    image = Image.open(picture).convert("RGB")
+    empty = Image.new("RGB", image.size, image.getpixel((0, image.height - 1)))
+    used = ImageChops.difference(image, empty).getbbox() or (0, 0, *image.size)
+    image = image.crop((0, 0, image.width, min(image.height, used[3] + MARGIN)))
+    image.quantize(colours).save(picture, optimize=True)
 
 
 def main() -> None:

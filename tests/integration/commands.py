@@ -59,14 +59,16 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: f
         time.sleep(0.05)
 
 
+def wandb_file(path: Path) -> list[dict[str, Any]]:
+    """Every record of one offline run's .wandb file, by W&B's own reader."""
+    asked = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
+    found = subprocess.run(asked, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in found.stdout.splitlines()]
+
+
 def wandb_records(folder: Path) -> list[dict[str, Any]]:
-    """Every record of the last offline run below a run's folder, by W&B's own reader."""
-    records = []
-    for path in folder.glob("wandb/latest-run/*.wandb"):
-        asked = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
-        found = subprocess.run(asked, capture_output=True, text=True, check=True)
-        records += [json.loads(line) for line in found.stdout.splitlines()]
-    return records
+    """Every record of the last offline run below a run's folder."""
+    return [record for path in folder.glob("wandb/latest-run/*.wandb") for record in wandb_file(path)]
 
 
 def wandb_history(folder: Path) -> list[dict[str, Any]]:

@@ -1,98 +1,192 @@
-"""What W&B's own reader finds in the offline files of a run: all of it, also after kill -9."""
+"""What W&B's own reader finds in the offline files of a run: all of it, once, also after kill -9."""
 
 import hashlib
 import json
+import shutil
 import signal
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
+from vitlab.reports.uploads import upload_of
+from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
-FIGURE = "attention_distance"
-WORDS = [*TINY, "budget.steps=60", "train_size=97", "trainer.checkpoint_every=0.2"]
+ANALYSES = ("attention_distance", "cka")  # one with a plot, one without
+WORDS = [*TINY, f"analyses=[{','.join(ANALYSES)}]", "train_size=97"]
+LONG = [*WORDS, "budget.steps=30", "trainer.checkpoint_every=0.2"]
 
 
-def held(history, row):
-    """Whether one logged item has every value of a row of metrics.jsonl."""
-    values = {key: value for key, value in row.items() if key != "step"}
-    return any(
-        item.get("trainer/global_step") == row["step"]
-        and all(item.get(key) == pytest.approx(value) for key, value in values.items())
-        for item in history
-    )
+class Attempt:
+    """One offline run, as W&B's reader gives it."""
+
+    def __init__(self, folder):
+        self.files = folder / "files"
+        (log,) = folder.glob("*.wandb")
+        self.records = commands.wandb_file(log)
+        self.history = self.of("history", "item")
+        (self.run,) = [record["run"] for record in self.records if record["type"] == "run"]
+
+    def of(self, kind, part):
+        return [record[kind][part] for record in self.records if record["type"] == kind and part in record[kind]]
+
+    @property
+    def rows(self):
+        """The history as rows of metrics.jsonl, in W&B's order; what is of pictures, or of W&B itself, left out."""
+        found = []
+        for item in self.history:
+            own = {key: value for key, value in item.items() if key[0] != "_" and key != "trainer/global_step"}
+            if not any("/picture" in key for key in own):
+                found.append({"step": item["trainer/global_step"], **own})
+        return found
+
+    @property
+    def summary(self):
+        return {key: value for update in self.of("summary", "update") for key, value in update.items()}
+
+    @property
+    def config(self):
+        found = dict(self.run["config"]["update"])
+        del found["_wandb"]
+        return found
+
+    def pictures(self):
+        """(analysis, step) -> pixels of every picture; checks each file's SHA-256 and that it is a PNG of its size."""
+        found, named = {}, set()
+        for item in self.history:
+            for analysis in (key.removesuffix("/picture._type") for key in item if key.endswith("/picture._type")):
+                kinds = ["picture", "plot"] if f"{analysis}/plot._type" in item else ["picture"]
+                for kind in kinds:
+                    path = self.files / item[f"{analysis}/{kind}.path"]
+                    assert hashlib.sha256(path.read_bytes()).hexdigest() == item[f"{analysis}/{kind}.sha256"]
+                    assert path.stat().st_size == item[f"{analysis}/{kind}.size"] > 0
+                    named.add(path)
+                path = self.files / item[f"{analysis}/picture.path"]
+                with Image.open(path) as image:
+                    assert image.format == "PNG"
+                    assert image.size == (item[f"{analysis}/picture.width"], item[f"{analysis}/picture.height"])
+                    found[analysis, item["trainer/global_step"]] = np.asarray(image.convert("RGB"))
+        assert named == {path for path in (self.files / "media").rglob("*") if path.is_file()}, "no more, no fewer"
+        return found
+
+    def plots(self):
+        """Step -> the y of every point of the plot of attention distance."""
+        found = {}
+        for item in self.history:
+            if path := item.get("attention_distance/plot.path"):
+                traces = json.loads((self.files / path).read_text())["data"]
+                found[item["trainer/global_step"]] = [list(trace["y"]) for trace in traces]
+        return found
 
 
-def missing(folder):
-    """Rows of metrics.jsonl that the last offline attempt does not hold."""
-    history = commands.wandb_history(folder)
-    return [row for row in RunFiles(folder).metrics() if not held(history, row)]
+def attempts(folder):
+    """Every attempt of a run, oldest first."""
+    latest = (folder / "wandb" / "latest-run").resolve()
+    return [
+        *(Attempt(path) for path in folder.glob("wandb/offline-run-*") if path.resolve() != latest),
+        Attempt(latest),
+    ]
 
 
-def pictures(folder):
-    """Step -> file of each picture that the last offline attempt names, each checked against its SHA-256."""
-    found = {}
-    for item in commands.wandb_history(folder):
-        if f"{FIGURE}/picture._type" not in item:
-            continue
-        for kind in ("picture", "plot"):
-            path = folder / "wandb" / "latest-run" / "files" / item[f"{FIGURE}/{kind}.path"]
-            assert hashlib.sha256(path.read_bytes()).hexdigest() == item[f"{FIGURE}/{kind}.sha256"]
-        picture = folder / "wandb" / "latest-run" / "files" / item[f"{FIGURE}/picture.path"]
-        with Image.open(picture) as image:
-            assert image.size == (item[f"{FIGURE}/picture.width"], item[f"{FIGURE}/picture.height"])
-        assert json.loads(path.read_text())["data"], "the plot is one of plotly's, with traces"
-        found[item["trainer/global_step"]] = picture
-    return found
+def assert_pictures(attempt, run, steps):
+    """One of each analysis at each step; the last ones are, pixel by pixel, those that the run keeps."""
+    found = attempt.pictures()
+    assert set(found) == {(analysis, step) for analysis in ANALYSES for step in steps}
+    for analysis in ANALYSES:
+        last = found[analysis, steps[-1]]
+        assert last.std() > 5, "not an empty page"
+        with Image.open(run.analysis_folder / f"{analysis}.png") as kept:
+            np.testing.assert_array_equal(last, np.asarray(kept.convert("RGB")))
+    for step, traces in attempt.plots().items():
+        rows = run.analysis("attention_distance")["rows"]
+        drawn = [[row["value"] for row in rows if row["step"] == before] for before in sorted({0, step})]
+        assert traces == drawn, "a point per head, the untrained ones first"
 
 
-def summary(folder):
-    found = {}
-    for record in commands.wandb_records(folder):
-        if record["type"] == "summary":
-            found.update(record["summary"].get("update", {}))
-    return found
-
-
-def assert_whole(folder):
-    """The last attempt alone holds every row, picture and plain value of the result."""
-    assert len(RunFiles(folder).metrics()) > 1
-    assert missing(folder) == []
-    result = RunFiles(folder).finished_result()
-    assert list(pictures(folder)) == [0, result["steps"]]
+def assert_whole(attempt, run):
+    """An attempt holds every row of metrics.jsonl once and in order, the result, the configuration, every picture."""
+    result, config = run.finished_result(), attempt.config
+    assert len(run.metrics()) > 2
+    assert attempt.rows == run.metrics()
+    assert config.pop("params") == result["params"]
+    assert config == run.config()
     plain = {key: value for key, value in result.items() if isinstance(value, str | int | float)}
-    assert {"accuracy", "train_size", "train_flops", "family", "status", "loss"} <= plain.keys()
-    kept = summary(folder)
-    assert {key: kept.get(key) for key in plain} == plain
+    assert {"accuracy", "train_size", "train_flops", "family", "status", "loss", "params", "seed"} <= plain.keys()
+    assert {key: attempt.summary.get(key) for key in plain} == plain
+    logged = {key.partition(".")[0] for item in attempt.history for key in item}
+    others = {key.partition(".")[0] for key in attempt.summary} - plain.keys()
+    assert others <= {*logged, "_wandb"}, "beside the result the summary has what was logged last"
+    assert_pictures(attempt, run, (0, result["steps"]))
 
 
-def test_a_run_is_held_whole(tmp_path):
-    folder = tmp_path / "run"
-    words = [*TINY, "budget.steps=12", "train_size=97", "probes=[knn]"]
-    assert main(["train", *words, "--out", str(folder)]) == 0
-    assert_whole(folder)
-    assert summary(folder)["knn"] == RunFiles(folder).result()["knn"]
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    run = RunFiles(tmp_path_factory.mktemp("finished") / "run")
+    assert main(["train", *WORDS, "budget.steps=12", "probes=[knn]", "--out", str(run.folder)]) == 0
+    return run
 
 
-def test_a_killed_run_is_held_so_far_and_whole_once_it_has_ended(tmp_path):
-    folder = tmp_path / "killed"
-    run = RunFiles(folder)
-    process = commands.start("train", *WORDS, "--out", folder)
-    commands.wait_for(lambda: len(run.metrics()) >= 8, process)
+@pytest.fixture(scope="module")
+def only(finished):
+    (attempt,) = attempts(finished.folder)
+    return attempt
+
+
+def test_a_run_is_held_whole(finished, only):
+    assert_whole(only, finished)
+    assert only.summary["knn"] == finished.result()["knn"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "more"])
+def test_a_picture_that_is_damaged_would_be_seen(only, tmp_path, monkeypatch, damage):
+    """The checks fail where a picture is not whole."""
+    files = shutil.copytree(only.files, tmp_path / "files")
+    monkeypatch.setattr(only, "files", files)
+    only.pictures()
+    path = next((files / "media").rglob("*.png"))
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.with_name("other.png").write_bytes(path.read_bytes())
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        only.pictures()
+
+
+def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_path):
+    run = RunFiles(tmp_path / "killed")
+    process = commands.start("train", *LONG, "--out", run.folder)
+    commands.wait_for(lambda: len(run.metrics()) >= 6, process)
     process.send_signal(signal.SIGSTOP)  # so that a fast machine does not finish the run meanwhile
-    seen = run.metrics()[:6]
+    seen = run.metrics()
     time.sleep(1.5)  # W&B's own process writes its log twice a second
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert run.result() is None
-    history = commands.wandb_history(folder)
-    assert [row for row in seen if not held(history, row)] == []
-    assert list(pictures(folder)) == [0]
-    first = next(folder.glob("wandb/offline-run-*"))
-    assert main(["train", *WORDS, "--out", str(folder)]) == 0
-    assert (folder / "wandb" / "latest-run").resolve() != first.resolve(), "an attempt of its own"
-    assert_whole(folder)
+    (first,) = attempts(run.folder)
+    assert len(first.rows) >= len(seen) - 2, "the last may have been on its way to W&B"
+    assert first.rows[: len(seen)] == seen[: len(first.rows)], "each once, in order, and none that is not there"
+    assert_pictures_of_beginning(first)
+    assert main(["train", *LONG, "--out", str(run.folder)]) == 0
+    first, second = attempts(run.folder)
+    assert first.run["run_id"] == second.run["run_id"], "one run in W&B"
+    assert_whole(second, run)
+    # W&B keeps lines of history by their place, an offline run's begin at 0: what the second holds replaces the first
+    merged = [*second.rows, *first.rows[len(second.rows) :]]
+    assert merged == run.metrics()
+    uploaded = upload_of(StudyFiles(tmp_path), "killed")
+    assert uploaded.state == "waiting"
+    assert Path(uploaded.file).resolve().parent == second.files.parent, "only the whole one is uploaded"
+
+
+def assert_pictures_of_beginning(attempt):
+    found = attempt.pictures()
+    assert set(found) == {(analysis, 0) for analysis in ANALYSES}
+    assert all(picture.std() > 5 for picture in found.values())

@@ -51,26 +51,102 @@ def panels_of(board):
     return {getattr(panel, "title", None) or type(panel).__name__: panel for panel in panels}
 
 
+PANELS = {  # section -> every panel in it, by kind and title: what the page of a study of images has
+    "Result": [("ScatterPlot", "accuracy against train_size by family")],
+    "Curves": [
+        ("LinePlot", key)
+        for key in (
+            *("train/loss", "heldout/loss", "heldout/accuracy", "train/lr", "train/grad_norm", "train/images_per_s"),
+        )
+    ],
+    "Analyses": [("MediaBrowser", "mean attention distance")],
+    "Compute": [("ScatterPlot", "accuracy against train_flops by family"), ("BarPlot", "train_flops of each run")],
+    "Runs": [("RunComparer", None)],
+}
+
+
+def named(panels):
+    return [(type(panel).__name__, getattr(panel, "title", None)) for panel in panels]
+
+
+def dumped(model):
+    return json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
+
+
 def test_the_workspace_comes_back_with_every_panel(study, offline, capsys):
+    """The file, loaded and saved by W&B's own classes twice over, is the file; and it has each panel, no more."""
     assert main(["report", str(study.folder), "--wandb"]) == 0
     assert "wandb-workspace.json" in capsys.readouterr().out
     read = workspace_of(study)
     assert (read.name, read.project) == ("quick", "vitlab")
-    found = panels_of(read)
-    assert [section.name for section in read.sections] == ["Result", "Curves", "Analyses", "Compute", "Runs"]
-    size, flops = found["accuracy against train_size by family"], found["accuracy against train_flops by family"]
-    assert (size.x, size.y, size.log_x) == (wr.SummaryMetric("train_size"), wr.SummaryMetric("accuracy"), True)
-    assert flops.x == wr.SummaryMetric("train_flops")
-    for key in ("train/loss", "heldout/loss", "heldout/accuracy", "train/lr"):
+    assert {section.name: named(section.panels) for section in read.sections} == PANELS
+    assert all(section.is_open for section in read.sections)
+    kept = json.loads((study.folder / "wandb-workspace.json").read_text())
+    once = dumped(read._to_model())
+    assert once == kept
+    again = ws.Workspace._from_model(workspace_internal.View.model_validate(once))
+    assert dumped(again._to_model()) == kept
+    assert again == read
+
+
+def test_each_panel_shows_what_its_title_says(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    found = panels_of(workspace_of(study))
+    for key in ("train_size", "train_flops"):
+        panel = found[f"accuracy against {key} by family"]
+        assert (panel.x, panel.y, panel.log_x) == (wr.SummaryMetric(key), wr.SummaryMetric("accuracy"), True)
+        assert panel.legend_template.startswith("${summary:family}")
+    for _, key in PANELS["Curves"]:
         assert found[key].y == [wr.Metric(key)]
         assert found[key].x == wr.Metric("trainer/global_step")
     assert found["mean attention distance"].media_keys == ["attention_distance/picture", "attention_distance/plot"]
     assert found["train_flops of each run"].metrics == [wr.Metric("train_flops")]
-    assert isinstance(found["RunComparer"], wr.RunComparer)
-    assert "Group" in read.runset_settings.filters
-    assert "quick" in read.runset_settings.filters
-    again = json.loads(read._to_model().model_dump_json(by_alias=True, exclude_none=True))
-    assert again == json.loads((study.folder / "wandb-workspace.json").read_text())
+    assert found["RunComparer"].diff_only is True
+
+
+def test_what_the_panels_show_is_what_runs_log(study, offline):
+    """Each metric of a curve is in metrics.jsonl, each of a summary in result.json, each picture has an analysis."""
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    found = panels_of(workspace_of(study))
+    run = study.run(study.rows()[0]["run"])
+    logged, result = {key for row in run.metrics() for key in row}, run.result()
+    for panel in found.values():
+        if isinstance(panel, wr.LinePlot):
+            assert {metric.name for metric in panel.y} <= logged
+        if isinstance(panel, wr.ScatterPlot):
+            assert {panel.x.name, panel.y.name, "family"} <= result.keys()
+        if isinstance(panel, wr.MediaBrowser):
+            assert {key.partition("/")[0] for key in panel.media_keys} <= {
+                path.stem for path in study.folder.glob("*/analysis/*.json")
+            }
+
+
+def test_the_workspace_shows_the_runs_of_this_study_alone(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    settings = workspace_of(study).runset_settings
+    assert settings.filters == "Metric(\"Group\") == 'quick'"
+    assert settings.pinned_columns[1:] == [
+        f"summary:{key}" for key in ("family", "train_size", "accuracy", "train_flops")
+    ]
+
+
+def test_a_panel_that_is_lost_would_be_seen(study, offline):
+    """What W&B's classes do not know of a panel does not come back: then the file is not the same."""
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    kept = json.loads((study.folder / "wandb-workspace.json").read_text())
+    sections = kept["spec"]["section"]["panelBankConfig"]["sections"]
+    del sections[0]["panels"][0]
+    read = ws.Workspace._from_model(workspace_internal.View.model_validate(kept))
+    assert {section.name: named(section.panels) for section in read.sections} != PANELS
+
+
+def test_the_report_comes_back_too(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    kept = json.loads((study.folder / "wandb-report.json").read_text())
+    read = report_of(study)
+    grids = [block for block in read.blocks if isinstance(block, wr.PanelGrid)]
+    assert [named(grid.panels) for grid in grids] == list(PANELS.values())
+    assert dumped(read._to_model())["spec"]["blocks"] == kept["spec"]["blocks"]
 
 
 def test_runs_have_the_colour_of_their_family(study, offline):

@@ -1,13 +1,16 @@
 """The drawings of analyses: each writes its files, with its titles and axes, and shows the numbers it was given."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from vitlab.analysis.findings import Findings
 from vitlab.config import load, names
-from vitlab.reports import static, tiles
+from vitlab.reports import interactive, static, tiles
 from vitlab.reports.drawings import drawn
+from vitlab.reports.drawings.points import apart
 from vitlab.reports.figure import Figure, HeatMap, Tiles
 
 B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
@@ -27,12 +30,20 @@ def steps(*rows):
     return [{"step": 7, **row} for row in rows]
 
 
+def typed(kind):
+    return {"type": kind, "row": 0.1, "column": 0.2, "local": 0.3, "global": 0.4, "sink": 0.5}
+
+
+def labelled(kind):
+    return {"label": kind, "scores": {"next token": None, "same token": 0.3, "null": 0.6}}
+
+
 RNG = np.random.default_rng(0)
 GIVEN = {
     "attention_distance": {"rows": heads()},
     "attention_entropy": {"rows": heads()},
-    "head_patterns": {"rows": heads()},
-    "head_types": {"rows": [{**row, "type": "sink" if row["head"] > 3 else "local"} for row in heads()]},
+    "head_patterns": {"rows": [{**row, **labelled("null" if row["head"] > 3 else "none")} for row in heads()]},
+    "head_types": {"rows": [{**typed("sink" if row["head"] > 3 else "local"), **row} for row in heads()]},
     "rollout": {"arrays": {"rollout": RNG.random((B, *GRID), dtype=np.float32)}},
     "class_token": {"arrays": {"maps": RNG.random((B, LAYERS, HEADS, *GRID), dtype=np.float32)}},
     "position_similarity": {"arrays": {"similarity": RNG.uniform(-1, 1, (*GRID, *GRID))}},
@@ -48,7 +59,7 @@ GIVEN = {
     },
     "receptive_field": {
         "arrays": {"fields": RNG.random((2, *SIZE))},
-        "rows": steps({"layer": 2, "value": 3.5}, {"layer": 5, "value": 11.25}),
+        "rows": steps({"layer": 2, "grid": [3, 7], "value": 3.5}, {"layer": 5, "grid": [1, 2], "value": 11.25}),
     },
     "embedding": {"arrays": {"points": RNG.normal(size=(B, 2)).astype(np.float32)}},
     "robustness": {
@@ -90,9 +101,24 @@ def test_heads_are_drawn_in_the_colour_of_their_type():
     assert (figure.y.percent, figure.x.ticks) == (True, (1, 2))
 
 
-def test_heads_of_one_type_are_named_in_the_title():
-    (figure,) = figures("head_types", rows=heads(type="global"))
-    assert figure.title.endswith(", all global")
+@pytest.mark.parametrize("kinds", [["sink"], ["row", "sink"], ["global", "column", "sink", "local"]])
+def test_a_type_looks_the_same_in_every_figure_and_unlike_the_others(kinds):
+    rows = [{**row, **typed(kinds[row["head"] % len(kinds)])} for row in heads()]
+    (figure,) = figures("head_types", rows=rows)
+    looks = {one.label: (one.colour_key, one.marker) for one in figure.series}
+    assert set(looks) == set(kinds)
+    assert looks["sink"] == ("fifth", "triangle-down")
+    assert len({key for key, _ in looks.values()}) == len({marker for _, marker in looks.values()}) == len(kinds)
+    assert figure.title.endswith(", all sink") == (len(kinds) == 1)
+    assert len(figure.legend()) == len(kinds)
+
+
+def test_heads_of_texts_are_drawn_in_the_colour_of_their_pattern_at_the_last_step():
+    before = [{**row, **labelled("same token"), "step": 0} for row in heads()]
+    _, figure = figures("head_patterns", rows=[*before, *GIVEN["head_patterns"]["rows"]])
+    assert figure.name == "head_patterns-labels"
+    assert {one.label: len(one.x) for one in figure.series} == {"null": 2 * 2, "none": 2 * 3}
+    assert len({(one.colour_key, one.marker) for one in figure.series}) == 2
 
 
 def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():
@@ -145,8 +171,50 @@ def test_points_are_told_apart_by_class():
     (alone,) = figures("embedding", labels=None)
     assert [len(one.x) for one in alone.series] == [B]
     many = np.arange(26)
-    (figure,) = figures("embedding", arrays={"points": np.zeros((26, 2))}, labels=many, classes=[str(n) for n in many])
+    points = np.stack([many, many], axis=1)
+    (figure,) = figures("embedding", arrays={"points": points}, labels=many, classes=[str(n) for n in many])
     assert (len(figure.series), figure.legend()) == (26, [])
+    texts = figure.panels[0].texts
+    assert [text for *_, text in texts] == [str(n) for n in many]
+    np.testing.assert_allclose([place for *place, _ in texts], points, atol=1e-3)
+
+
+def test_images_in_one_place_are_points_that_can_be_counted():
+    """20 tight groups of 3, as t-SNE draws groups smaller than its perplexity."""
+    places = np.random.default_rng(3).uniform(-9, 9, (20, 2))
+    (figure,) = figures("embedding", arrays={"points": np.repeat(places, 3, axis=0)}, labels=None)
+    assert figure.title.endswith(", 60 images")
+    drawn = np.array([figure.series[0].x, figure.series[0].y]).T / np.ptp(places, axis=0) * (2, 1)
+    far = np.linalg.norm(drawn[:, None] - drawn[None], axis=2) + 9 * np.eye(60)
+    assert far.min() > 0.019
+    moved = np.linalg.norm(drawn - np.repeat(places, 3, axis=0) / np.ptp(places, axis=0) * (2, 1), axis=1)
+    assert moved.max() < 0.04
+
+
+def test_points_that_are_apart_stay():
+    points = np.array([[0.0, 0], [50, 1], [100, 0.2]])
+    np.testing.assert_allclose(apart(points), points, atol=1e-2)
+    assert np.isfinite(apart(np.zeros((7, 2)))).all()
+
+
+def test_fields_say_how_many_units_their_layer_has():
+    (figure, _) = figures("receptive_field")
+    assert list(figure.columns) == ["layer 2, 3\N{MULTIPLICATION SIGN}7", "layer 5, 1\N{MULTIPLICATION SIGN}2"]
+
+
+def test_texts_and_long_titles_are_inside_the_picture():
+    classes = ["<i>", *map(str, range(26))]
+    points = np.stack([np.arange(27.0), np.arange(27.0)], axis=1)
+    (figure,) = figures(
+        "embedding", "a/long/path" * 9, arrays={"points": points}, labels=np.arange(27), classes=classes
+    )
+    notes = interactive.plotly_figure(figure).layout.annotations
+    assert [note.text for note in notes][:2] == ["<b>&lt;i&gt;</b>", "<b>0</b>"]
+    assert (notes[1].x, notes[1].xref) == (pytest.approx(1, abs=1e-3), "x")
+    text = static.svg_bytes(figure).decode()
+    assert ">&lt;i&gt;<" in text
+    picture = np.asarray(Image.open(io.BytesIO(static.png_bytes(figure))).convert("L"))
+    assert (picture[:60, -20:] == 255).all(), "the title ends before the edge"
 
 
 def test_of_class_token_maps_the_last_layer_is_drawn_a_head_a_column():

@@ -9,7 +9,7 @@ from torch import nn
 
 from vitlab.analysis import receptive_field as module
 from vitlab.analysis.layers import layers
-from vitlab.analysis.receptive_field import applies, effective_size, receptive_fields, run
+from vitlab.analysis.receptive_field import applies, effective_size, grids, receptive_fields, run
 from vitlab.config import UserError
 from vitlab.models import build_model
 
@@ -119,6 +119,21 @@ def test_a_resnet_sees_as_far_as_its_convolutions_reach():
     assert (far > 0).sum() > (near > 0).sum()
 
 
+@pytest.mark.parametrize(("size", "last"), [(32, [1, 1]), (64, [2, 2]), (96, [3, 3])])
+def test_the_middle_unit_of_a_strided_map_lies_over_its_stride_times_its_place(size, last):
+    """ResNet-18 with ImageNet's stem: a map of 1 x 1 sees the upper left corner, one of 2 x 2 the middle."""
+    made, chosen = build_model("timm:resnet18", image_size=size, num_classes=3), [1, 7]
+    images = torch.randn(5, 3, size, size)
+    assert grids(made, images, chosen) == [[size // 4] * 2, last]
+    for field, stride, grid in zip(
+        receptive_fields(made, images, chosen), (4, 32), grids(made, images, chosen), strict=True
+    ):
+        mass = field.square() / field.square().sum()
+        centre = (mass.sum(dim=1) * torch.arange(size)).sum().item()
+        place = stride * (grid[0] // 2)
+        assert centre == pytest.approx(place, abs=3.5)  # over a corner the half beyond the picture is missing
+
+
 def test_it_is_averaged_over_images_whatever_the_chunks(monkeypatch):
     made, x = Stack(2), torch.randn(5, 2, *SIZE)
     whole = receptive_fields(made, x, [1])
@@ -132,6 +147,7 @@ def test_rows_are_of_layers_evenly_over_the_depth(count, expected):
     found = run(made, torch.randn(2, 2, *SIZE), config)
     assert [row["layer"] for row in found["rows"]] == expected
     assert found["fields"].shape == (len(expected), *SIZE)
+    assert [row["grid"] for row in found["rows"]] == [list(SIZE)] * len(expected)
     for row, field in zip(found["rows"], found["fields"], strict=True):
         assert row["value"] == pytest.approx(effective_size(torch.from_numpy(field)), abs=1e-5)
 

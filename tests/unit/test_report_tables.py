@@ -8,7 +8,13 @@ import pytest
 from test_report_study import make_study
 
 from vitlab.cli import main
+from vitlab.config import names
+from vitlab.config.groups import config_dir
+from vitlab.files import write_json
 from vitlab.reports import reading
+from vitlab.reports.metric import METRICS
+from vitlab.reports.numbers import DASH
+from vitlab.reports.published import CAUTION, data_set, known
 from vitlab.reports.tables import caption, escape_latex, escape_markdown, latex, markdown, write_tables, written
 
 
@@ -81,6 +87,141 @@ def test_a_study_without_a_run_has_no_table(tmp_path):
     write_tables(tmp_path, [])
     assert written(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- published figures
+
+
+def study_of(folder, data, models, total=50_000, sizes=(53, 50_000)):
+    study = make_study(folder, models=models, sizes=sizes, seeds=(0,), failed=0)
+    study.write_config({**study.config(), "data": data})
+    write_json(study.subsets / "glyphs-seed0.json", {"data": "x", "seed": 0, "train_images": total})
+    write_tables(study.folder, reading.results(study))
+    return [(study.folder / "tables" / f"results.{suffix}").read_text() for suffix in ("md", "tex")]
+
+
+CIFAR = {"kind": "torchvision", "dataset": "CIFAR10"}
+FOUND = {"vit_b16": "vit", "resnet_nano": "resnet", "bit_50x1": "bit"}
+
+
+def test_published_figures_stand_beside_their_model_in_the_row_of_the_whole_set(tmp_path):
+    md, tex = study_of(tmp_path / "a", CIFAR, FOUND)
+    header, _, small, large, *_ = [[cell.strip() for cell in line.split("|")[1:-1]] for line in md.splitlines()]
+    columns = ["training examples", r"vit\_b16", "published", r"resnet\_nano", r"bit\_50x1", "published"]
+    assert header == columns
+    assert (small[0], small[2], small[5]) == ("53", DASH, DASH)
+    assert (large[0], large[2], large[5]) == ("50,000", r"98.9 to 99.0% \[1\]", r"97.4% \[2\]")
+    assert large[1].endswith("%"), "the study's own figure"
+    notes = md.split("\n\n")[2:]
+    assert notes == [
+        "\\[1\\] the repository of Dosovitskiy et al. (2021): pre-trained on ImageNet-21k, fine-tuned at 384 pixels.",
+        "\\[2\\] the repository of Kolesnikov et al. (2020): pre-trained on ImageNet-21k, fine-tuned at 128 pixels.",
+        f"{CAUTION}\n",
+    ]
+    assert "98.9 to 99.0\\% [1]" in tex
+    assert all(note.replace("\\", "").strip() in tex for note in notes)
+
+
+@pytest.mark.parametrize(("total", "label"), [(50_000, "50,000"), (None, "whole set")])
+def test_without_a_run_on_the_whole_set_it_has_a_row_of_its_own(tmp_path, total, label):
+    md, _ = study_of(tmp_path / "a", CIFAR, {"vit_b16": "vit"}, total=total, sizes=(53, 59))
+    assert rf"| {label} | {DASH} | 98.9 to 99.0% \[1\] |" in md.splitlines()
+
+
+def test_several_published_figures_of_a_model_have_a_note_each(tmp_path):
+    md, _ = study_of(tmp_path / "a", {"kind": "imagefolder", "root": "/data/ImageNet/"}, {"vit_b16": "vit"})
+    assert r"77.91% \[1\], 83.97% \[2\], 84.15% \[3\]" in md
+    assert "pre-trained on ImageNet," in md
+    assert "pre-trained on JFT-300M," in md
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (CIFAR, "CIFAR-10"),
+        ({"kind": "torchvision", "dataset": "CIFAR100"}, "CIFAR-100"),
+        ({"kind": "imagefolder", "root": "imagenet21k"}, None),
+        ({"kind": "imagefolder", "root": "imagenet/photos"}, None),
+        ({"kind": "torchvision", "root": "imagenet"}, None),
+        ({"kind": "table", "path": "glue/SST-2/train.tsv"}, "SST-2"),
+        ({"kind": "table", "path": "MRPC/train.tsv"}, None),
+        ({"name": "glyphs", "kind": "glyphs"}, None),
+        ({}, None),
+    ],
+)
+def test_a_data_set_is_known_by_its_configuration_alone(data, name):
+    assert data_set(data) == name
+
+
+@pytest.mark.parametrize(
+    ("data", "models"),
+    [
+        ({"kind": "glyphs"}, FOUND),
+        (CIFAR, {"vit_s16": "vit", "resnet_nano": "resnet"}),
+        ({"kind": "imagefolder", "root": "imagenet"}, {"bert_base": "bert"}),
+    ],
+)
+def test_where_nothing_is_published_nothing_is_added(tmp_path, data, models):
+    for text in study_of(tmp_path / "a", data, models):
+        assert "published" not in text.lower()
+
+
+def test_a_damaged_manifest_is_one_line(tmp_path, capsys):
+    study_of(tmp_path / "a", CIFAR, {"vit_b16": "vit"})
+    (tmp_path / "a" / "subsets" / "glyphs-seed0.json").write_text("[")
+    assert main(["report", str(tmp_path / "a")]) == 2
+    assert "glyphs-seed0.json: cannot read it" in capsys.readouterr().err
+
+
+def test_published_figures_are_of_models_data_and_metrics_that_there_are_with_source_and_conditions():
+    assert known()["figures"]
+    for one in known()["figures"]:
+        assert one.keys() == {"model", "data", "metric", "value", "source", "conditions"}
+        assert one["model"] in names("model")
+        assert one["data"] in known()["data"]
+        assert one["metric"] in {metric.key for metric in METRICS}
+        assert re.search(r"\(20\d\d\)", one["source"])
+        assert "pre-trained on" in one["conditions"] or "from scratch" in one["conditions"]
+        assert re.fullmatch(r"[\d.]+( to [\d.]+)?%", one["value"])
+
+
+@pytest.mark.parametrize("one", known()["figures"], ids=lambda one: f"{one['model']} {one['data']} {one['value']}")
+def test_every_published_figure_stands_in_the_header_of_a_recipe(one):
+    """So table and recipe cannot say different things."""
+    headers = [
+        "".join(line for line in path.read_text().splitlines() if line.startswith("#"))
+        for path in (config_dir() / "recipe").glob("*.yaml")
+    ]
+    numbers = re.findall(r"[\d.]+", one["value"])
+    assert any(all(re.search(rf"\b{re.escape(number)}\b", header) for number in numbers) for header in headers)
+
+
+# ---- LaTeX
+
+
+def test_latex_is_balanced_and_every_row_has_as_many_cells_as_columns(tmp_path):
+    _, with_notes = study_of(tmp_path / "a", CIFAR, {**FOUND, "a_b%{&}#$~^\\<": "vit"})
+    for text in (latex(ROWS), with_notes):
+        depth, environments = 0, []
+        for token in re.findall(r"\\begin\{\w+\}|\\end\{\w+\}|\\.|%.*|[{}&#$^_~]|.", text, re.DOTALL):
+            if token.startswith("\\begin"):
+                environments.append(token[7:-1])
+            elif token.startswith("\\end"):
+                assert environments.pop() == token[5:-1]
+            elif token in "{}":
+                depth += 1 if token == "{" else -1
+                assert depth >= 0
+            else:
+                assert token not in ("#", "^", "_", "~"), "means something to TeX"
+        assert (depth, environments) == (0, [])
+        (columns,) = re.findall(r"\\begin\{tabular\}\{(r+)\}", text)
+        body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+        cells = [re.split(r"(?<!\\)&", line) for line in body.splitlines() if line.endswith(r"\\")]
+        assert len(cells) >= 3
+        assert {len(line) for line in cells} == {len(columns)}
+        assert re.findall(r"(?<!\\)\$[^$]*\$", text) == [r"$\pm$"] * text.count(r"\pm"), "no other formula"
+        assert not re.search(r"(?<!\\)%(?! needs)", text), "nothing is commented out"
+        assert text.isascii()
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="no LaTeX here")

@@ -20,7 +20,7 @@ def track(run, rows, result=None, replayed=()):
     """One attempt of a run, offline; gives where it is, as for result.json."""
     config = compose(TrainConfig, ["wandb.mode=offline", "study=quick", "data=digits"])
     tracker = Tracker(config, run, family="vit", params=7)
-    tracker.replay(list(replayed))
+    tracker.replay(list(replayed), last_step=max((row["step"] for row in replayed), default=0))
     for row in rows:
         tracker.run.log({"train/loss": row["train/loss"], "trainer/global_step": row["step"]})
     return tracker.finish(result or {"status": "failed"}, exit_code=0 if result else 1)

@@ -1,6 +1,9 @@
 """Effective receptive field: which pixels the middle of a layer's output depends on, and how much.
 
-Luo et al., 2016; for a ViT of the patch in the middle of the grid.
+Luo et al., 2016; for a ViT of the patch in the middle of the grid. Of an even number of units the middle is the one
+right of it and below, where strided convolutions have it within a pixel of the picture's middle: with a stride of s in
+all, and the usual padding, unit i lies over pixel s i. So a map of one unit lies over the upper left corner, and
+its field with it.
 
 Shapes: B images, C channels, Y x X pixels, D width.
 """
@@ -55,8 +58,8 @@ def receptive_fields(
     return (squares / peaks).sqrt().cpu()
 
 
-def middle(model: nn.Module, output: Tensor) -> Tensor:
-    """What a layer gives in the middle (B, D), of its tokens (B, N, D) or its map (B, D, y, x).
+def maps(model: nn.Module, output: Tensor) -> Tensor:
+    """A layer's output as a map (B, y, x, D), of its tokens (B, N, D) or its map (B, D, y, x).
 
     Raises UserError for tokens that are no grid of patches.
     """
@@ -66,11 +69,25 @@ def middle(model: nn.Module, output: Tensor) -> Tensor:
         grid_size = getattr(embed, "grid_size", None) or (0, 0)
         if output.shape[1] != prefix + grid_size[0] * grid_size[1]:
             raise UserError(f"{type(model).__name__} has no patch grid, so its layers have no middle")
-        output = output[:, prefix:].unflatten(1, tuple(grid_size))
-    elif getattr(model, "output_fmt", "NCHW") == "NCHW":
-        output = output.movedim(1, -1)
+        return output[:, prefix:].unflatten(1, tuple(grid_size))
+    return output.movedim(1, -1) if getattr(model, "output_fmt", "NCHW") == "NCHW" else output
+
+
+def middle(model: nn.Module, output: Tensor) -> Tensor:
+    """What a layer gives in the middle (B, D). Raises UserError as `maps` does."""
+    output = maps(model, output)
     # a copy, for the next layer may write over it
     return output[:, output.shape[1] // 2, output.shape[2] // 2].clone()
+
+
+@torch.no_grad()
+def grids(model: nn.Module, images: Tensor, chosen: list[int]) -> list[list[int]]:
+    """The rows and columns of units in what each of the chosen layers gives. Raises UserError as `maps` does."""
+    known, found = list(layers(model).values()), {}
+    modules = {known[layer]: layer for layer in chosen}
+    with watched(model, modules, lambda layer, output: found.update({layer: list(maps(model, output).shape[1:3])})):
+        model(images[:1])
+    return [found[layer] for layer in chosen]
 
 
 def effective_size(field: Tensor) -> float:
@@ -84,17 +101,18 @@ def applies(model: nn.Module) -> bool:
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:
-    """{"fields": float32 (n, Y, X), "rows": [{"layer", "value"}, ...]} of `config.layers` layers.
+    """{"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value"}, ...]} of `config.layers` layers.
 
-    They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "value" is the
-    field's effective size. Raises UserError as `receptive_fields` does.
+    They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "grid" is
+    [rows, columns] of the units that it gives, "value" the field's effective size. Raises UserError as
+    `receptive_fields` does.
     """
     depth = len(layers(model))
     count = min(config.layers, depth)
     chosen = [round((place + 1) * depth / count) - 1 for place in range(count)]
     fields = receptive_fields(model, images, chosen, config.seed, progress)
     rows = [
-        {"layer": layer + 1, "value": round(effective_size(field), 5)}
-        for layer, field in zip(chosen, fields, strict=True)
+        {"layer": layer + 1, "grid": grid, "value": round(effective_size(field), 5)}
+        for layer, grid, field in zip(chosen, grids(model, images, chosen), fields, strict=True)
     ]
     return {"fields": fields.numpy().astype(np.float32), "rows": rows}

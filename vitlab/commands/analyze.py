@@ -56,7 +56,7 @@ def analyze(
                 labelled = not subject.strange
                 found = examine(subject.model, task, options, subject.step, labelled=labelled, progress=told)
                 paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
-                for figure in drawn(found, options, source):
+                for figure in drawn(found, options, subject.name):
                     paths += static.save(figure, folder)
         except UserError as error:
             if chosen:

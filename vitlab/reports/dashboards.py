@@ -21,6 +21,7 @@ from vitlab.reports import reading, tables
 from vitlab.reports.colours import THEMES, families, family_name, looks
 from vitlab.reports.conclusion import sentence
 from vitlab.reports.metric import Metric, main_metric
+from vitlab.reports.published import beside
 from vitlab.studies.grid import NAME
 from vitlab.studies.store import StudyFiles
 
@@ -84,7 +85,10 @@ class Dashboards:
 
     def build_report(self) -> wr.Report:
         """The conclusion, the table, and the same panels with a run set for each family."""
-        blocks: list[Any] = [wr.P(sentence(self.rows)), wr.MarkdownBlock(text=tables.markdown(self.rows))]
+        blocks: list[Any] = [
+            wr.P(sentence(self.rows)),
+            wr.MarkdownBlock(text=tables.markdown(self.rows, beside(self.study, self.rows))),
+        ]
         for title, panels in self.sections().items():
             blocks += [wr.H2(title), wr.PanelGrid(runsets=self.runsets(), panels=panels)]
         return wr.Report(

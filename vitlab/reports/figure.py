@@ -61,6 +61,7 @@ class Series:
 class Panel:
     series: tuple[Series, ...]
     title: str = ""
+    texts: tuple[tuple[float, float, str], ...] = ()  # x, y and what stands there
 
 
 @dataclass(frozen=True)

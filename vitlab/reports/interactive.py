@@ -164,6 +164,7 @@ def layout(figure: Figure, columns: int, bare: bool, width: int) -> dict[str, An
             found[f"xaxis{number}"]["matches"], found[f"yaxis{number}"]["matches"] = "x", "y"
         if panel.title:
             found["annotations"].append(note(panel.title, left, upper))
+        found["annotations"] += [written(*text, number) for text in panel.texts]
     return found
 
 
@@ -206,5 +207,20 @@ def note(text: str, x: float, y: float) -> dict[str, Any]:
         "showarrow": False,
         "xanchor": "left",
         "yanchor": "bottom",
+        "font": {"size": 13, "color": COLOURS["ink"]},
+    }
+
+
+def written(x: float, y: float, text: str, panel: str) -> dict[str, Any]:
+    """A text at a place of a panel's axes."""
+    return {
+        "text": f"<b>{html.escape(text)}</b>",
+        "x": x,
+        "y": y,
+        "xref": f"x{panel}",
+        "yref": f"y{panel}",
+        "showarrow": False,
+        "bgcolor": f"{COLOURS['paper']}b0",
+        "borderpad": 0,
         "font": {"size": 13, "color": COLOURS["ink"]},
     }

@@ -63,6 +63,6 @@ def duration(seconds: Any) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def plural(number: int, noun: str) -> str:
-    """`1 run`, `12 runs`"""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def plural(number: int, noun: str, many: str = "") -> str:
+    """`1 run`, `12 runs`; `many` where an s does not make it, as of a class."""
+    return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from vitlab.config import printable
 from vitlab.files import replacing
 from vitlab.reports import heatmap, tiles
 from vitlab.reports.colours import THEMES
@@ -96,7 +97,8 @@ def draw(figure: Figure) -> Canvas:
     canvas = Canvas(figsize=(width, height), layout="constrained")
     canvas.get_layout_engine().set(rect=(0, 0, 1, 1 - above / height), w_pad=0.08, h_pad=0.06)
     FigureCanvasAgg(canvas)
-    canvas.text(EDGE / width, 1 - 0.1 / height, figure.title, va="top", fontsize=10.5, fontweight="bold")
+    size = 10.5 * min(1, width / (2 * EDGE + 0.092 * len(figure.title)))  # points: a long title fits
+    canvas.text(EDGE / width, 1 - 0.1 / height, figure.title, va="top", fontsize=size, fontweight="bold")
     if listed:
         corner = ((EDGE - 0.06) / width, 1 - (TITLE - 0.05) / height)
         handles, labels = [handle(one, fine=not single) for one in listed], [one.label for one in listed]
@@ -118,6 +120,9 @@ def draw(figure: Figure) -> Canvas:
         axes.set_title(figure.panels[i].title)
         for series in figure.panels[i].series:
             add(axes, series, fine=not single)
+        for x, y, text in figure.panels[i].texts:
+            behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5}
+            axes.text(x, y, printable(text), ha="center", va="center", fontweight="bold", bbox=behind)
         if i + columns >= len(figure.panels):
             axes.set_xlabel(figure.x.label)
             axes.tick_params(labelbottom=True)

@@ -1,4 +1,7 @@
-"""A study's results as a table for a paper or a README: sizes down, models across, mean and spread over seeds."""
+"""A study's results as a table for a paper or a README: sizes down, models across, mean and spread over seeds.
+
+Beside a model stands what is published of it on the same data set, with its source and conditions below.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +9,13 @@ from typing import Any
 from vitlab.files import write_text
 from vitlab.reports.conclusion import size_table
 from vitlab.reports.metric import main_metric
-from vitlab.reports.numbers import DASH, plural
+from vitlab.reports.numbers import DASH, plural, whole
+from vitlab.reports.published import CAUTION, Beside, beside
+from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
+NOTHING = Beside()
+WHOLE = "whole set"  # its size where the study's files do not tell it
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -24,10 +31,14 @@ MARKDOWN = "\\`*_[]<>|~&$"  # what means something inside a line
 
 
 def write_tables(folder: Path, rows: Rows) -> None:
-    """Write tables/results.md and tables/results.tex below a study's folder; nothing without a run."""
+    """Write tables/results.md and tables/results.tex below a study's folder; nothing without a run.
+
+    Raises UserError for files of the study that cannot be read.
+    """
     if rows:
+        others = beside(StudyFiles(folder), rows)
         for name, text in zip(NAMES, (markdown, latex), strict=True):
-            write_text(folder / name, text(rows))
+            write_text(folder / name, text(rows, others))
 
 
 def written(folder: Path) -> list[Path]:
@@ -35,17 +46,16 @@ def written(folder: Path) -> list[Path]:
     return [folder / name for name in NAMES if (folder / name).is_file()]
 
 
-def markdown(rows: Rows) -> str:
-    """A table of GitHub's Markdown, with a line that says what its numbers are."""
-    header, body = size_table(rows)
-    first, *rest = (list(map(escape_markdown, line)) for line in (header, *body))
-    table = "\n".join(f"| {' | '.join(line)} |" for line in (first, ["---:"] * len(header), *rest))
-    return f"{table}\n\n{escape_markdown(caption(rows))}\n"
+def markdown(rows: Rows, others: Beside = NOTHING) -> str:
+    """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
+    header, *body = (list(map(escape_markdown, line)) for line in table(rows, others))
+    lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
+    return "\n\n".join([lines, *map(escape_markdown, (caption(rows), *notes(others)))]) + "\n"
 
 
-def latex(rows: Rows) -> str:
-    """A table environment for LaTeX with the package booktabs."""
-    header, body = size_table(rows)
+def latex(rows: Rows, others: Beside = NOTHING) -> str:
+    """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
+    header, *body = table(rows, others)
     lines = [" & ".join(map(escape_latex, line)) + r" \\" for line in (header, *body)]
     return "\n".join(
         [
@@ -60,10 +70,36 @@ def latex(rows: Rows) -> str:
             *lines[1:],
             r"\bottomrule",
             r"\end{tabular}",
+            *(rf"\par\smallskip\footnotesize {escape_latex(note)}" for note in notes(others)),
             r"\end{table}",
             "",
         ]
     )
+
+
+def table(rows: Rows, others: Beside) -> list[list[str]]:
+    """The header, then a row per size; right of a model its published figures, in the row of the whole training set."""
+    header, body = size_table(rows)
+    if not others.figures:
+        return [header, *body]
+    whole_row = WHOLE if others.size is None else whole(others.size)
+    if whole_row not in [line[0] for line in body]:
+        body.append([whole_row, *[DASH] * (len(header) - 1)])
+    found = [[line[0]] for line in (header, *body)]
+    for column, model in enumerate(header[1:], start=1):
+        places = others.of(model)
+        figures = ", ".join(f"{others.figures[place - 1].value} [{place}]" for place in places)
+        for line, cells in zip(found, (header, *body), strict=True):
+            line.append(cells[column])
+            if places:
+                line.append("published" if cells is header else figures if cells[0] == whole_row else DASH)
+    return found
+
+
+def notes(others: Beside) -> list[str]:
+    """Where each published figure is from and under which conditions; last that others are not comparable."""
+    found = [f"[{place}] {one.source}: {one.conditions}." for place, one in enumerate(others.figures, start=1)]
+    return [*found, CAUTION] if found else []
 
 
 def caption(rows: Rows) -> str:

@@ -29,7 +29,8 @@ def draw(figure: Tiles) -> Canvas:
     named = [printable(label) for label in figure.rows] if tall * unit >= LABEL_SIDE else []
     left = EDGE + (LETTER * max(map(len, named)) + 0.08 if named else 0) + (0.2 if figure.y else 0)
     above = TITLE + (0.2 if figure.columns else 0) + (0.2 if figure.x else 0)
-    width = max(left + across + (BAR if figure.scale else EDGE), 0.2 + 0.092 * len(figure.title))
+    right = BAR if figure.scale else EDGE
+    width = max(left + across + right, left + LETTER * len(figure.x) + right, 0.2 + 0.092 * len(figure.title))
     height = above + down + EDGE
     canvas = Canvas(figsize=(width, height))
     FigureCanvasAgg(canvas)
@@ -46,7 +47,8 @@ def draw(figure: Tiles) -> Canvas:
             if column == 0 and named:
                 axes.text(-0.08 / (wide * unit), 0.5, named[row], transform=axes.transAxes, ha="right", va="center")
     if figure.x:
-        canvas.text((left + across / 2) / width, 1 - (TITLE + 0.02) / height, figure.x, ha="center", va="center")
+        middle = max(left + across / 2, EDGE + LETTER * len(figure.x) / 2)
+        canvas.text(middle / width, 1 - (TITLE + 0.02) / height, figure.x, ha="center", va="center")
     if figure.y:
         canvas.text(0.14 / width, (EDGE + down / 2) / height, figure.y, ha="center", va="center", rotation=90)
     if figure.scale:

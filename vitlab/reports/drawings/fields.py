@@ -8,15 +8,17 @@ from omegaconf import DictConfig
 from vitlab.analysis.findings import Findings
 from vitlab.reports.figure import Tiles
 from vitlab.reports.links import file_stem
+from vitlab.reports.numbers import TIMES
 from vitlab.reports.tiles import shaded
 
 
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
-    """Of an array (n, Y, X) with values from 0 on, and as many rows with "layer"."""
+    """Of an array (n, Y, X) with values from 0 on, and as many rows with "layer" and "grid", the units of its map."""
     yield Tiles(
         name=file_stem(found.name),
         title=title,
         images=np.stack([shaded(field, (0.0, float(field.max()))) for field in found.array])[None],
-        columns=[f"layer {row['layer']}" for row in found.rows],
+        columns=[f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows],
+        x="what the middle unit of each layer's map sees",
         scale="share of the peak",
     )

@@ -17,4 +17,9 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
     """Of an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
     largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
     shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)
-    yield Tiles(name=file_stem(found.name), title=title, images=wrapped([pixels(one) for one in shown], COLUMNS))
+    yield Tiles(
+        name=file_stem(found.name),
+        title=title,
+        images=wrapped([pixels(one) for one in shown], COLUMNS),
+        x="row by row, most variance first; grey is 0",
+    )

@@ -1,4 +1,4 @@
-"""A point per head against the layer, in the colour of its type."""
+"""A point per head against the layer, in the colour and marker of its type."""
 
 from collections.abc import Iterator
 
@@ -8,17 +8,28 @@ from vitlab.analysis.findings import Findings
 from vitlab.reports.drawings.groups import look, measured
 from vitlab.reports.figure import Axis, Figure, Panel, Series
 from vitlab.reports.links import file_stem
-from vitlab.reports.numbers import significant
+from vitlab.reports.numbers import plural, significant
 
+KEYS = ("step", "layer", "head", "type", "value")
+NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 
 
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
-    """Of rows with "layer", "head", "type" and "value"."""
-    heads = max((row["head"] for row in found.rows), default=1)
+    """Of the last step's rows with "layer", "head", "value", and what the head is, beside all that it could be.
+
+    That is "type" and a score under the name of each type; or "label" and "scores" by pattern, or no single pattern. A
+    type looks the same in every figure, whichever types its model has.
+    """
+    last = [row for row in found.rows if row["step"] == found.rows[-1]["step"]]
+    heads = max((row["head"] for row in last), default=1)
+    labelled = "label" in last[0]
+    types = [*last[0]["scores"], *NO_PATTERN] if labelled else [key for key in last[0] if key not in KEYS]
     series = []
-    for place, kind in enumerate(sorted({row["type"] for row in found.rows})):
-        rows = [row for row in found.rows if row["type"] == kind]
+    for place, kind in enumerate(types):
+        rows = [row for row in last if row["label" if labelled else "type"] == kind]
+        if not rows:
+            continue
         colour_key, marker = look(place)
         series.append(
             Series(
@@ -34,12 +45,12 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]
             )
         )
     only = f", all {series[0].label}" if len(series) == 1 else ""  # a legend of one is not drawn
-    layers = tuple(sorted({row["layer"] for row in found.rows}))
+    layers = tuple(sorted({row["layer"] for row in last}))
     yield Figure(
-        name=file_stem(found.name),
+        name=file_stem(f"{found.name}-labels" if labelled else found.name),
         title=f"{title}{only}",
         x=Axis("layer, its heads side by side", ticks=layers),
-        y=measured(found, "score", from_zero=True),
+        y=measured(found, "best pattern" if labelled else "score of the type", from_zero=True),
         panels=(Panel(tuple(series)),),
-        alt=" ".join(f"{one.label}: {len(one.x)} heads." for one in series),
+        alt=" ".join(f"{one.label}: {plural(len(one.x), 'head')}." for one in series),
     )

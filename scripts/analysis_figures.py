@@ -1,0 +1,74 @@
+"""Make the pictures of docs/analyses.md, and one of a report page, from a study that is trained for them.
+
+    uv run python scripts/analysis_figures.py            # trains, unless runs/analyses* have it already
+    uv run python scripts/analysis_figures.py --no-report
+
+The commands are those of the page. Writes docs/analyses/*.png, and docs/analyses/report.png through headless Chromium.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from readme_figures import DOCS, screenshot
+
+from vitlab.config import names
+
+PICTURES = DOCS / "analyses"
+STUDY = Path("runs/analyses")
+VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
+TOKEN, GPT = Path("runs/analyses-token"), Path("runs/analyses-gpt")
+COMMANDS = (
+    f"scale data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] budget.steps=1000 --out {STUDY}",
+    f"train model=vit_nano model.pool=token data=glyphs train_size=16000 budget.steps=1000 --out {TOKEN}",
+    f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
+    f"analyze {VIT}",
+    f"analyze {RESNET}",
+    f"analyze {TOKEN} class_token",
+    f"analyze {GPT} head_patterns",
+)
+TRAINED = Path("analysis/trained")
+SOURCES = {  # picture of the page -> file below a run
+    "attention_distance": VIT / "analysis/attention_distance.png",  # of training: with the untrained model
+    "attention_entropy": VIT / TRAINED / "attention_entropy.png",
+    "class_token": TOKEN / TRAINED / "class_token.png",
+    "head_patterns": GPT / TRAINED / "head_patterns-labels.png",
+    "head_types": VIT / TRAINED / "head_types.png",
+    "position_similarity": VIT / TRAINED / "position_similarity.png",
+    "rollout": VIT / TRAINED / "rollout.png",
+    **{
+        f"{name}-{run.name.partition('_')[0]}": run / TRAINED / f"{name}.png"
+        for name in ("cka", "embedding", "receptive_field", "rgb_filters", "robustness-shuffle", "robustness-occlusion")
+        for run in (VIT, RESNET)
+    },
+}
+TALL = 8000  # pixels: more than a report page has
+LARGEST, ALL = 300_000, 2_000_000  # bytes of a picture, and of all of them
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-report", action="store_true", help="leave out the picture of the report page")
+    arguments = parser.parse_args()
+    for command in COMMANDS:
+        print(f"vitlab {command}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "vitlab.cli", *command.split()], check=True)
+    missing = set(names("analysis")) - {name.partition("-")[0] for name in SOURCES}
+    if missing:
+        sys.exit(f"no picture of {', '.join(sorted(missing))}")
+    PICTURES.mkdir(exist_ok=True)
+    for name, source in SOURCES.items():
+        shutil.copyfile(source, PICTURES / f"{name}.png")
+    if not arguments.no_report:
+        screenshot(STUDY / "report.html", PICTURES / "report.png", height=TALL, colours=64)
+    sizes = {path.name: path.stat().st_size for path in PICTURES.glob("*.png")}
+    if large := [name for name, size in sizes.items() if size > LARGEST]:
+        sys.exit(f"over {LARGEST:,} bytes: {', '.join(large)}")
+    if sum(sizes.values()) > ALL:
+        sys.exit(f"all pictures together: over {ALL:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
