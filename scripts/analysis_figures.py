@@ -1,9 +1,9 @@
-"""Make the pictures of docs/analyses.md, and one of a report page, from a study that is trained for them.
+"""Make the pictures of docs/analyses.md, those of a report's pages among them, from a study that is trained for them.
 
     uv run python scripts/analysis_figures.py            # trains, unless runs/analyses* have it already
-    uv run python scripts/analysis_figures.py --no-report
+    uv run python scripts/analysis_figures.py --no-pages
 
-The commands are those of the page. Writes docs/analyses/*.png, and docs/analyses/report.png through headless Chromium.
+The commands are those of docs/analyses.md. Writes docs/analyses/*.png, the pages through headless Chromium.
 """
 
 import argparse
@@ -44,25 +44,31 @@ SOURCES = {  # picture of the page -> file below a run
         for run in (VIT, RESNET)
     },
 }
-TALL = 8000  # pixels: more than a report page has
+PAGES = {  # picture of a page of the report -> the page
+    "report": STUDY / "report.html",
+    "attention_maps": STUDY / "attention" / f"{VIT.name}.html",
+    "compare": STUDY / "compare.html",
+}
+TALL = 8000  # pixels: more than a page has
 LARGEST, ALL = 300_000, 2_000_000  # bytes of a picture, and of all of them
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--no-report", action="store_true", help="leave out the picture of the report page")
+    parser.add_argument("--no-pages", action="store_true", help="leave out the pictures of the report's pages")
     arguments = parser.parse_args()
     for command in COMMANDS:
         print(f"vitlab {command}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "vitlab.cli", *command.split()], check=True)
-    missing = set(names("analysis")) - {name.partition("-")[0] for name in SOURCES}
+    missing = set(names("analysis")) - {name.partition("-")[0] for name in (*SOURCES, *PAGES)}
     if missing:
         sys.exit(f"no picture of {', '.join(sorted(missing))}")
     PICTURES.mkdir(exist_ok=True)
     for name, source in SOURCES.items():
         shutil.copyfile(source, PICTURES / f"{name}.png")
-    if not arguments.no_report:
-        screenshot(STUDY / "report.html", PICTURES / "report.png", height=TALL, colours=64)
+    if not arguments.no_pages:
+        for name, page in PAGES.items():
+            screenshot(page, PICTURES / f"{name}.png", height=TALL, colours=64)
     sizes = {path.name: path.stat().st_size for path in PICTURES.glob("*.png")}
     if large := [name for name, size in sizes.items() if size > LARGEST]:
         sys.exit(f"over {LARGEST:,} bytes: {', '.join(large)}")

@@ -34,13 +34,13 @@ def test_every_analysis_has_a_section_with_source_command_and_picture(name):
 
 
 def test_no_section_is_of_an_analysis_that_is_gone():
-    assert set(SECTIONS) - set(names("analysis")) <= {"How the pictures were made"}
+    assert set(SECTIONS) - set(names("analysis")) <= {"How the pictures were made", "The report's pages"}
 
 
 def test_every_picture_is_there_once_small_and_from_the_script(script):
     linked = [first or second for first, second in PICTURES]
     assert len(linked) == len(set(linked))
-    assert {Path(path).stem for path in linked} == set(script.SOURCES)
+    assert {Path(path).stem for path in linked} == {*script.SOURCES, *script.PAGES}
     sizes = [(ROOT / "docs" / path).stat().st_size for path in linked]
     assert max(sizes) <= script.LARGEST
     assert sum(sizes) <= script.ALL
