@@ -98,13 +98,13 @@ def training_curves(study: StudyFiles) -> Figure:
     by_size: dict[int, list[Series]] = defaultdict(list)
     for row, metrics in zip(rows, found, strict=True):
         by_size[row["train_size"]] += run_curves(row, metrics, style[row["model"]])
-    unit = main_metric(rows).sized_by
-    panels = [Panel(tuple(by_size[size]), plural(size, unit)) for size in sorted(by_size) if by_size[size]]
+    metric = main_metric(rows)
+    panels = [Panel(tuple(by_size[size]), plural(size, metric.sized_by)) for size in sorted(by_size) if by_size[size]]
     return Figure(
         name="training_curves",
         title="Loss while training and on held-out data",
         x=Axis("training step", from_zero=True, whole=True),
-        y=Axis("loss (cross-entropy, nats)", from_zero=True),
+        y=Axis(f"loss ({metric.loss})", from_zero=True),
         panels=tuple(panels),
         alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid "
         "with markers: on the held-out data.",
