@@ -1,6 +1,7 @@
 """Language models, BERT and SpanBERT as tasks: what is predicted from what, and how well."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.packing import NOTHING
 from vitlab.models import count
+from vitlab.tasks import causal_lm
 from vitlab.tasks.masked_lm import SEED
 
 TINY = {"gpt_nano": ["model.width=24", "model.heads=3"], "bert_nano": ["model.width=24", "model.heads=3"]}
@@ -113,6 +115,19 @@ def test_a_language_models_metrics_are_those_by_hand():
     counts = np.bincount([t for row in counting(60) for t in (*row, STOP)], minlength=TOKENIZER.size) + 1
     expected = math.exp(-np.mean(np.log(counts / counts.sum())[unigram]))
     assert found["unigram_perplexity"].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_tokens_are_counted_without_a_copy_of_the_corpus(monkeypatch):
+    rows = np.random.default_rng(5).integers(WORDS, size=(3, 400_000))
+    whole, expected = texts(rows), np.bincount(rows.ravel(), minlength=47) + 1
+    expected[STOP] += 3
+    monkeypatch.setattr(causal_lm, "CHUNK", 70_001)
+    tracemalloc.start()
+    found = causal_lm.log_unigram(whole, 47, STOP)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(found.exp(), expected / expected.sum(), rtol=1e-5)
+    assert most < whole.parts[0].values.nbytes / 2
 
 
 def test_nothing_behind_a_text_is_predicted():
