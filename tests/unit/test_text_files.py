@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -370,10 +371,26 @@ def test_what_cannot_be_loaded_is_one_line(reviews):
     (reviews / "bad.json").write_text("{")
     (line,) = problems("huggingface", dataset="json", files=str(reviews / "bad.json"))
     assert line.startswith("data.dataset=json: cannot be loaded: ")
+    write(reviews / "damaged" / "train.jsonl", '{"text": "good"}', '{"text": bad}')
+    (line,) = problems("huggingface", dataset=str(reviews / "damaged"))
+    assert "JSON parse error: Invalid value" in line, "what is wrong, not that something is"
     (line,) = problems("huggingface", dataset="json", files=str(reviews / "no.json"))
     assert line == f"data.files={reviews}/no.json: no such file"
     (line,) = problems("huggingface", dataset="nobody/nothing")
     assert line.startswith("data.dataset=nobody/nothing: cannot be loaded: ")
+
+
+def test_nothing_is_unpickled(reviews):
+    import pandas
+
+    path = reviews / "rows.pkl"
+    pandas.DataFrame({"text": ["one", "two", "three"]}).to_pickle(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # its own, that the builder will go
+        (line,) = problems("huggingface", dataset="pandas", files=str(path))
+    assert line == "data.dataset=pandas: would be unpickled, which can run any program; save it as Parquet, CSV or JSON"
+    (line,) = problems("huggingface", dataset=str(reviews / "rows.pkl"))
+    assert line.startswith(f"data.dataset={path}: cannot be loaded: ")
 
 
 def test_the_library_is_an_extra(monkeypatch):
