@@ -4,11 +4,14 @@ import argparse
 import math
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from vitlab.config.errors import UserError, choices_text
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 SCALE = """Train models on nested subsets of a data set and compare them.
 
@@ -35,6 +38,9 @@ GENERATE = """Continue a text with a run's language model:
 EXPORT = """Write a finished run's model for other programs.
   vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
   vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size"""
+
+MOST_SAMPLES = 1000  # that `vitlab generate` draws at a time
+SHAPES = {"image": ("image_size", "num_classes", "channels"), "text": ("length", "vocabulary")}  # that a model is of
 
 
 class Parser(argparse.ArgumentParser):
@@ -91,3 +97,47 @@ def out_folder(given: str | None, name: str) -> Path:
     if given == "":
         raise UserError("--out: the folder is empty; give a path, or no --out at all for runs/NAME")
     return Path(given or f"runs/{name}")
+
+
+def generation(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of `vitlab generate`. Raises UserError for those of drawing beside those of a search."""
+    p = parser("generate", GENERATE)
+    p.add_argument("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2")
+    p.add_argument("--prompt", default="", metavar="TEXT", help="what the text begins with (default: nothing)")
+    p.add_argument("--tokens", type=positive, default=100, metavar="N", help="at most so many (default: 100)")
+    p.add_argument("--samples", type=positive, default=1, metavar="N", help="texts to draw (default: 1)")
+    p.add_argument("--temperature", type=number(0, 1e6), metavar="T", help="0: the likeliest (default: 1)")
+    p.add_argument("--top-k", type=positive, metavar="K", help="draw from the K likeliest tokens")
+    p.add_argument("--top-p", type=number(0, 1), metavar="P", help="draw from the fewest tokens of this probability")
+    p.add_argument("--beams", type=positive, metavar="N", help="search with N beams in place of drawing")
+    p.add_argument("--length-penalty", type=number(0, 100), metavar="A", help="of beams (default: 0)")
+    p.add_argument("--seed", type=natural, default=0, metavar="N", help="of the drawing (default: 0)")
+    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    args = p.parse_args(words)
+    if args.samples > MOST_SAMPLES:
+        raise UserError(f"--samples {args.samples}: draws them at a time; give at most {MOST_SAMPLES}")
+    drawing = {"--samples": args.samples > 1, "--temperature": args.temperature is not None}
+    drawing |= {"--top-k": args.top_k is not None, "--top-p": args.top_p is not None}
+    if args.beams is not None and any(drawing.values()):
+        given = ", ".join(option for option, there in drawing.items() if there)
+        raise UserError(
+            f"--beams {args.beams}: searches for one text, {given} is for drawing; give the one or the other"
+        )
+    if args.beams is None and args.length_penalty is not None:
+        raise UserError(f"--length-penalty {args.length_penalty:g}: is for a search; give --beams N with it")
+    args.temperature = 1.0 if args.temperature is None else args.temperature
+    args.length_penalty = args.length_penalty or 0.0
+    return args
+
+
+def unread(config: "DictConfig", overrides: Sequence[str]) -> Iterator[str]:
+    """What `vitlab describe` is given of a model's shape and would not read, one line each."""
+    wanted = () if config.data is not None else SHAPES[config.model.modality]
+    for word in overrides:
+        key = word.partition("=")[0].strip()
+        if key not in sum(SHAPES.values(), ()) or key in wanted:
+            continue
+        if config.data is not None:
+            yield f"{word}: comes with data={config.data.name}; give {key} or data, not both"
+        else:
+            yield f"{word}: model={config.model.name} has none; choices: {', '.join(wanted)}"

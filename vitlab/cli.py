@@ -12,14 +12,13 @@ from vitlab.arguments import (
     DESCRIBE,
     EVAL,
     EXPORT,
-    GENERATE,
     SCALE,
     TRAIN,
-    natural,
-    number,
+    generation,
     out_folder,
     parser,
     positive,
+    unread,
 )
 from vitlab.config.errors import UserError, choices_text, printable
 
@@ -79,6 +78,8 @@ def describe(words: Sequence[str]) -> int:
     from vitlab.config import DescribeConfig, compose
 
     config = compose(DescribeConfig, args.overrides)
+    if problems := list(unread(config, args.overrides)):
+        raise UserError(problems)
     from vitlab.commands import describe as command
 
     return command.describe(config, as_json=args.json)
@@ -147,9 +148,6 @@ def analyze(words: Sequence[str]) -> int:
     return command.analyze(args.run, chosen, config, changed, folder, args.text, options)
 
 
-MOST_SAMPLES = 1000  # that `vitlab generate` draws at a time
-
-
 def export(words: Sequence[str]) -> int:
     p = parser("export", EXPORT)
     p.add_argument("run", metavar="RUN", help="the run's folder")
@@ -175,23 +173,7 @@ def export(words: Sequence[str]) -> int:
 
 
 def generate(words: Sequence[str]) -> int:
-    p = parser("generate", GENERATE)
-    p.add_argument("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2")
-    p.add_argument("--prompt", default="", metavar="TEXT", help="what the text begins with (default: nothing)")
-    p.add_argument("--tokens", type=positive, default=100, metavar="N", help="at most so many (default: 100)")
-    p.add_argument("--samples", type=positive, default=1, metavar="N", help="texts to draw (default: 1)")
-    p.add_argument("--temperature", type=number(0, 1e6), default=1.0, metavar="T", help="0: the likeliest (default: 1)")
-    p.add_argument("--top-k", type=positive, metavar="K", help="draw from the K likeliest tokens")
-    p.add_argument("--top-p", type=number(0, 1), metavar="P", help="draw from the fewest tokens of this probability")
-    p.add_argument("--beams", type=positive, metavar="N", help="search with N beams in place of drawing")
-    p.add_argument("--length-penalty", type=number(0, 100), default=0.0, metavar="A", help="of beams (default: 0)")
-    p.add_argument("--seed", type=natural, default=0, metavar="N", help="of the drawing (default: 0)")
-    p.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    args = p.parse_args(words)
-    if args.samples > MOST_SAMPLES:
-        raise UserError(f"--samples {args.samples}: draws them at a time; give at most {MOST_SAMPLES}")
-    if args.beams is not None and (args.samples > 1 or args.top_k or args.top_p is not None):
-        raise UserError("--beams: searches for one text; give no --samples, --top-k or --top-p with it")
+    args = generation(words)
     folder = Path(args.run)
     if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
         from vitlab.training.files import RunFiles

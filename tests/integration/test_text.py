@@ -72,7 +72,7 @@ def test_text_is_generated_in_every_way(run):
     ("words", "says"),
     [
         (["--prompt", "cat " * 60], r"--prompt: is \d+ tokens long, .* takes 16"),
-        (["--beams", "2", "--samples", "2"], "--beams: searches for one text"),
+        (["--beams", "2", "--samples", "2"], "--beams 2: searches for one text, --samples is"),
     ],
 )
 def test_what_cannot_be_generated_is_said_in_a_line(run, words, says):
@@ -113,6 +113,9 @@ def test_attention_is_drawn_of_held_out_and_of_given_texts(run, tmp_path):
     given = vitlab("analyze", run, "--text", nasty, "--pair", "the cat", "it runs", "--out", tmp_path / "given")
     assert given.returncode == 0, given.stderr
     assert "</b><x>" not in (tmp_path / "given" / "attention.html").read_text()
+    empty = vitlab("analyze", run, "--text", "", "--out", tmp_path / "empty")
+    assert empty.returncode == 2
+    assert empty.stderr.splitlines()[-1] == "vitlab: --text: a text without a token; give some words"
     long = vitlab("analyze", run, "--text", "cat " * 60, "--out", tmp_path / "long")
     assert (long.returncode, "give 1 to 16" in long.stderr) == (2, True)
 

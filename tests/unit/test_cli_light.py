@@ -219,3 +219,42 @@ def test_what_says_it_imports_no_torch_imports_none(module, tmp_path):
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert not HEAVY & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["generate", "run", "--beams", "3", "--temperature", "0.5", "--top-p", "0.9"],
+            "--beams 3: searches for one text, --temperature, --top-p is for drawing; give the one or the other",
+        ),
+        (
+            ["generate", "run", "--length-penalty", "0.5"],
+            "--length-penalty 0.5: is for a search; give --beams N with it",
+        ),
+        (
+            ["describe", "model=gpt2", "image_size=64"],
+            "image_size=64: model=gpt2 has none; choices: length, vocabulary",
+        ),
+        (
+            ["describe", "model=vit_nano", "data=digits", "channels=3"],
+            "channels=3: comes with data=digits; give channels or data, not both",
+        ),
+        (
+            ["train", "data=pydoc", "data.tokenizer=null"],
+            "data.tokenizer=null: must not be empty; give a value, or leave it out for bpe",
+        ),
+        (
+            ["scale", "text_quick", "recipe.batch_size=4"],
+            "recipe.batch_size: 'recipe' has no keys of its own in a study; give "
+            '"set=[model.dropout=0.2,recipe.batch_size=4]" for every run',
+        ),
+        (
+            ["scale", "model.depth=4"],
+            "model.depth: no key 'model' in a study; give \"set=[model.depth=4]\" for every run",
+        ),
+    ],
+)
+def test_options_that_would_be_ignored_or_stand_elsewhere_are_refused(vitlab, words, line):
+    done = vitlab(*words)
+    assert (done.code, done.lines) == (2, [f"vitlab: {line}"])

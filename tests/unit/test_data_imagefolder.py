@@ -1,11 +1,14 @@
 """Folders of real image files of many kinds, with and without a split, whole and broken."""
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
+from vitlab.data.contents import contents
 
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
 
@@ -287,3 +290,19 @@ def test_without_a_cache_a_broken_file_is_named_when_it_is_read(root):
     found = load(root, cache="never")
     with pytest.raises(UserError, match=r"cannot read cat/\d.png: it is not an image"):
         found.test.read(np.array([0]))
+
+
+def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp_path):
+    def found(folder):
+        name = {"name": "imagefolder", "root": str(folder), "image_size": 11}
+        return contents(config.load("data", name), load(folder))
+
+    before = found(root)
+    assert found(shutil.copytree(root, tmp_path / "copy", copy_function=shutil.copyfile)) == before
+    save(root / "cat" / "3.png", size=(41, 29))
+    assert found(root) != before, "another image of the same name"
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "copy", root)
+    assert found(root) == before
+    (root / "cat" / "3.png").rename(root / "cat" / "33.png")
+    assert found(root) != before

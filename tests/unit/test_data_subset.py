@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from vitlab.commands.plan import default_sizes
 from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, training_items, write_manifest
@@ -105,6 +107,19 @@ def test_sizes_in_tokens_are_whole_sequences():
         assert np.array_equal(training_items(whole, size, seed=3), subset(y, count, seed=3))
     (line,) = size_problems([16], whole, ())
     assert line == "sizes=16: less than one sequence; give at least 17, the tokens of one"
+    (line,) = size_problems([33, 34, 52, 50], whole, ())
+    assert line == "sizes=50: no other whole sequences, 2, as sizes=34; give only one of them"
+
+
+def test_default_sizes_are_different_training_sets():
+    def found(train, strata=()):
+        return default_sizes([0.1, 0.25, 0.3, 0.5, "all"], SimpleNamespace(train=train, strata=strata))
+
+    tokens = Split(np.zeros(7, dtype=np.int64), None, unit="token", per_item=17)
+    assert found(tokens) == [30, 36, 60, 119], "1, 2, 3 and 7 sequences"
+    assert found(split(40)) == [4, 10, 12, 20, 40]
+    assert found(split(40), "abcdefghijk") == [11, 12, 20, 40]
+    assert found(split(1)) == [1]
 
 
 def test_sizes_in_documents_take_all_items_of_each():

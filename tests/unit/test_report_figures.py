@@ -235,3 +235,10 @@ def test_legend_lists_a_label_once_in_order_of_appearance():
     assert [series.label for series in figure.legend()] == ["a", "b"]
     assert [t.showlegend for t in interactive.plotly_figure(figure).data] == [True, False, True, False]
     assert isinstance(static.handle(one, fine=True), Line2D)
+
+
+def test_the_axis_of_losses_says_which_loss(tmp_path):
+    study = make_study(tmp_path / "numbers")
+    assert training_curves(study).y.label == "loss (cross-entropy, nats)"
+    study.write_rows([{**row, "accuracy": None, "error": None, "pearson": 0.5} for row in study.rows()])
+    assert training_curves(study).y.label == "loss (squared error of standardised numbers)"

@@ -275,9 +275,15 @@ def test_progress_counts_every_text_once(toy):
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ("made['test'] = Examples(([],))", "data=toy: no held-out texts found"),
-        ("made['train'] = Examples(([],))", "data=toy: no training texts found"),
-        ("made['test'] = Examples((['', ''],))", "data=toy: its test texts hold no token of data.tokenizer=bpe"),
+        ("made['test'] = Examples(([],))", "data=toy: no held-out texts found in what was read; give more texts there"),
+        (
+            "made['train'] = Examples(([],))",
+            "data=toy: no training texts found in what was read; give more texts there",
+        ),
+        (
+            "made['test'] = Examples((['', ''],))",
+            "data=toy: its held-out texts, of what was read, hold no token of data.tokenizer=bpe",
+        ),
         (
             "made['test'] = Examples((['a', 'b'],), labels=[0])",
             "data=toy: 1 labels for 2 test texts",

@@ -1,12 +1,14 @@
 """Texts from the user's files: folders of documents, CSV, the files of GLUE, Hugging Face's data sets."""
 
 import json
+import os
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
-from vitlab import config, data
+from vitlab import config, data, tasks
 from vitlab.config import UserError
 from vitlab.data.text import NO_TAG
 
@@ -61,6 +63,52 @@ def test_each_file_is_a_document(folder):
     write(folder / "later.txt", "Later")
     later = load("textfile", path=str(folder), test_share=0.25)
     assert len(set(texts(later, "test")) ^ set(test)) <= 2  # those that are there stay where they were
+
+
+@pytest.mark.parametrize(("name", "key"), [("textfile", "path"), ("csv", "path"), ("conll", "path")])
+def test_what_is_no_regular_file_is_not_read(tmp_path, name, key):
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever, as /dev/zero never ends
+    (line,) = problems(name, **{key: str(tmp_path / "pipe")})
+    assert line.startswith(f"data.{key}={tmp_path}/pipe: ")
+    assert "no regular file; give a file of " in line
+
+
+def test_a_tokenizer_that_is_no_regular_file_is_not_read(tmp_path, folder):
+    os.mkfifo(tmp_path / "pipe")
+    (line,) = problems("textfile", path=str(folder), tokenizer=str(tmp_path / "pipe"))
+    assert line == (
+        f"data.tokenizer={tmp_path}/pipe: is no regular file; give a tokenizer.json, or bpe, wordpiece, characters"
+    )
+
+
+def test_where_no_held_out_text_was_found_is_said(tmp_path):
+    path = write(tmp_path / "few.csv", "text,label", "one,a", "two,b")
+    assert problems("csv", path=path, label="label") == [
+        f"data=csv: no held-out texts found in data.path={path} (data.test_share=0.1, 2 other texts); "
+        "give more texts there"
+    ]
+    empty = write(tmp_path / "empty.csv", "text,label", ",a")
+    (line,) = problems("csv", path=path, label="label", test_path=empty)
+    assert line == f"data=csv: its held-out texts, of data.test_path={empty}, hold no token of data.tokenizer=bpe"
+
+
+def test_a_number_too_large_for_training_is_refused_by_its_row(tmp_path):
+    path = write(tmp_path / "n.csv", "text,score", "one,1", "two,1e300", "three,2")
+    assert problems("csv", path=path, label="score", target="number") == [
+        f"data.path={path}: row 3: 1e300 is larger than 1e+30; give such numbers in another unit"
+    ]
+
+
+def test_columns_that_a_label_may_be_are_named(tmp_path):
+    path = write(tmp_path / "a.csv", "text,stars,length", *(f"text {n},{n % 2},{n}" for n in range(20)))
+    words = ["task=text_classification", "data=csv", f"data.path={path}", "data.vocabulary=300"]
+    made = config.compose(config.TrainConfig, words)
+    with pytest.raises(UserError) as caught:
+        tasks.build(made.task, recipe=made.recipe, data=data.load(made.data), data_config=made.data)
+    assert caught.value.problems == [
+        "data=csv: has nothing to predict; give data.label=COLUMN, choices: stars, length; or task=causal_lm, which "
+        "needs none"
+    ]
 
 
 def test_extensions_and_paragraphs(folder):
@@ -370,10 +418,26 @@ def test_what_cannot_be_loaded_is_one_line(reviews):
     (reviews / "bad.json").write_text("{")
     (line,) = problems("huggingface", dataset="json", files=str(reviews / "bad.json"))
     assert line.startswith("data.dataset=json: cannot be loaded: ")
+    write(reviews / "damaged" / "train.jsonl", '{"text": "good"}', '{"text": bad}')
+    (line,) = problems("huggingface", dataset=str(reviews / "damaged"))
+    assert "JSON parse error: Invalid value" in line, "what is wrong, not that something is"
     (line,) = problems("huggingface", dataset="json", files=str(reviews / "no.json"))
     assert line == f"data.files={reviews}/no.json: no such file"
     (line,) = problems("huggingface", dataset="nobody/nothing")
     assert line.startswith("data.dataset=nobody/nothing: cannot be loaded: ")
+
+
+def test_nothing_is_unpickled(reviews):
+    import pandas
+
+    path = reviews / "rows.pkl"
+    pandas.DataFrame({"text": ["one", "two", "three"]}).to_pickle(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # its own, that the builder will go
+        (line,) = problems("huggingface", dataset="pandas", files=str(path))
+    assert line == "data.dataset=pandas: would be unpickled, which can run any program; save it as Parquet, CSV or JSON"
+    (line,) = problems("huggingface", dataset=str(reviews / "rows.pkl"))
+    assert line.startswith(f"data.dataset={path}: cannot be loaded: ")
 
 
 def test_the_library_is_an_extra(monkeypatch):

@@ -172,3 +172,18 @@ def test_a_run_that_is_stopped_goes_on_bit_for_bit(tmp_path):
     parts, _ = train_run(tmp_path / "parts", data, *words)
     assert 0 < parts.resumed_step < 6
     assert same(parts.model, whole.model, "")
+
+
+def test_a_run_does_not_go_on_with_other_texts_of_the_same_tokens(tmp_path):
+    words = ["task=text_classification"]
+    data = classified()
+    train_run(tmp_path / "run", data, *words)
+    train_run(tmp_path / "run", classified(), *words)  # the same texts, read again
+    for changed in (
+        replace(data, train=replace(data.train, labels=1 - data.train.labels)),
+        replace(data, test=texts([[6, 9, 12]] * 48, labels=[0, 1] * 24)),
+    ):
+        with pytest.raises(UserError, match=rf"--out {tmp_path}/run: data=made has changed since its run began; "):
+            train_run(tmp_path / "run", changed, *words)
+    (tmp_path / "run" / "data.json").unlink()  # as in a folder of an older version
+    train_run(tmp_path / "run", changed, *words)

@@ -253,3 +253,16 @@ def test_a_classifier_reads_the_mean_of_its_tokens_without_padding():
     expected = torch.stack([row[:length].mean(0) for row, length in zip(hidden, (7, 3, 1), strict=True)])
     torch.testing.assert_close(model(words, mask), model.head(expected), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(model(words), model.head(model.text(words).mean(1)), rtol=1e-5, atol=1e-6)
+
+
+def test_gpt2_begins_with_smaller_weights_into_the_residual_stream():
+    options = {"vocabulary": 1009, "width": 96, "depth": 7, "heads": 3, "dropout": 0.0}
+    for name, scale in (("gpt2", 14**-0.5), ("gpt_nano", 1.0)):
+        found = {"into": [], "other": []}
+        for key, value in build_model(name, **options).named_parameters():
+            if value.dim() > 1:
+                into = key.endswith((".mixer.proj.weight", ".mlp.fc2.weight"))
+                found["into" if into else "other"].append(value.std().item())
+        assert len(found["into"]) == 14
+        assert found["into"] == pytest.approx([0.02 * scale] * 14, rel=0.05), name
+        assert found["other"] == pytest.approx([0.02] * len(found["other"]), rel=0.05), name

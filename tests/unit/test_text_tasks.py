@@ -1,6 +1,7 @@
 """Language models, BERT and SpanBERT as tasks: what is predicted from what, and how well."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.packing import NOTHING
 from vitlab.models import count
+from vitlab.tasks import causal_lm
 from vitlab.tasks.masked_lm import SEED
 
 TINY = {"gpt_nano": ["model.width=24", "model.heads=3"], "bert_nano": ["model.width=24", "model.heads=3"]}
@@ -115,6 +117,19 @@ def test_a_language_models_metrics_are_those_by_hand():
     assert found["unigram_perplexity"].item() == pytest.approx(expected, rel=1e-4)
 
 
+def test_tokens_are_counted_without_a_copy_of_the_corpus(monkeypatch):
+    rows = np.random.default_rng(5).integers(WORDS, size=(3, 400_000))
+    whole, expected = texts(rows), np.bincount(rows.ravel(), minlength=47) + 1
+    expected[STOP] += 3
+    monkeypatch.setattr(causal_lm, "CHUNK", 70_001)
+    tracemalloc.start()
+    found = causal_lm.log_unigram(whole, 47, STOP)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(found.exp(), expected / expected.sum(), rtol=1e-5)
+    assert most < whole.parts[0].values.nbytes / 2
+
+
 def test_nothing_behind_a_text_is_predicted():
     task, config = task_of("causal_lm", "task.pack=documents", data=text_data(length=11))
     tokens, following = batch_of(task, range(len(task.train)))
@@ -129,6 +144,33 @@ def test_nothing_behind_a_text_is_predicted():
 
 
 # ---- masked
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "terms"),
+    [
+        ("masked_lm", [], ["masked_loss", "next_sentence_loss"]),
+        ("masked_lm", ["task.sequences=stream"], []),
+        ("span_lm", [], ["masked_loss", "boundary_loss"]),
+    ],
+)
+def test_the_held_out_loss_is_the_sum_that_training_makes_small(name, words, terms):
+    task, config = task_of(name, *words)
+    net, metrics = built(task, config).eval(), task.metrics()
+    whole = batch_of(task, range(len(task.test)), split="test")
+    for rows in (range(5), range(5, len(task.test))):  # uneven batches
+        task.update(metrics, net, batch_of(task, rows, split="test"))
+    found = {key: value.item() for key, value in metrics.compute().items()}
+    assert found["loss"] == pytest.approx(task.loss(net, whole).item(), rel=1e-5)
+    kept = whole.targets != NOTHING
+    logits = task.logits(net, whole)[0]
+    masked = torch.nn.functional.cross_entropy(logits[kept], whole.targets[kept]).item()
+    assert found["perplexity"] == pytest.approx(math.exp(masked), rel=1e-5)
+    assert found["masked_accuracy"] == pytest.approx((logits.argmax(-1) == whole.targets)[kept].float().mean().item())
+    assert {key for key in found if key.endswith("_loss")} == set(terms)
+    if terms:
+        assert found["masked_loss"] == pytest.approx(masked, rel=1e-5)
+        assert found["loss"] == pytest.approx(sum(found[key] for key in terms), rel=1e-5)
 
 
 def test_what_is_hidden_and_what_is_seen():
@@ -148,6 +190,20 @@ def test_what_is_hidden_and_what_is_seen():
         assert (batch.tokens[other] == tokens.where(tokens != NOTHING, 0)[other]).all()
     assert chosen / kept == pytest.approx(0.15, abs=0.01)
     assert masked / chosen == pytest.approx(0.8, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "span_lm"])
+def test_each_held_out_sequence_hides_what_its_number_alone_seeds(name):
+    task, _ = task_of(name, "task.sequences=stream", data=text_data(length=61))
+    rows = [4, 0, 6, 2]
+    together = batch_of(task, rows, split="test")
+    tokens = task.framed(torch.from_numpy(task.test.read(np.array(rows))))
+    for row, number in enumerate(rows):
+        own = torch.Generator().manual_seed(SEED + number)
+        alone = task.hide(tokens[row : row + 1], tokens[row : row + 1] > 5, own)
+        assert torch.equal(together.tokens[row], alone[0][0])
+        assert torch.equal(together.places[row], alone[1][0])
+        assert torch.equal(together.targets[row] != NOTHING, alone[2][0])
 
 
 @pytest.mark.parametrize("name", ["masked_lm", "span_lm"])

@@ -152,9 +152,14 @@ def task_of(config: DictConfig, data: Any) -> Task:
 
 
 def default_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
-    """A data set's own list of sizes as far as this one reaches: none below its classes, none above the whole."""
-    total, least = task.train.total, max(len(task.strata), 1) * task.train.per_item
-    return sorted({min(max(resolve_size(size, total), least), total) for size in sizes})
+    """A data set's own list of sizes as far as this one reaches: none below its classes, none above the whole.
+
+    Of several that are as many whole items the largest.
+    """
+    total, item = task.train.total, task.train.per_item
+    least = max(len(task.strata), 1) * item
+    found = sorted(min(max(resolve_size(size, total), least), total) for size in sizes)
+    return list({size // item: size for size in found}.values())
 
 
 def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:

@@ -70,6 +70,8 @@ def framed(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> Fram
     for part in parts:
         refuse_bytes("--text", part)
     encoded = tokenizer.encode(list(parts))
+    if not all(encoded):
+        raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: a text without a token; give some words")
     if model.text.causal:
         tokens = [token for part in encoded for token in part]
         segments = [number for number, part in enumerate(encoded) for _ in part]

@@ -151,10 +151,11 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
     for depth, part in enumerate(parts):
         at = ".".join(parts[:depth])
         if not isinstance(parent, DictConfig):
-            return [f"{prefix}{key}: '{at}' has no keys of its own"]
+            return [f"{prefix}{key}: '{at}' has no keys of its own{of_each_run(node, key, value)}"]
         if parent._metadata.object_type is not dict and part not in parent.keys():
             where = f" in '{at}'" if at else ""
-            return [f"{prefix}{key}: no key '{part}'{where}; {nearest_key(node, parent, at, part)}"]
+            hint = of_each_run(node, key, value) or f"; {nearest_key(node, parent, at, part)}"
+            return [f"{prefix}{key}: no key '{part}'{where}{hint}"]
         if depth < len(parts) - 1:
             parent = parent._get_node(part)
     old = parent._get_node(parts[-1])
@@ -173,8 +174,18 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
     try:
         OmegaConf.update(node, str(key), value, merge=True)
     except (OmegaConfBaseException, ValueError) as error:
+        if value is None and not old._is_optional():
+            kept = "" if old._is_missing() else f", or leave it out for {text(old._value())}"
+            return [f"{shown}: must not be empty; give a value{kept}"]
         return [f"{shown}: {reason(error)}"]
     return []
+
+
+def of_each_run(node: DictConfig, key: str, value: Any) -> str:
+    """How a study sets a key that only its runs have; nothing for other keys."""
+    if OmegaConf.get_type(node) is not schema.StudyConfig or key.partition(".")[0] not in ("recipe", "model", "init"):
+        return ""
+    return f' in a study; give "set=[{",".join([*node.set, f"{key}={text(value)}"])}]" for every run'
 
 
 def nearest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:

@@ -122,6 +122,7 @@ class TextConfig(ModelConfig):
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     norm_eps: float = ranged(1e-5, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm, with a norm of the embeddings too, as in BERT
+    scaled_residuals: bool = False  # first weights of the layers that add to the residual stream by 1/sqrt(2 depth)
     dropout: float = ranged(0.0, least=0, most=0.99)
     drop_path: float = ranged(0.0, least=0, most=0.99)
 

@@ -13,7 +13,8 @@ from vitlab.data.held_out import hashed_share
 from vitlab.data.stamps import stamps
 from vitlab.data.text import Corpus, Examples
 
-VERSION = 1  # of the reading
+VERSION = 2  # of the reading
+LARGEST = 1e30  # of targets, which are kept in float32
 TARGETS = ("class", "number", "tags")
 SHOWN = "text"  # the column that `data.text` means when it is not given
 
@@ -179,6 +180,8 @@ def one_number(cell: Any, text: Any, table: Table) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise ValueError(f"'{'' if cell is None else cell}' is no number")
+    if abs(number) > LARGEST:
+        raise ValueError(f"{cell} is larger than {LARGEST:g}; give such numbers in another unit")
     return number
 
 

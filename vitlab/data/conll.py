@@ -32,7 +32,8 @@ def table(config: DictConfig, key: str) -> Table:
     path = Path(config[key]).expanduser()
     source = f"data.{key}={path}"
     if not path.is_file():
-        raise UserError(f"{source}: {'a folder' if path.is_dir() else 'no such file'}; give a file of words and tags")
+        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+        raise UserError(f"{source}: {what}; give a file of words and tags")
     words: list[list[str]] = [[]]
     tags: list[list[str]] = [[]]
     numbers = [1]

@@ -73,7 +73,7 @@ def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData
     progress(f"reading {config.name}", 0, 1)
     corpus: Corpus = module.read(config)
     progress(f"reading {config.name}", 1, 1)
-    problems = [line for split in SPLITS for line in misfits(config.name, corpus, split)]
+    problems = [line for split in SPLITS for line in misfits(config, corpus, split)]
     if problems:
         raise UserError(problems)
     if tokenizer is None:
@@ -92,15 +92,22 @@ def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData
     splits = {split: encoded(getattr(corpus, split), tokenizer, report) for split in SPLITS}
     for split, texts in splits.items():
         if not len(texts):
-            raise UserError(f"data={config.name}: its {split} texts hold no token of data.tokenizer={config.tokenizer}")
+            where = origin(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
+            raise UserError(
+                f"data={config.name}: its {'training' if split == 'train' else 'held-out'} texts, of {where}, hold no "
+                f"token of data.tokenizer={config.tokenizer}"
+            )
     return TextData(config.name, tuple(corpus.classes), config.length, tokenizer, **splits)
 
 
-def misfits(name: str, corpus: Corpus, split: str) -> Iterator[str]:
+def misfits(config: DictConfig, corpus: Corpus, split: str) -> Iterator[str]:
     """What a module has read and no training can take."""
     examples: Examples = getattr(corpus, split)
+    name = config.name
     if not examples.parts or not len(examples):
-        yield f"data={name}: no {'training' if split == 'train' else 'held-out'} texts found"
+        what, other = ("training", corpus.test) if split == "train" else ("held-out", corpus.train)
+        others = len(other) if other.parts else 0
+        yield f"data={name}: no {what} texts found in {origin(config, split, others)}; give more texts there"
         return
     count = len(examples)
     beside = {"labels": examples.labels, "targets": examples.targets, "tags": examples.tags}
@@ -123,6 +130,17 @@ def misfits(name: str, corpus: Corpus, split: str) -> Iterator[str]:
             if not plain(text).isascii() and any("\ud800" <= character <= "\udfff" for character in plain(text)):
                 yield f"data={name}: {split} text {row} holds half of a surrogate pair, which is no character"
                 return
+
+
+def origin(config: DictConfig, split: str, others: int) -> str:
+    """Where the texts of a split come from, as a user gave it; `others` are the texts of the other split."""
+    key = next((k for k in ("test_path", "test_files", "test_split") if config.get(k)), None)
+    if split == "test" and key is not None:
+        return f"data.{key}={config[key]}"
+    source = next((f"data.{k}={config[k]}" for k in ("path", "dataset") if config.get(k)), "what was read")
+    if key is not None or "test_share" not in config:
+        return source
+    return f"{source} (data.test_share={config.test_share}, {others} other texts)"
 
 
 def plain(text: str | Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from vitlab.data.stamps import stamps
 from vitlab.data.text import Corpus
 
 VERSION = 1  # of the reading
+UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 
 
 def fingerprint(config: DictConfig) -> list:
@@ -42,6 +43,11 @@ def read(config: DictConfig) -> Corpus:
     return columns.corpus(Wanted.of(config), table(config, splits, config.split), test)
 
 
+def column_names(config: DictConfig) -> list[str]:
+    """What `label` may name. Raises UserError."""
+    return loaded(config, None)[config.split].column_names
+
+
 def loaded(config: DictConfig, test_split: str | None) -> Any:
     """A `datasets.DatasetDict`."""
     try:
@@ -58,12 +64,23 @@ def loaded(config: DictConfig, test_split: str | None) -> Any:
             raise UserError(f"data.{key}={missing[0]}: no such file")
         if found:
             files[split] = found
+    source = f"data.dataset={config.dataset}"
     try:
-        return datasets.load_dataset(
+        builder = datasets.load_dataset_builder(
             os.path.expanduser(config.dataset), config.subset, data_files=files or None, revision=config.revision
         )
+        if builder.name in UNPICKLING:
+            raise UserError(f"{source}: would be unpickled, which can run any program; save it as Parquet, CSV or JSON")
+        builder.download_and_prepare()
+        return builder.as_dataset()
+    except UserError:
+        raise
     except Exception as error:  # the library raises its own, and those of every format and of the network
-        raise UserError(f"data.dataset={config.dataset}: cannot be loaded: {first_line(error)}") from None
+        cause = error
+        while cause.__cause__ is not None:  # it says only there what is wrong with a file
+            cause = cause.__cause__
+        told = dict.fromkeys(map(first_line, (error, cause)))
+        raise UserError(f"{source}: cannot be loaded: {': '.join(told)}") from None
 
 
 def table(config: DictConfig, splits: Any, split: str) -> Table:

@@ -30,6 +30,12 @@ def fingerprint(config: DictConfig) -> list:
     return [VERSION, stamps(Path(config.root).expanduser(), EXTENSIONS)]
 
 
+def contents(config: DictConfig) -> str:
+    """The names and the sizes of all images: a copy of the folder has the same."""
+    found = stamps(Path(config.root).expanduser(), EXTENSIONS)
+    return "\n".join(f"{size} {path}" for path, size, _ in found)
+
+
 def load(config: DictConfig) -> ImageData:
     """The images of `config.root`, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     root = Path(config.root).expanduser()

@@ -1,11 +1,11 @@
 """BERT's masking on whole batches: which tokens are to be predicted, what the model sees in their place, and where they
 are (Devlin et al., 2019, section 3.1 and appendix A.1). SpanBERT chooses spans instead: vitlab/data/spans.py.
 
-Random numbers come from a generator on the tensors' device or on the CPU.
+Random numbers come from a generator on the tensors' device or on the CPU, or from one for each row.
 Shapes: B rows, N tokens, K places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -13,9 +13,38 @@ from torch import Generator, Tensor
 MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the others stay as they are
 
 
-def uniform(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Tensor:
-    """Doubles from [0, 1): with floats the shares of long rows would be off by their rounding."""
+class RowGenerators:
+    """A generator for each row of a batch: what a row draws does not depend on the others."""
+
+    def __init__(self, seeds: Sequence[int]):
+        self.each = [Generator().manual_seed(seed) for seed in seeds]
+
+    def draw(self, of: Callable[[Generator], Tensor], rows: Tensor | None) -> Tensor:
+        """`of` each row's generator, stacked: zeros, and nothing drawn, for rows (B,) that are not to draw."""
+        wanted = [True] * len(self.each) if rows is None else rows.tolist()
+        found = {row: of(self.each[row]) for row, draws in enumerate(wanted) if draws}
+        none = torch.zeros_like(next(iter(found.values())))
+        return torch.stack([found.get(row, none) for row in range(len(wanted))])
+
+
+Random = Generator | RowGenerators
+
+
+def uniform(shape: tuple[int, ...], generator: Random, device: torch.device, rows: Tensor | None = None) -> Tensor:
+    """Doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
+
+    rows (B,), bool: which draw, where each has a generator of its own; None for all.
+    """
+    if isinstance(generator, RowGenerators):
+        return generator.draw(lambda own: torch.rand(shape[1:], generator=own, dtype=torch.float64), rows).to(device)
     return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device)
+
+
+def integers(high: int, shape: tuple[int, ...], generator: Random, device: torch.device) -> Tensor:
+    """From 0 to high - 1."""
+    if isinstance(generator, RowGenerators):
+        return generator.draw(lambda own: torch.randint(high, shape[1:], generator=own), None).to(device)
+    return torch.randint(high, shape, generator=generator, device=generator.device).to(device)
 
 
 def check_share(share: float) -> None:
@@ -23,7 +52,7 @@ def check_share(share: float) -> None:
         raise ValueError(f"share={share}: must be from 0 to 1")
 
 
-def choose_tokens(maskable: Tensor, share: float, generator: Generator) -> Tensor:
+def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:
     """maskable (B, N), bool -> chosen (B, N), bool: `share` of each row's maskable tokens, without replacement.
 
     A number of tokens that is not whole is rounded up with the probability of its fraction, else down: the expectation
@@ -45,7 +74,7 @@ def corrupt(
     mask_token: int,
     vocabulary: int,
     special: Sequence[int],
-    generator: Generator,
+    generator: Random,
     groups: Tensor | None = None,
 ) -> Tensor:
     """tokens (B, N), int64, and chosen (B, N), bool -> what the model sees, (B, N): of the chosen tokens 80% are
@@ -67,7 +96,7 @@ def corrupt(
     fate = uniform(tuple(tokens.shape), generator, tokens.device)
     if groups is not None:
         fate = fate.gather(1, groups.clamp(min=0))
-    drawn = torch.randint(len(drawable), tokens.shape, generator=generator, device=generator.device).to(tokens.device)
+    drawn = integers(len(drawable), tuple(tokens.shape), generator, tokens.device)
     seen = torch.where(fate < MASKED + REPLACED, drawable[drawn], tokens)
     return torch.where(chosen, seen.masked_fill(fate < MASKED, mask_token), tokens)
 

@@ -4,6 +4,7 @@ What is behind a text's end is NOTHING in a sequence; the end itself is the toke
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,9 +26,13 @@ class Stream:
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """int64 (B,) -> int64 (B, length + ahead)"""
         places = np.asarray(indices)[:, None] * self.length + np.arange(self.length + self.ahead)
-        firsts = self.texts.starts + np.arange(len(self.texts.starts))  # where each text begins in the stream
-        text = np.minimum(np.searchsorted(firsts, places, side="right") - 1, len(self.texts) - 1)
-        return tokens_at(self.texts, text, places - firsts[text], self.end)
+        text = np.minimum(np.searchsorted(self.firsts, places, side="right") - 1, len(self.texts) - 1)
+        return tokens_at(self.texts, text, places - self.firsts[text], self.end)
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """Where each text begins in the stream, int64 (N + 1,)."""
+        return self.texts.starts + np.arange(len(self.texts.starts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from vitlab.data.masking import check_share, uniform
+from vitlab.data.masking import Random, check_share, uniform
 
 
 class Spans(NamedTuple):
@@ -79,7 +79,7 @@ def inner(maskable: Tensor) -> Tensor:
     return maskable & inside
 
 
-def choose_spans(maskable: Tensor, share: float, generator: Generator, p: float = 0.2, longest: int = 10) -> Spans:
+def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0.2, longest: int = 10) -> Spans:
     """maskable (B, N), bool -> spans of maskable tokens with `share` of a row's maskable tokens, in expectation.
 
     A row has at most share * (its maskable tokens) + longest tokens chosen. Its first and its last token never are: a
@@ -106,10 +106,11 @@ def choose_spans(maskable: Tensor, share: float, generator: Generator, p: float 
     tokens = torch.zeros_like(threshold)
     chosen = torch.zeros_like(maskable)
     while (unfilled := tokens < threshold).any():
-        size = torch.searchsorted(cumulative, uniform((rows, 1), generator, device), right=True) + 1
+        drawing = unfilled[:, 0]
+        size = torch.searchsorted(cumulative, uniform((rows, 1), generator, device, drawing), right=True) + 1
         size = size.minimum(room.amax(1, keepdim=True))
         fits = (room >= size).cumsum(1)
-        nth = (uniform((rows, 1), generator, device) * fits[:, -1:]).long() + 1
+        nth = (uniform((rows, 1), generator, device, drawing) * fits[:, -1:]).long() + 1
         start = torch.searchsorted(fits, nth).masked_fill_(
             ~unfilled | (size == 0), 2 * length
         )  # a place beyond the row

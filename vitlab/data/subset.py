@@ -46,9 +46,10 @@ def size_problems(
             problems.append(f"{shown}: less than one sequence; give at least {split.per_item}, the {unit}s of one")
         elif size < count:
             problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one {unit} of each")
-        elif size in seen:
-            problems.append(f"{shown}: the same {size} {unit}s as {key}={seen[size]}; give only one of them")
-        seen.setdefault(size, value)
+        elif (items := size // split.per_item) in seen:
+            same = f"the same {size} {unit}s" if split.per_item == 1 else f"no other whole sequences, {items},"
+            problems.append(f"{shown}: {same} as {key}={seen[items]}; give only one of them")
+        seen.setdefault(size // split.per_item, value)
     return problems
 
 

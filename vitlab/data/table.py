@@ -28,12 +28,18 @@ def read(config: DictConfig) -> Corpus:
     return columns.corpus(Wanted.of(config), train, table(config, "test_path") if config.test_path else None)
 
 
+def column_names(config: DictConfig) -> list[str]:
+    """What `label` may name. Raises UserError."""
+    return list(table(config, "path").columns)
+
+
 def table(config: DictConfig, key: str) -> Table:
     """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
     path = Path(config[key]).expanduser()
     source = f"data.{key}={path}"
     if not path.is_file():
-        raise UserError(f"{source}: {'a folder' if path.is_dir() else 'no such file'}; give a file of rows")
+        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+        raise UserError(f"{source}: {what}; give a file of rows")
     try:
         numbered = list(parsed(utf8.read(path, f"data.{key}"), config.delimiter, config.quoting))
     except csv.Error as error:

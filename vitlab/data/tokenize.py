@@ -161,6 +161,8 @@ def located(path: str | Path) -> Path:
 def from_file(path: str | Path) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`, or of a folder that holds one. Raises UserError, one line."""
     file = located(path)
+    if file.exists() and not file.is_file():  # /dev/zero has no end
+        raise UserError(f"data.tokenizer={path}: is no regular file; give a tokenizer.json, or {', '.join(KINDS)}")
     try:
         return from_text(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -10,6 +10,8 @@ def read(path: Path, key: str) -> str:
 
     Raises UserError, which names the configuration's `key` and the first byte that is no UTF-8.
     """
+    if path.exists() and not path.is_file():  # /dev/zero has no end
+        raise UserError(f"{key}={path}: is no regular file; give a file of text")
     try:
         data = path.read_bytes()
     except OSError as error:

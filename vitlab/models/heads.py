@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 STD = 0.02  # of the first weights, as in BERT and GPT-2
+TO_RESIDUAL = ("mixer.proj.weight", "mlp.fc2.weight")
 LONGEST_SPAN = 10  # tokens (Joshi et al., 2020, section 3.1)
 
 
@@ -208,9 +209,13 @@ def with_head(
 
 
 def reset_parameters(model: nn.Module) -> None:
-    """Normal of std 0.02 for matrices, zero biases; norms as they are."""
+    """Normal of std 0.02 for matrices, zero biases; norms as they are.
+
+    Last layers of a block's two parts, which add to the residual stream, take the body's `residual_scale` of it.
+    """
+    scale = getattr(model.text, "residual_scale", 1.0)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            nn.init.normal_(parameter, std=STD)
+            nn.init.normal_(parameter, std=STD * scale if name.endswith(TO_RESIDUAL) else STD)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)

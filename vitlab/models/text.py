@@ -69,14 +69,24 @@ class TokenEmbed(nn.Module):
 class TextEncoder(nn.Module):
     """Tokens (B, N) -> what the encoder gives of each (B, N, D).
 
-    `rotary` (2, length, head width) are rotary positions.
+    `rotary` (2, length, head width) are rotary positions; `residual_scale` is of the first weights of the layers that
+    add to the residual stream.
     """
 
-    def __init__(self, embed: TokenEmbed, encoder: nn.Module, *, causal: bool = False, rotary: Tensor | None = None):
+    def __init__(
+        self,
+        embed: TokenEmbed,
+        encoder: nn.Module,
+        *,
+        causal: bool = False,
+        rotary: Tensor | None = None,
+        residual_scale: float = 1.0,
+    ):
         super().__init__()
         self.embed = embed
         self.encoder = encoder
         self.causal = causal
+        self.residual_scale = residual_scale
         self.register_buffer("rotary", rotary, persistent=False)
         self.heeds_mask = isinstance(encoder.blocks[0].mixer, Attention)
 
@@ -123,9 +133,12 @@ def transformer(
     norm_first: bool = True,
     dropout: float = 0.0,
     drop_path: float = 0.0,
+    scaled_residuals: bool = False,
 ) -> TextEncoder:
     """The shared encoder over tokens; `mixer` makes one layer's, attention when not given; `positions` also "rotary".
 
+    With `scaled_residuals` the first weights of the layers that add to the residual stream, two a block, are divided by
+    the square root of their number (Radford et al., 2019, section 2.3).
     Without `norm_first` the embeddings have a norm and the encoder no last one, as in BERT. Raises ValueError for
     sizes that do not go together.
     """
@@ -149,7 +162,8 @@ def transformer(
         norm=None if norm_first else norm,
         dropout=dropout,
     )
-    return TextEncoder(embed, encoder, causal=causal, rotary=rotary)
+    scale = (2 * depth) ** -0.5 if scaled_residuals else 1.0
+    return TextEncoder(embed, encoder, causal=causal, rotary=rotary, residual_scale=scale)
 
 
 def language_model(
@@ -171,7 +185,8 @@ def language_model(
     """
     sizes = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width, "mlp": mlp}
     norm = partial(nn.LayerNorm, eps=norm_eps)
-    return LanguageModel(transformer(vocabulary, length, **sizes, positions=positions, norm=norm, dropout=dropout))
+    options = {"positions": positions, "norm": norm, "dropout": dropout, "scaled_residuals": True}
+    return LanguageModel(transformer(vocabulary, length, **sizes, **options))
 
 
 def bert(
@@ -207,7 +222,7 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
     spec = MixerSpec(config.width, config.heads, head_width, (1, length), 0, config.dropout, norm)
     mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     options = {key: config[key] for key in ("width", "depth", "heads", "mlp_width", "mlp", "causal", "positions")}
-    options |= {key: config[key] for key in ("segments", "norm_first", "dropout", "drop_path")}
+    options |= {key: config[key] for key in ("segments", "norm_first", "dropout", "drop_path", "scaled_residuals")}
     mixer = partial(mixers.build, config.mixer, spec)
     text = transformer(vocabulary, length, **options, mixer=mixer, norm=norm)
     return with_head(text, head, norm, num_classes, mean=config.pool == "mean")

@@ -47,13 +47,15 @@ def training_curves(study: StudyFiles) -> Figure:
     for (size, model), runs in groups.items():
         for key, name in LOSSES:
             by_size[size] += curve(runs, key, name, style[model], most)
-    unit = main_metric(rows).sized_by
+    metric = main_metric(rows)
     return Figure(
         name="training_curves",
         title="Loss while training and on held-out data",
         x=Axis("training step", from_zero=True, whole=True),
-        y=Axis("loss (cross-entropy, nats)", from_zero=True),
-        panels=tuple(Panel(tuple(by_size[size]), plural(size, unit)) for size in sorted(by_size) if by_size[size]),
+        y=Axis(f"loss ({metric.loss})", from_zero=True),
+        panels=tuple(
+            Panel(tuple(by_size[size]), plural(size, metric.sized_by)) for size in sorted(by_size) if by_size[size]
+        ),
         alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid: on "
         "the held-out data.",
     )

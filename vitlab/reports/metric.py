@@ -14,6 +14,7 @@ class Metric:
     higher_is_better: bool = True
     gap_unit: str = ""
     sized_by: str = "example"  # what the sizes of the training sets that it is compared over count
+    loss: str = "cross-entropy, nats"  # what is made small where this is measured
 
     def value(self, row: dict[str, Any]) -> float | None:
         return finite(row.get(self.key))
@@ -35,14 +36,15 @@ class Metric:
         return value - other if self.higher_is_better else other - value
 
 
+SQUARED = "squared error of standardised numbers"
 METRICS = (  # what comes first is what a study is about
     Metric("accuracy", "accuracy", percent=True, gap_unit="points"),
     Metric("exact_match", "exact match", percent=True, gap_unit="points"),
     Metric("bleu", "BLEU", gap_unit="BLEU"),
     Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L"),
     Metric("matthews", "Matthews correlation", gap_unit="in correlation"),
-    Metric("pearson", "Pearson correlation", gap_unit="in correlation"),
-    Metric("spearman", "Spearman correlation", gap_unit="in correlation"),
+    Metric("pearson", "Pearson correlation", gap_unit="in correlation", loss=SQUARED),
+    Metric("spearman", "Spearman correlation", gap_unit="in correlation", loss=SQUARED),
     Metric("f1", "F1", gap_unit="F1"),
     Metric("perplexity", "perplexity", higher_is_better=False, gap_unit="in perplexity"),
     Metric("bits_per_byte", "bits per byte", higher_is_better=False, gap_unit="bits"),

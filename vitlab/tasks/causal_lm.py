@@ -19,6 +19,7 @@ from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe, refu
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
 PACKING = ("stream", "documents")
+CHUNK = 1_000_000  # tokens counted at a time
 
 
 class CausalLM:
@@ -94,7 +95,9 @@ class CausalLM:
 
 def log_unigram(texts: Texts, vocabulary: int, end: int) -> Tensor:
     """The logarithm of each token's share of texts (V,), one added to each count (Laplace)."""
-    counts = np.bincount(texts.parts[0].values, minlength=vocabulary).astype(np.float64)
+    counts, values = np.zeros(vocabulary), texts.parts[0].values
+    for first in range(0, len(values), CHUNK):  # bincount copies what it counts, as int64
+        counts += np.bincount(values[first : first + CHUNK], minlength=vocabulary)
     counts[end] += len(texts)
     return torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())).float()
 

@@ -12,19 +12,20 @@ import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.base import Split
-from vitlab.data.masking import choose_tokens, corrupt, gathered
+from vitlab.data.masking import Random, RowGenerators, choose_tokens, corrupt, gathered
 from vitlab.data.packing import NOTHING, packed
 from vitlab.data.pairs import LEAST_PAIR, paired
 from vitlab.data.text import TextData
-from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe, refuse_several_parts
+from vitlab.tasks.text import Perplexity, SumOfMeans, TokenInputs, refuse_image_recipe, refuse_several_parts
 
 SEQUENCES = ("pairs", "stream", "documents")
 MASKING = ("dynamic", "static")
 LEAST_SHARE = 0.01  # of the tokens that are predicted
+NEXT = "next_sentence"
 SEED = 0x5EED  # of what held-out and statically masked sequences hide
 
 
@@ -66,6 +67,11 @@ class MaskedLM:
                 )
 
     @property
+    def added(self) -> tuple[str, ...]:
+        """The terms of the loss, by name."""
+        return ("masked", NEXT) if self.pairs else ("masked",)
+
+    @property
     def most(self) -> int:
         """The most tokens of a sequence that are predicted, K."""
         return math.ceil(self.share * self.shape["length"])
@@ -86,14 +92,9 @@ class MaskedLM:
         mask = tokens != NOTHING
         tokens = tokens.where(mask, self.tokenizer.pad)
         maskable = mask & ~torch.isin(tokens, torch.tensor(self.tokenizer.special, device=tokens.device))
-        if generator is not None and self.dynamic:
-            hidden = self.hide(tokens, maskable, generator)
-        else:
-            rows = [
-                self.hide(tokens[i : i + 1], maskable[i : i + 1], torch.Generator().manual_seed(SEED + number))
-                for i, number in enumerate(numbers.tolist())
-            ]
-            hidden = tuple(torch.cat(parts) for parts in zip(*rows, strict=True))
+        if generator is None or not self.dynamic:
+            generator = RowGenerators([SEED + number for number in numbers.tolist()])
+        hidden = self.hide(tokens, maskable, generator)
         return self.batch(tokens, None if mask.all() else mask, segments, follows if self.pairs else None, hidden)
 
     def framed(self, items: Tensor) -> Tensor:
@@ -105,12 +106,12 @@ class MaskedLM:
         tokens[:, 0] = self.tokenizer.start
         return tokens
 
-    def hide(self, tokens: Tensor, maskable: Tensor, generator: Generator) -> tuple[Tensor, ...]:
+    def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
         """What the model sees for tokens (B, N), and the places (B, K) of what it predicts, with those that count."""
         chosen = choose_tokens(maskable, self.share, generator)
         return self.corrupted(tokens, chosen, generator), *gathered(chosen, self.most)
 
-    def corrupted(self, tokens: Tensor, chosen: Tensor, generator: Generator, groups: Tensor | None = None) -> Tensor:
+    def corrupted(self, tokens: Tensor, chosen: Tensor, generator: Random, groups: Tensor | None = None) -> Tensor:
         return corrupt(
             tokens,
             chosen,
@@ -151,38 +152,49 @@ class MaskedLM:
         hidden = model(batch.tokens, batch.mask, batch.segments)
         return model.masked_logits(at(hidden, batch.places)), hidden
 
+    def terms(self, model: nn.Module, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """What the loss adds up, by name: the logits (..., C) and the targets (...) of each term."""
+        logits, hidden = self.logits(model, batch)
+        found = {"masked": (logits, batch.targets)}
+        return found if batch.follows is None else found | {NEXT: (model.next_sentence_logits(hidden), batch.follows)}
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean over masked tokens, and where there are pairs the mean over them, added."""
-        logits, hidden = self.logits(model, batch)
-        loss = self.cross_entropy(logits, batch.targets)
-        if batch.follows is not None:
-            loss = loss + F.cross_entropy(model.next_sentence_logits(hidden), batch.follows)
-        return loss
+        terms = self.terms(model, batch)
+        return sum(self.cross_entropy(*term, smoothed=name != NEXT) for name, term in terms.items())
 
-    def cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(B, K, V), (B, K) -> the mean; 0 where nothing is to be predicted."""
-        smoothing = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing, "reduction": "sum"}
-        total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), **smoothing)
+    def cross_entropy(self, logits: Tensor, targets: Tensor, smoothed: bool = True) -> Tensor:
+        """(..., C), (...) -> the mean; 0 where nothing is to be predicted."""
+        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing if smoothed else 0.0}
+        total = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum", **options)
         return total / (targets != NOTHING).sum().clamp(min=1)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """loss (nats per masked token), perplexity, masked_accuracy and, with pairs, next_sentence_accuracy."""
-        found = {"loss": MeanMetric(), "perplexity": Perplexity(), "masked_accuracy": MeanMetric()}
+        """loss (nats), the sum that training makes small, perplexity and masked_accuracy of the masked tokens.
+
+        Where the sum has several terms each is a metric too: masked_loss and next_sentence_loss, with pairs, beside
+        next_sentence_accuracy; boundary_loss of SpanBERT.
+        """
+        found: dict[str, Metric] = {"loss": SumOfMeans(len(self.added))}
+        found |= {"perplexity": Perplexity(), "masked_accuracy": MeanMetric()}
+        if len(self.added) > 1:
+            found |= {f"{name}_loss": MeanMetric() for name in self.added}
         if self.pairs:
             found["next_sentence_accuracy"] = MeanMetric()
         return MetricCollection(found, compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
-        logits, hidden = self.logits(model, batch)
-        kept = batch.targets != NOTHING
-        logits, targets = logits[kept].float(), batch.targets[kept]
-        nats = F.cross_entropy(logits, targets, reduction="none")
-        values = {"loss": nats, "perplexity": nats, "masked_accuracy": (logits.argmax(-1) == targets).float()}
-        if batch.follows is not None:
-            right = model.next_sentence_logits(hidden).argmax(-1) == batch.follows
-            values["next_sentence_accuracy"] = right.float()
+        terms = self.terms(model, batch)
+        kept = {name: targets != NOTHING for name, (_, targets) in terms.items()}
+        terms = {name: (logits[kept[name]].float(), targets[kept[name]]) for name, (logits, targets) in terms.items()}
+        nats = {name: F.cross_entropy(*term, reduction="none") for name, term in terms.items()}
+        right = {name: (logits.argmax(-1) == targets).float() for name, (logits, targets) in terms.items()}
+        metrics["loss"].update(*(nats[name] for name in self.added))
+        metrics["perplexity"].update(nats["masked"])
         for name, metric in metrics.items():
-            metric.update(values[name])
+            term, _, what = name.rpartition("_")
+            if term:
+                metric.update({"loss": nats, "accuracy": right}[what][term])
 
 
 def at(hidden: Tensor, places: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from omegaconf import DictConfig
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.data.masking import gathered
+from vitlab.data.masking import Random, gathered
 from vitlab.data.spans import choose_spans
 from vitlab.data.text import TextData
 from vitlab.models.heads import LONGEST_SPAN
@@ -29,6 +29,7 @@ class Batch(masked_lm.Batch):
 
 class SpanLM(MaskedLM):
     head = "span"
+    added = ("masked", "boundary")
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         if config.sequences == "pairs":
@@ -39,7 +40,7 @@ class SpanLM(MaskedLM):
     def most(self) -> int:
         return int(self.share * self.shape["length"]) + LONGEST_SPAN
 
-    def hide(self, tokens: Tensor, maskable: Tensor, generator: Generator) -> tuple[Tensor, ...]:
+    def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
         spans = choose_spans(maskable, self.share, generator, longest=LONGEST_SPAN)
         places, filled = gathered(spans.chosen, self.most)
         beside = (part.gather(1, places) for part in (spans.left, spans.right, spans.index))
@@ -62,11 +63,11 @@ class SpanLM(MaskedLM):
         zeros = torch.zeros_like(base.places)
         return Batch(**vars(base), left=zeros, right=zeros, index=zeros)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def terms(self, model: nn.Module, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """The masked tokens from what the model makes of their places, and from the boundary: equation 2."""
         logits, hidden = self.logits(model, batch)
         boundary = model.boundary_logits(at(hidden, batch.left), at(hidden, batch.right), batch.index)
-        return self.cross_entropy(logits, batch.targets) + self.cross_entropy(boundary, batch.targets)
+        return {"masked": (logits, batch.targets), "boundary": (boundary, batch.targets)}
 
 
 def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> SpanLM:

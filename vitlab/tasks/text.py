@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
-from torchmetrics import MeanMetric
+from torchmetrics import MeanMetric, Metric
 
 from vitlab.config import UserError
 from vitlab.data.text import TextData
@@ -56,6 +56,22 @@ class Perplexity(MeanMetric):
 
     def compute(self) -> Tensor:
         return self.of(super().compute())
+
+
+class SumOfMeans(Metric):
+    """The sum of several terms, each the mean of as many values as it has; 0 of one that has none."""
+
+    def __init__(self, terms: int):
+        super().__init__()
+        for name in ("totals", "counts"):
+            self.add_state(name, torch.zeros(terms), dist_reduce_fx="sum")
+
+    def update(self, *terms: Tensor) -> None:
+        self.totals += torch.stack([values.sum() for values in terms])
+        self.counts += self.counts.new_tensor([values.numel() for values in terms])
+
+    def compute(self) -> Tensor:
+        return (self.totals / self.counts.clamp(min=1)).sum()
 
 
 def refuse_several_parts(data: TextData) -> None:

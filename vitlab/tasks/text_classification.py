@@ -15,9 +15,11 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError
+from vitlab.data.columns import Wanted
 from vitlab.data.framing import framed
 from vitlab.data.packing import NOTHING
 from vitlab.data.text import TextData
+from vitlab.registry import implementation
 from vitlab.tasks.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe
 
@@ -31,7 +33,7 @@ class TextClassification:
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
-        problems = list(misfits(config, data))
+        problems = list(misfits(config, data, data_config))
         if problems:
             raise UserError(problems)
         texts = data.train
@@ -142,7 +144,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
     return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten())
 
 
-def misfits(config: DictConfig, data: TextData) -> Iterator[str]:
+def misfits(config: DictConfig, data: TextData, data_config: DictConfig) -> Iterator[str]:
     """What keeps a data set from this task, one line each."""
     texts, parts = data.train, len(data.train.parts)
     if config.auxiliary_lm < 0:
@@ -166,7 +168,12 @@ def misfits(config: DictConfig, data: TextData) -> Iterator[str]:
         if last >= parts - 1:
             yield f"data={data.name}: has {parts - 1} choices, and a label of {last}; labels count the choices from 0"
         return
-    if not data.classes:
+    if not data.classes and data_config.get("label", "") is None:
+        columns = implementation("vitlab.data", data_config.kind).column_names(data_config)
+        others = [name for name in columns if name not in Wanted.of(data_config).text]
+        known = f"data.label=COLUMN, choices: {', '.join(others)}" if others else "a file with a column beside the text"
+        yield f"data={data.name}: has nothing to predict; give {known}; or task=causal_lm, which needs none"
+    elif not data.classes:
         yield (
             f"data={data.name}: has no classes, targets or tags to predict; give data=docstrings, or task=causal_lm, "
             "which needs none"

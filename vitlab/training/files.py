@@ -101,6 +101,7 @@ class RunFiles:
         self.metrics_path = self.folder / "metrics.jsonl"
         self.result_path = self.folder / "result.json"
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
+        self.data_path = self.folder / "data.json"  # the SHA-256 of what it trains on
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
         self.tokenizer_path = self.folder / "tokenizer.json"  # of text, so that the model can be used without its data
         self.analysis_folder = self.folder / "analysis"
@@ -139,6 +140,14 @@ class RunFiles:
         except (OSError, ValueError) as error:
             raise UserError(f"{self.init_path}: cannot read it ({error}); delete the run's folder") from None
         return found if isinstance(found, dict) else None
+
+    def contents(self) -> str | None:
+        """The SHA-256 of the data that the run began with; None where it is not known."""
+        try:
+            found = json.loads(self.data_path.read_text()) if self.data_path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.data_path}: cannot read it ({error}); delete the run's folder") from None
+        return found.get("sha256") if isinstance(found, dict) else None
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""

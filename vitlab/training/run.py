@@ -19,8 +19,10 @@ from omegaconf import DictConfig
 
 from vitlab import models, tasks
 from vitlab.config import UserError, identity
+from vitlab.data.contents import contents
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items
+from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.models.freezing import freeze_body
 from vitlab.models.weights import LoadReport
@@ -44,6 +46,8 @@ class Run:
         self.data = data
         self.files = RunFiles(folder)
         self.refuse_other_tokens()
+        self.contents = contents(config.data, data)
+        self.refuse_other_data()
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
         if problems:
@@ -74,6 +78,14 @@ class Run:
             raise UserError(
                 f"--out {self.files.folder}: its run was trained with other tokens: the texts of data={self.data.name} "
                 "or data.tokenizer have changed since; give another --out, or delete that folder"
+            )
+
+    def refuse_other_data(self) -> None:
+        """Raise UserError where a folder's run began with other texts or images than there are now."""
+        if self.files.contents() not in (None, self.contents):
+            raise UserError(
+                f"--out {self.files.folder}: data={self.data.name} has changed since its run began; restore the files, "
+                "give another --out, or delete that folder"
             )
 
     def initialise(self) -> LoadReport | None:
@@ -132,6 +144,7 @@ class Run:
         Raises Interrupted when `stop` says so, Diverged on a loss that is not finite.
         """
         quiet()
+        write_json(self.files.data_path, {"sha256": self.contents})
         if self.settings.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
         if self.settings.compile:

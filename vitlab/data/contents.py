@@ -1,0 +1,27 @@
+"""What a data set holds, as one number: a run that resumes must find what it began with."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from vitlab.data.base import Split
+from vitlab.data.corpus import arrays
+from vitlab.registry import implementation
+
+
+def contents(config: DictConfig, data: Any) -> str:
+    """SHA-256 of the tokens and all that belongs to them, of images of their labels and what their module adds.
+
+    A module of images may have `contents(config) -> str` for that: reading all pixels would take too long.
+    """
+    found = hashlib.sha256()
+    for split in (data.train, data.test):
+        for name, values in ({"labels": split.labels} if isinstance(split, Split) else arrays(split)).items():
+            found.update(f"{name} {values.dtype} {len(values)}".encode())
+            found.update(np.ascontiguousarray(values).data)
+    module = implementation("vitlab.data", config.kind)
+    if hasattr(module, "contents"):
+        found.update(module.contents(config).encode())
+    return found.hexdigest()
