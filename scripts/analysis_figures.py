@@ -26,6 +26,7 @@ COMMANDS = (
     f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
     f"analyze {VIT}",
     f"analyze {RESNET}",
+    f"report {STUDY}",  # with what is known of the heads now
     f"analyze {TOKEN} class_token",
     f"analyze {GPT} head_patterns",
 )

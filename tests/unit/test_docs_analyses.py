@@ -60,6 +60,8 @@ def test_the_commands_of_the_page_are_those_of_the_script_and_the_program_takes_
             assert compose_study("quick", overrides).models
         elif verb == "train":
             assert compose(TrainConfig, overrides).model.name
+        elif verb == "report":
+            assert words == [str(script.STUDY)]
         else:
             assert verb == "analyze"
             assert set(words[1:]) <= set(names("analysis"))
