@@ -29,7 +29,7 @@ class Experiment:
     tokens: bool = False  # whether the study takes the run's tokenizer
 
 
-MASKED = ("task=masked_lm", "task.share=0.3", "data.length=64", "data.vocabulary=1024")
+MASKED = ("task=masked_lm", "data.length=64", "data.vocabulary=1024")
 EXPERIMENTS = {
     "digits": Experiment(
         "training digits",
@@ -42,14 +42,14 @@ EXPERIMENTS = {
     ),
     "docstrings": Experiment(
         "training docstrings",
-        ("data=docstrings", "task.sequences=documents", *MASKED, "budget.steps=800"),
+        ("data=docstrings", *MASKED, "task.sequences=documents", "task.share=0.6", "budget.steps=2000"),
         ("docstrings",),
         "init",
         tokens=True,
     ),
     "glyphs": Experiment(
         "training glyphs",
-        ("data=pydoc", "task.sequences=stream", *MASKED, "budget.steps=300"),
+        ("data=pydoc", *MASKED, "task.sequences=stream", "task.share=0.3", "budget.steps=300"),
         ("image_from_text",),
         "init.encoder",
     ),
