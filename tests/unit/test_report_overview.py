@@ -36,9 +36,23 @@ def page(tmp_path_factory):
         row["data"] = IMAGE
         row["wall_s"] = 30.0 + row["train_size"] / 400 + row["seed"]
         row["train_flops"] *= row["train_size"]
+        if row["family"] == "vit":
+            study.run(row["run"]).write_analysis("attention_maps", "share", [], maps(row["seed"]))
     study.write_rows(rows)
     assert len(rows) == 100
     return write_report(study.folder)
+
+
+def maps(seed):
+    """What attention_maps found of 8 pictures, in 3 layers of 2 heads over 4 x 4 patches."""
+    generator = np.random.default_rng(seed)
+    return {
+        "maps": generator.dirichlet(np.ones(16), (8, 3, 2)).reshape(8, 3, 2, 4, 4).astype(np.float16),
+        "rollout": generator.dirichlet(np.ones(16), (8, 3)).reshape(8, 3, 4, 4).astype(np.float16),
+        "class_token": np.array(0, np.uint8),
+        "pictures": generator.integers(0, 256, (8, 1, 24, 24), np.uint8),
+        "names": np.array(list("ABCDEFGH")),
+    }
 
 
 def metrics(seed):
@@ -132,6 +146,27 @@ def test_no_error_no_request_whatever_is_clicked(watched, page):
     choose(watched, "#filter", "nano")
     assert watched.errors == []
     assert {address for address in watched.requests if not address.startswith("data:")} == {page.resolve().as_uri()}
+
+
+def test_the_slider_of_a_page_that_the_report_links_moves_over_the_layers(watched, page):
+    watched.open(page)
+    links = watched.run("""[...document.querySelectorAll('a[href^="attention/"]')].map((a) => a.getAttribute('href'))""")
+    assert len({link for link in links if link.startswith("attention/vit_nano-")}) == len(SIZES) * len(SEEDS)
+    linked = page.parent / links[-1]
+    watched.open(linked)
+    watched.run("document.getElementById('layer').focus()")
+    canvas = "document.querySelector('[data-map=map] canvas').toDataURL()"
+    seen = []
+    for layer in (3, 2, 1):
+        assert watched.run("document.getElementById('layer').getAttribute('aria-valuetext')") == f"layer {layer} of 3"
+        seen.append(watched.run(canvas))
+        press(watched, "ArrowLeft", 37)
+    assert len(set(seen)) == 3
+    watched.run("document.querySelector('#theme').click()")
+    assert watched.run(canvas) == seen[-1]  # the colours of a map mean the same in both themes
+    watched.run("localStorage.clear()")
+    assert watched.errors == []
+    assert {address for address in watched.requests if not address.startswith("data:")} == {linked.resolve().as_uri()}
 
 
 def test_names_are_text_wherever_they_stand(watched, page):
