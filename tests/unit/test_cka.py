@@ -5,16 +5,19 @@ from itertools import permutations
 
 import pytest
 import torch
+from few_runs import FOUR, RESNET
 from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab.analysis import cka as module
 from vitlab.analysis.cka import MinibatchCKA, cka, gram, grams, hsic, linear_cka, run
 from vitlab.analysis.layers import layers
+from vitlab.cli import main
 from vitlab.config import UserError
 from vitlab.models import build_model
+from vitlab.training.load import load_run
 
-N, CONFIG = 11, OmegaConf.create({"batch": 5})
+N, CONFIG = 11, OmegaConf.create({"batch": 5, "other": None})
 
 
 def vit(**changes):
@@ -160,8 +163,34 @@ def test_two_models_are_compared_layer_by_layer():
     found = cka(one, x, other, batch=5)
     assert found.shape == (3, 3)
     torch.testing.assert_close(found, cka(other, x, one, batch=5).T)
-    assert [row["value"] for row in run(one, x, CONFIG, other)] == pytest.approx(found.flatten().tolist(), abs=1e-5)
     assert not torch.allclose(found, cka(one, x, batch=5))
+
+
+def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
+    vit_run, resnet_run = (few_runs.run(name).folder for name in (FOUR, RESNET))
+    for source, against, out in ((vit_run, resnet_run, "one"), (resnet_run, vit_run, "other")):
+        assert main(["analyze", str(source), "cka", f"cka.other={against}", "--out", str(tmp_path / out)]) == 0
+    one, other = (json.loads((tmp_path / out / "cka.json").read_text())["rows"] for out in ("one", "other"))
+    names = {row["other_name"] for row in one}
+    assert names == {row["name"] for row in other} == set(layers(load_run(resnet_run).model))
+    assert len(one) == 5 * len(names)
+    turned = {(row["other"], row["layer"]): row["value"] for row in other}
+    assert [turned[row["layer"], row["other"]] for row in one] == pytest.approx([row["value"] for row in one], abs=1e-4)
+    assert "against" in (tmp_path / "one" / "cka.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("nowhere", "nowhere"),
+        ("timm:resnet19", "timm has no such model"),
+        ("RUN", r"was trained for 16 x 16 pixels and channels=1, these images have 10 x 21 pixels and channels=3"),
+    ],
+)
+def test_an_other_model_that_does_not_take_the_images_is_one_line(few_runs, source, says):
+    config = OmegaConf.create({"batch": 5, "other": source.replace("RUN", str(few_runs.run(FOUR).folder))})
+    with pytest.raises(UserError, match=says):
+        run(vit(), images(), config)
 
 
 def test_a_model_whose_width_is_rotated_is_the_same_to_it():

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from vitlab.analysis.layers import has_layers, layers, watched
 from vitlab.analysis.progress import Progress, counted
 from vitlab.config import UserError
+from vitlab.models import build_model
+from vitlab.training.load import load_run
 
 UNIT = "CKA"
 NEEDS = "images, and layers named as blocks"
@@ -109,19 +111,38 @@ def applies(model: nn.Module) -> bool:
     return has_layers(model)
 
 
-def run(
-    model: nn.Module,
-    images: Tensor,
-    config: DictConfig,
-    other: nn.Module | None = None,
-    progress: Progress | None = None,
-) -> list[dict[str, Any]]:
+def partner(source: str, images: Tensor) -> nn.Module:
+    """The model of a finished run, or of timm with its weights, to look at the same images (B, C, Y, X).
+
+    They are as the first model is shown them, its normalisation included. Raises UserError.
+    """
+    size, channels = tuple(images.shape[2:]), images.shape[1]
+    if source.startswith("timm:"):
+        other = build_model(source, image_size=size, channels=channels, pretrained=True)
+    else:
+        loaded = load_run(source)
+        other, shape = loaded.model, loaded.shape
+        if shape.get("image_size") is None:
+            raise UserError(f"cka.other={source}: is a model of texts; give a run of images")
+        if (tuple(shape["image_size"]), shape["channels"]) != (size, channels):
+            wanted = "{} x {} pixels and channels={}"
+            raise UserError(
+                f"cka.other={source}: was trained for {wanted.format(*shape['image_size'], shape['channels'])}, these "
+                f"images have {wanted.format(*size, channels)}; give a run of such images"
+            )
+    if not has_layers(other):
+        raise UserError(f"cka.other={source}: has no layers named as blocks to compare with")
+    return other.eval().to(images.device)
+
+
+def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:
     """One row {"layer", "other", "value", "name", "other_name"} per pair of layers; `config.batch` images at a time.
 
     Layers are counted from 1, the names are those of their modules. The layers of "other" are the model's own, or
-    those of the `other` model. "value" is None for a layer that gives all images
-    the same. Raises UserError as `cka` does.
+    those of the run or the model of timm `config.other`. "value" is None for a layer that gives all images the same.
+    Raises UserError as `cka` does, and for an other model that does not take the images.
     """
+    other = None if config.other is None else partner(str(config.other), images)
     found, others = cka(model, images, other, config.batch, progress).tolist(), list(layers(other or model))
     return [
         {

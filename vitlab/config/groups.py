@@ -183,7 +183,8 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
 
 def of_each_run(node: DictConfig, key: str, value: Any) -> str:
     """How a study sets a key that only its runs have; nothing for other keys."""
-    if OmegaConf.get_type(node) is not schema.StudyConfig or key.partition(".")[0] not in ("recipe", "model", "init"):
+    of_runs = str(key).partition(".")[0] in ("recipe", "model", "init")
+    if OmegaConf.get_type(node) is not schema.StudyConfig or not of_runs:
         return ""
     return f' in a study; give "set=[{",".join([*node.set, f"{key}={text(value)}"])}]" for every run'
 

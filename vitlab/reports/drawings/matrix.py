@@ -17,11 +17,12 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[HeatMap
     """
     cells = {(row["layer"], row["other"]): row["value"] for row in found.rows}
     rows, columns = (sorted({pair[side] for pair in cells}) for side in (0, 1))
+    against = config.get("other")
     values = [[cells.get((row, column)) for column in columns] for row in rows]
     yield HeatMap(
         name=file_stem(found.name),
-        title=title,
-        x="layer",
+        title=f"{title}, against {against}" if against else title,
+        x=f"layer of {against}" if against else "layer",
         y="layer",
         rows=labels({row["layer"]: row.get("name", "") for row in found.rows}),
         columns=labels({row["other"]: row.get("other_name", "") for row in found.rows}),
