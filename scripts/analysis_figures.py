@@ -19,6 +19,7 @@ from vitlab.config import names
 PICTURES = DOCS / "analyses"
 STUDY = Path("runs/analyses")
 VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
+BETWEEN = STUDY / "cka"
 TOKEN, GPT = Path("runs/analyses-token"), Path("runs/analyses-gpt")
 COMMANDS = (
     f"scale data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] budget.steps=1000 --out {STUDY}",
@@ -26,6 +27,7 @@ COMMANDS = (
     f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
     f"analyze {VIT}",
     f"analyze {RESNET}",
+    f"analyze {VIT} cka cka.other={RESNET} --out {BETWEEN}",
     f"report {STUDY}",  # with what is known of the heads now
     f"analyze {TOKEN} class_token",
     f"analyze {GPT} head_patterns",
@@ -34,6 +36,7 @@ TRAINED = Path("analysis/trained")
 SOURCES = {  # picture of the page -> file below a run
     "attention_distance": VIT / "analysis/attention_distance.png",  # of training: with the untrained model
     "attention_entropy": VIT / TRAINED / "attention_entropy.png",
+    "cka-between": BETWEEN / "cka.png",
     "class_token": TOKEN / TRAINED / "class_token.png",
     "head_patterns": GPT / TRAINED / "head_patterns-labels.png",
     "head_types": VIT / TRAINED / "head_types.png",

@@ -64,4 +64,6 @@ def test_the_commands_of_the_page_are_those_of_the_script_and_the_program_takes_
             assert words == [str(script.STUDY)]
         else:
             assert verb == "analyze"
-            assert set(words[1:]) <= set(names("analysis"))
+            chosen = words[1 : words.index("--out") if "--out" in words else None]
+            assert {word for word in chosen if "=" not in word} <= set(names("analysis"))
+            assert {word.partition(".")[0] for word in chosen if "=" in word} <= set(chosen)

@@ -1,6 +1,7 @@
 """A table of values as shaded cells: a row and a column per layer, named where the names are short."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -13,7 +14,7 @@ from vitlab.reports.links import file_stem
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[HeatMap]:
     """Of rows with "layer", "other" and "value" in 0..1, perhaps "name" and "other_name" of the two.
 
-    A value that is None has no shade.
+    With `config.other` the columns are the layers of that run. A value that is None has no shade.
     """
     cells = {(row["layer"], row["other"]): row["value"] for row in found.rows}
     rows, columns = (sorted({pair[side] for pair in cells}) for side in (0, 1))
@@ -21,8 +22,8 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[HeatMap
     values = [[cells.get((row, column)) for column in columns] for row in rows]
     yield HeatMap(
         name=file_stem(found.name),
-        title=f"{title}, against {against}" if against else title,
-        x=f"layer of {against}" if against else "layer",
+        title=title,
+        x=f"layer of {Path(against).name}" if against else "layer",
         y="layer",
         rows=labels({row["layer"]: row.get("name", "") for row in found.rows}),
         columns=labels({row["other"]: row.get("other_name", "") for row in found.rows}),
