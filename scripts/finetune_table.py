@@ -8,7 +8,7 @@
 - glyphs: bert_nano as a masked language model of Python's documentation, then its encoder alone in a ViT on glyphs.
 
 Each from scratch and from those weights, the same recipe, steps and examples, three seeds. Every step is a vitlab
-command, printed as it runs; a second call goes on where the first stopped. 8 to 20 minutes on 2 cores.
+command, printed as it runs; a second call goes on where the first stopped. 8 to 30 minutes on 2 cores.
 """
 
 import statistics
