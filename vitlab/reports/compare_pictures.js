@@ -94,7 +94,9 @@ const comparePictures = ({ sets, shades }) => {
       }
       return item.childNodes.length ? [item] : [];
     }));
-    const pictures = sides.length ? sets[sides[0].maps.set] : [];
+    const { pictures: known, count } = sides.length ? sets[sides[0].maps.set] : { pictures: [], count: 0 };
+    const pictures = known.slice(0, Math.min(...sides.map(({ maps }) => maps.pictures)));
+    get("left-out").textContent = pictures.length < count ? `${count - pictures.length} of ${count} pictures are left out to keep this page small. ` : "";
     get("pictures").replaceChildren(...pictures.map((picture, place) => pictureOf(picture, place, sides)));
     for (const one of document.querySelectorAll("#maps :is(.bar, .scales, #maps-note)")) one.hidden = !sides.length;
     slider.over(most());
