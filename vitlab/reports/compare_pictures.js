@@ -6,7 +6,7 @@ const comparePictures = ({ sets, shades }) => {
   const decoded = new Map(); // run -> its maps
   let sides = []; // {letter, run, maps}, of the runs that have some
   const part = (tag, className = "", text = "") => Object.assign(document.createElement(tag), { className, textContent: text });
-  const number = (value) => value.toPrecision(2);
+  const { number } = view;
 
   function valuesOf({ run, maps }, picture, layer) {
     const cells = maps.grid[0] * maps.grid[1];
