@@ -124,7 +124,7 @@ def test_the_page_holds_the_heads_numbers(study, page):
         str(row["layer"]) for row in last
     ]
     assert f"{last[0]['type']} " in found.text
-    assert "not a class token" in found.text
+    assert "reads no class token" in found.text
     assert "What the class token attends to" in Page((study.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
     assert page.stat().st_size < 100_000
 
