@@ -111,8 +111,8 @@ def analyse(run: Run, tracker: Tracker, chosen: Sequence[str], step: int) -> Non
         rows = [*kept, *found.rows]
         # that of heads shows those of the steps before too
         for figure in drawn(replace(found, rows=rows) if "heads" in config.drawings else found, config, source):
-            static.save(figure, run.files.analysis_folder)
-            tracker.log_figure(figure, step)
+            _, picture = static.save(figure, run.files.analysis_folder)
+            tracker.log_figure(figure, picture, step)
         run.files.write_analysis(name, found.unit, rows, found.arrays)  # last: a step that is in it is done
 
 
