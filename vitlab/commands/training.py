@@ -66,7 +66,7 @@ def train_locked(
         print(run.init, file=sys.stderr)
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
     resumed = run.resumed_step  # which drops the rows after it
-    tracker.replay(run.files.metrics(), resumed)
+    tracker.replay(run.files.metrics(), min(resumed, run.steps - 1))  # the end is looked at again
     refused = {name: analysis.refusal(name, run.model) for name in config.analyses}
     for reason in filter(None, refused.values()):
         print(reason, file=sys.stderr)

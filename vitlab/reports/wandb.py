@@ -95,7 +95,7 @@ class Tracker:
     def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
         """Log what an interrupted attempt had logged before its checkpoint, so that the last attempt is the whole run.
 
-        That is the rows of its metrics.jsonl, and its pictures up to the checkpoint's step.
+        That is the rows of its metrics.jsonl, and its pictures up to the last step that is not looked at again.
 
         Offline only: W&B does not resume there, each attempt has a folder of its own.
         """
