@@ -120,9 +120,7 @@ def generation(words: Sequence[str]) -> argparse.Namespace:
     drawing |= {"--top-k": args.top_k is not None, "--top-p": args.top_p is not None}
     if args.beams is not None and any(drawing.values()):
         given = ", ".join(option for option, there in drawing.items() if there)
-        raise UserError(
-            f"--beams {args.beams}: searches for one text, {given} is for drawing; give the one or the other"
-        )
+        raise UserError(f"--beams {args.beams}: searches for one text and draws none; give it without {given}")
     if args.beams is None and args.length_penalty is not None:
         raise UserError(f"--length-penalty {args.length_penalty:g}: is for a search; give --beams N with it")
     args.temperature = 1.0 if args.temperature is None else args.temperature

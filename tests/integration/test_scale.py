@@ -232,11 +232,18 @@ def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
     assert "resnet_nano-n2-s0" in done.stdout
 
 
-def test_images_that_were_added_to_a_study_are_noticed(tmp_path, photos):
+def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, photos):
     folder = tmp_path / "study"
     words = ["data=imagefolder", f"data.root={photos}", "budget.steps=1", "models=[vit_nano]", "sizes=[all]"]
     words = ["scale", *words, "wandb.mode=off", "--jobs", "1", "--out", folder]
     assert commands.vitlab(*words).returncode == 0
+    path = photos / "sea" / "1.jpg"
+    before = path.read_bytes()
+    path.write_bytes(before + b"-")  # as many as before, and the run is finished
+    done = commands.vitlab(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--out {folder}: data=imagefolder has changed since vit_nano-n" in done.stderr
+    path.write_bytes(before)
     shutil.copy(photos / "sea" / "1.jpg", photos / "sea" / "99.jpg")
     shutil.copy(photos / "sea" / "1.jpg", photos / "sea" / "98.jpg")
     done = commands.vitlab(*words)

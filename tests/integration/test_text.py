@@ -72,7 +72,10 @@ def test_text_is_generated_in_every_way(run):
     ("words", "says"),
     [
         (["--prompt", "cat " * 60], r"--prompt: is \d+ tokens long, .* takes 16"),
-        (["--beams", "2", "--samples", "2"], "--beams 2: searches for one text, --samples is"),
+        (
+            ["--beams", "2", "--samples", "2"],
+            "--beams 2: searches for one text and draws none; give it without --samples",
+        ),
     ],
 )
 def test_what_cannot_be_generated_is_said_in_a_line(run, words, says):

@@ -13,6 +13,7 @@ from test_report_html import Page
 from vitlab.config import UserError
 from vitlab.reports import attention_pages, run_findings
 from vitlab.reports.html import write_report
+from vitlab.training.files import RunFiles
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_the_page_holds_the_heads_numbers(study, page):
         str(row["layer"]) for row in last
     ]
     assert f"{last[0]['type']} " in found.text
-    assert "not a class token" in found.text
+    assert "reads no class token" in found.text
     assert "What the class token attends to" in Page((study.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
     assert page.stat().st_size < 100_000
 
@@ -158,6 +159,23 @@ def test_names_are_never_markup(browser, study, name):
     assert (EVIL_MODEL in text) or name.startswith("attention"), "a run's page names the run alone"
     assert browser.run("document.querySelectorAll('img[src=x], [onerror]').length") == 0
     assert browser.errors == []
+
+
+@pytest.mark.parametrize(
+    ("modality", "asked", "there", "lacks"),
+    [
+        ("image", "rollout", None, True),
+        ("image", "attention_entropy", None, False),  # it does not need patches, nor does cka
+        ("image", "attention_distance", "attention_distance", False),
+        ("text", "attention_entropy", None, True),
+        ("text", "head_patterns", "head_patterns", False),
+    ],
+)
+def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, modality, asked, there, lacks):
+    run = RunFiles(tmp_path)
+    if there:
+        run.write_analysis(there, "", [])
+    assert run_findings.lacks_attention(run, {"data": {"modality": modality}, "analyses": ["cka", asked]}) is lacks
 
 
 # ---- what is malformed or too much

@@ -226,7 +226,7 @@ def test_what_says_it_imports_no_torch_imports_none(module, tmp_path):
     [
         (
             ["generate", "run", "--beams", "3", "--temperature", "0.5", "--top-p", "0.9"],
-            "--beams 3: searches for one text, --temperature, --top-p is for drawing; give the one or the other",
+            "--beams 3: searches for one text and draws none; give it without --temperature, --top-p",
         ),
         (
             ["generate", "run", "--length-penalty", "0.5"],

@@ -126,11 +126,28 @@ def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(study, m
     configs = {row["run"]: study.run(row["run"]).config() for row in rows}
     found, sets = compare_page.packed_maps(study, rows, configs)
     assert len(sets) == 1
-    assert len(sets[0]) == 8
+    assert (len(sets[0]["pictures"]), sets[0]["count"]) == (8, 8)
     assert [one.get("set") for one in found] == [0, 0, None]
     monkeypatch.setattr(compare_page, "MOST", 8 * 5 * 8)
     found, _ = compare_page.packed_maps(study, rows, configs)
     assert [one.get("why") for one in found][:2] == [None, "has maps, but they are left out to keep this page small"]
+
+
+@needs_chromium
+def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, copy, monkeypatch):
+    monkeypatch.setattr(compare_page, "MOST_PICTURES", 3 * 5 * 8)  # 3 of the first run's maps, 7 of the other's
+    write_report(copy.folder)
+    data = embedded(copy.folder / "compare.html")
+    assert [len(one["pictures"]) for one in data["sets"]] == [7]
+    assert [one["maps"].get("pictures") for one in data["runs"]] == [3, 7, None]
+    browser.open(copy.folder / "compare.html")
+    assert browser.run("document.querySelectorAll('.picture').length") == 3
+    assert "other pictures" not in browser.run("document.getElementById('lacking').textContent")
+    told = browser.run("document.getElementById('maps-note').textContent")
+    assert told.startswith("5 of 8 pictures are left out to keep this page small. The mean")
+    two = run_findings.maps(copy.run(EVIL_RUN)).maps.mean(axis=2)
+    assert near(shades_of(browser, '[data-picture="2"] [data-side="B"] canvas'), two[2, 1], two[:3, 1].max())
+    assert browser.errors == []
 
 
 def test_an_older_study_has_its_comparison_and_no_page(tmp_path):

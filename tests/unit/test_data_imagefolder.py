@@ -8,6 +8,7 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
+from vitlab.data import imagefolder
 from vitlab.data.contents import contents
 
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
@@ -306,3 +307,10 @@ def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp
     assert found(root) == before
     (root / "cat" / "3.png").rename(root / "cat" / "33.png")
     assert found(root) != before
+
+
+def test_a_large_folder_is_not_walked_again_for_each_run(root, monkeypatch):
+    config_of, opened = config.load("data", {"name": "imagefolder", "root": str(root), "image_size": 11}), load(root)
+    before = contents(config_of, opened)
+    monkeypatch.setattr(imagefolder, "stamps", None)
+    assert contents(config_of, opened) == before

@@ -108,7 +108,7 @@ def test_sizes_in_tokens_are_whole_sequences():
     (line,) = size_problems([16], whole, ())
     assert line == "sizes=16: less than one sequence; give at least 17, the tokens of one"
     (line,) = size_problems([33, 34, 52, 50], whole, ())
-    assert line == "sizes=50: no other whole sequences, 2, as sizes=34; give only one of them"
+    assert line == "sizes=50: 2 whole sequences, as many as sizes=34; give only one of them"
 
 
 def test_default_sizes_are_different_training_sets():

@@ -159,6 +159,7 @@ def test_a_data_set_is_known_by_its_configuration_alone(data, name):
         ({"kind": "glyphs"}, FOUND),
         (CIFAR, {"vit_s16": "vit", "resnet_nano": "resnet"}),
         ({"kind": "imagefolder", "root": "imagenet"}, {"bert_base": "bert"}),
+        ("cifar10", {"vit_b16": "vit"}),  # as somebody may write it
     ],
 )
 def test_where_nothing_is_published_nothing_is_added(tmp_path, data, models):

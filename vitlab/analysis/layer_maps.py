@@ -1,7 +1,7 @@
 """Where every head of every layer looks in a picture, on behalf of what the model's head reads, and the rollout so far.
 
-That is the class token's attention (Caron et al., 2021, figure 1), or of a model that reads the mean over its patches
-the mean of their attention. The rollout is that of Abnar and Zuidema, 2020, up to each layer.
+That is the class token's attention (Caron et al., 2021, figure 1), or of a model that reads none the mean of its
+patches' attention. The rollout is that of Abnar and Zuidema, 2020, up to each layer.
 
 Shapes: B images, L layers, H heads, N tokens, gy x gx patches.
 """

@@ -16,6 +16,7 @@ from vitlab.commands.samples import write_samples
 from vitlab.commands.training import StudyJob
 from vitlab.config import UserError, resolved
 from vitlab.config.compose import WITHOUT_EFFECT
+from vitlab.data.contents import contents
 from vitlab.data.subset import write_manifest
 from vitlab.files import write_json
 from vitlab.reports import html
@@ -71,7 +72,7 @@ def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
 
 
 def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
-    """Raise UserError when the data set is no longer the one that the study's subsets were taken from."""
+    """Raise UserError when the data are no longer those of the study's subsets and of its runs, finished or not."""
     train = plan.task.train
     for path in files.subsets.glob("*.json"):
         there, here = json.loads(path.read_text()).get(f"train_{train.unit}s"), train.total
@@ -80,6 +81,13 @@ def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
                 f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
                 "now; give another --out"
             )
+    now = contents(plan.config.data, plan.data)
+    changed = [spec.name for spec in plan.specs if files.run(spec.name).contents() not in (None, now)]
+    if changed:
+        raise UserError(
+            f"--out {files.folder}: data={plan.data.name} has changed since {changed[0]} began; restore the files, or "
+            "give another --out"
+        )
 
 
 def prepare_folder(files: StudyFiles, plan: Plan) -> None:

@@ -66,7 +66,7 @@ def train_locked(
         print(run.init, file=sys.stderr)
     tracker = Tracker(config, run.files, family=run.family, params=count.parameters(run.model))
     resumed = run.resumed_step  # which drops the rows after it
-    tracker.replay(run.files.metrics(), resumed)
+    tracker.replay(run.files.metrics(), min(resumed, run.steps - 1))  # the end is looked at again
     refused = {name: analysis.refusal(name, run.model) for name in config.analyses}
     for reason in filter(None, refused.values()):
         print(reason, file=sys.stderr)
@@ -111,8 +111,8 @@ def analyse(run: Run, tracker: Tracker, chosen: Sequence[str], step: int) -> Non
         rows = [*kept, *found.rows]
         # that of heads shows those of the steps before too
         for figure in drawn(replace(found, rows=rows) if "heads" in config.drawings else found, config, source):
-            static.save(figure, run.files.analysis_folder)
-            tracker.log_figure(figure, step)
+            _, picture = static.save(figure, run.files.analysis_folder)
+            tracker.log_figure(figure, picture, step)
         run.files.write_analysis(name, found.unit, rows, found.arrays)  # last: a step that is in it is done
 
 

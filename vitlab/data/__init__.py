@@ -25,7 +25,8 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
 
     The module of `config.kind` has `load(config) -> ImageData` and may have `fingerprint(config)`: what the pixels
     depend on besides the configuration, as JSON. Without it that is the module's source, and the files at the
-    configuration's `root` or `path`.
+    configuration's `root` or `path`. One of images may have `contents(config)` too: text that is another one when its
+    images are others, so that no run goes on with them (vitlab.data.contents).
 
     progress(what, done, total) is called while the cache is being built. Raises UserError.
     """

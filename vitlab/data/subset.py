@@ -47,7 +47,7 @@ def size_problems(
         elif size < count:
             problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one {unit} of each")
         elif (items := size // split.per_item) in seen:
-            same = f"the same {size} {unit}s" if split.per_item == 1 else f"no other whole sequences, {items},"
+            same = f"the same {size} {unit}s" if split.per_item == 1 else f"{items} whole sequences, as many"
             problems.append(f"{shown}: {same} as {key}={seen[items]}; give only one of them")
         seen.setdefault(size // split.per_item, value)
     return problems

@@ -116,7 +116,7 @@ def page(
 ) -> str:
     """The whole document of a run. `comparable`: whether the study has a page that compares runs."""
     run, (count, layers, heads, *grid) = row["run"], maps.maps.shape
-    shown = maps_packed.fitting(maps, MOST)
+    shown = maps_packed.fitting(MOST, maps.maps, maps.rollout)
     pictures = maps_packed.pictures(maps, shown)
     there = {name: found for name, found in measured.items() if found is not None}
     up = "../" * len(Path(run).parts)

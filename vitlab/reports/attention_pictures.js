@@ -7,7 +7,7 @@
   const all = { map: unpacked(maps, cells), rollout: unpacked(rollout, cells) };
   const view = mapsView(shades, (words) => { get("reading").textContent = words; });
   const boxes = [...document.querySelectorAll(".tiles")];
-  const number = (value) => value.toPrecision(2);
+  const { number } = view;
   const range = (count) => [...Array(count).keys()];
 
   const row = (values, i) => values.subarray(i * cells, (i + 1) * cells);

@@ -9,7 +9,6 @@
   const charts = Object.fromEntries([...document.querySelectorAll("[data-chart]")].map((figure) => [figure.dataset.chart, lineChart(figure)]));
   const withSign = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, signDisplay: "exceptZero" });
   const signed = (value) => withSign.format(value).replace("-", "\u2212");
-  const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
   const chosen = () => LETTERS.map((letter) => runs.get(get(letter).value));
   const row = (cells, text = []) => {
@@ -27,7 +26,7 @@
   function against(kind, a, b) {
     if (a === null || b === null || !kind) return "";
     if (a === b) return "same";
-    if (kind === "ratio") return a > 0 ? `\u00d7 ${plain.format(b / a)}` : "";
+    if (kind === "ratio") return a > 0 ? `\u00d7 ${threeDigits.format(b / a)}` : "";
     return kind === "points" ? `${signed(Number((100 * (b - a)).toFixed(1)))} points` : signed(b - a);
   }
 

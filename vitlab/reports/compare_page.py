@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "l
 SCRIPTS += ("compare_pictures.js", "compare.js")
 RATIOS = ("train_size", "params", "steps", "train_flops", "images_per_s", "wall_s")  # compared by a factor
 MOST = 1_200_000  # bytes of maps in the page, of all runs: further ones have no pictures in it
-MOST_PICTURES = 200_000  # bytes of the maps of one run
+MOST_PICTURES = 200_000  # bytes of the maps of one run: further pictures are left out
 
 
 def write_compare_page(study: StudyFiles, name: str, rows: Rows, configs: dict[str, dict[str, Any]]) -> Path | None:
@@ -147,13 +146,14 @@ def distances_of(study: StudyFiles, row: dict[str, Any]) -> list[list[float]] | 
 
 def packed_maps(
     study: StudyFiles, rows: Rows, configs: dict[str, dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[list[dict[str, str]]]]:
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Of each run its maps, the mean over the heads, or `{"why", "command"}`; and the sets of pictures they are of.
 
-    The runs on the largest training sets come first, as far as `MOST` allows. Raises UserError.
+    A set is `{"pictures", "count"}`: as many as some run has maps of in the page, and how many there were. The runs on
+    the largest training sets come first, as far as `MOST` allows. Raises UserError.
     """
     found: dict[str, dict[str, Any]] = {}
-    sets: dict[str, tuple[int, list[dict[str, str]]]] = {}
+    sets: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     total = 0
     for row in sorted(rows, key=lambda row: (-row["train_size"], row["seed"] or 0)):
@@ -167,16 +167,19 @@ def packed_maps(
             found[run] = absent(study, run, configs[run])
             continue
         mean = maps.maps.mean(axis=2)
-        shown = maps_packed.fitting(replace(maps, maps=mean), MOST_PICTURES)
+        shown = maps_packed.fitting(MOST_PICTURES, mean)
         size = mean[:shown].size
         if total + size > MOST:
             found[run] = {"why": "has maps, but they are left out to keep this page small", "address": address(run)}
             continue
         total += size
-        key = digest(maps, shown)
-        place, _ = sets.setdefault(key, (len(sets), maps_packed.pictures(maps, shown)))
+        key = digest(maps)
+        of_set = sets.setdefault(key, {"pictures": [], "count": len(maps.pictures)})
+        if len(of_set["pictures"]) < shown:
+            of_set["pictures"] = maps_packed.pictures(maps, shown)
         found[run] = {
-            "set": place,
+            "set": list(sets).index(key),
+            "pictures": shown,
             "layers": mean.shape[1],
             "grid": mean.shape[2:],
             "reads": "class token" if maps.class_token else "mean over the patches",
@@ -185,7 +188,7 @@ def packed_maps(
         }
     if problems:
         raise UserError(problems)
-    return [found[row["run"]] for row in rows], [pictures for _, pictures in sets.values()]
+    return [found[row["run"]] for row in rows], list(sets.values())
 
 
 def address(run: str) -> str:
@@ -193,10 +196,10 @@ def address(run: str) -> str:
     return link(FOLDER, f"{run}.html")
 
 
-def digest(maps: Maps, shown: int) -> str:
+def digest(maps: Maps) -> str:
     """What tells sets of pictures apart: the runs of a study look at the same ones."""
-    whole = hashlib.sha256(maps.pictures[:shown].tobytes())
-    whole.update(repr((maps.pictures.shape, shown, maps.names)).encode())
+    whole = hashlib.sha256(maps.pictures.tobytes())
+    whole.update(repr((maps.pictures.shape, maps.names)).encode())
     return whole.hexdigest()
 
 

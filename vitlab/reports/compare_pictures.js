@@ -6,7 +6,7 @@ const comparePictures = ({ sets, shades }) => {
   const decoded = new Map(); // run -> its maps
   let sides = []; // {letter, run, maps}, of the runs that have some
   const part = (tag, className = "", text = "") => Object.assign(document.createElement(tag), { className, textContent: text });
-  const number = (value) => value.toPrecision(2);
+  const { number } = view;
 
   function valuesOf({ run, maps }, picture, layer) {
     const cells = maps.grid[0] * maps.grid[1];
@@ -81,7 +81,7 @@ const comparePictures = ({ sets, shades }) => {
       const item = part("li");
       if (!("set" in maps)) {
         item.append(`${letter}, ${name}, ${maps.why}. `);
-        if (maps.command) item.append("To add them: ", part("code", "", maps.command), ", then vitlab report.");
+        if (maps.command) item.append("To add them, in the folder that holds the study\u2019s: ", part("code", "", maps.command), ", then vitlab report.");
       } else if (!together.some((one) => one.letter === letter)) {
         item.append(`${letter}, ${name}, looked at other pictures. `);
       } else if (new Set(together.map((one) => one.maps.reads)).size > 1) {
@@ -94,7 +94,9 @@ const comparePictures = ({ sets, shades }) => {
       }
       return item.childNodes.length ? [item] : [];
     }));
-    const pictures = sides.length ? sets[sides[0].maps.set] : [];
+    const { pictures: known, count } = sides.length ? sets[sides[0].maps.set] : { pictures: [], count: 0 };
+    const pictures = known.slice(0, Math.min(...sides.map(({ maps }) => maps.pictures)));
+    get("left-out").textContent = pictures.length < count ? `${count - pictures.length} of ${count} pictures are left out to keep this page small. ` : "";
     get("pictures").replaceChildren(...pictures.map((picture, place) => pictureOf(picture, place, sides)));
     for (const one of document.querySelectorAll("#maps :is(.bar, .scales, #maps-note)")) one.hidden = !sides.length;
     slider.over(most());

@@ -1,5 +1,6 @@
 /* A small chart of a few lines, with a reading at the pointer: drawn as SVG, so that it prints and takes the theme. */
 "use strict";
+const threeDigits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const lineChart = (figure) => {
   const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BELOW] = [440, 210, 46, 22, 10, 24];
   const AXES = "var(--untrained)";
@@ -9,7 +10,6 @@ const lineChart = (figure) => {
     part.textContent = text;
     return part;
   };
-  const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
   /* Round numbers from the least to the largest, about so many. */
   function ticks(low, high, count) {
@@ -24,7 +24,7 @@ const lineChart = (figure) => {
   function draw(lines, { percent = false, whole = false, noun = "step", lacking = "" } = {}) {
     figure.querySelectorAll("svg, p").forEach((part) => part.remove());
     const shown = lines.filter((line) => line.y.some((y) => y !== null));
-    const text = (y) => (percent ? `${short.format(100 * y)}%` : short.format(y));
+    const text = (y) => (percent ? `${threeDigits.format(100 * y)}%` : threeDigits.format(y));
     if (lacking) figure.append(Object.assign(document.createElement("p"), { className: "none", textContent: lacking }));
     if (!shown.length) return;
     const xs = [...new Set(shown.flatMap((line) => line.x))].sort((a, b) => a - b);

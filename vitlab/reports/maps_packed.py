@@ -15,9 +15,9 @@ from vitlab.reports.tiles import SHADES, pixels
 STOPS = 9  # of the gradient that stands for the shades in a legend
 
 
-def fitting(maps: Maps, most: int) -> int:
-    """How many of the pictures have maps that take no more than so many bytes in all; at least one."""
-    return max(1, min(len(maps.pictures), most // max(1, maps.maps[0].size + maps.rollout[0].size)))
+def fitting(most: int, *arrays: np.ndarray) -> int:
+    """Of how many pictures these arrays (B, ...) take no more than so many bytes in all; at least one."""
+    return max(1, min(len(arrays[0]), most // sum(array[0].size for array in arrays)))
 
 
 def pictures(maps: Maps, count: int) -> list[dict[str, str]]:

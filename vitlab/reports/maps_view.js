@@ -5,6 +5,7 @@ const mapsView = (shades, say) => {
   const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   let current = null; // {box, at: [y, x]}: shares of the picture's height and width
 
+  const number = (value) => value.toPrecision(2);
   const largest = (values) => values.reduce((a, b) => Math.max(a, b), 0);
   const cellAt = (at, grid) => at.map((share, side) => Math.min(grid[side] - 1, Math.floor(share * grid[side])));
 
@@ -68,5 +69,5 @@ const mapsView = (shades, say) => {
       goTo(cell.map((place, side) => (Math.max(0, Math.min(grid[side] - 1, place + step[side])) + 0.5) / grid[side]));
     });
   }
-  return { paint, follow, show, largest };
+  return { paint, follow, show, largest, number };
 };

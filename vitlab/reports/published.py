@@ -44,7 +44,8 @@ class Beside:
 
 def beside(study: StudyFiles, rows: Rows) -> Beside:
     """What is published of the models that have a run, on the study's data set, in the study's metric."""
-    name = data_set(study.config().get("data") or {})
+    data = study.config().get("data")
+    name = data_set(data) if isinstance(data, Mapping) else None
     if name is None or not rows:
         return Beside()
     metric, models = main_metric(rows), {row["model"] for row in rows}

@@ -19,6 +19,8 @@ from vitlab.reports import reading
 from vitlab.training.files import RunFiles
 
 MAPS = "attention_maps"
+OVER_PATCHES = ("attention_distance", MAPS, "head_types", "rollout")  # apply to every model with such attention
+OVER_TOKENS = ("attention_entropy", "head_patterns")
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,6 @@ def of_texts(config: dict[str, Any]) -> bool:
 
 
 def lacks_attention(run: RunFiles, config: dict[str, Any]) -> bool:
-    """Whether an analysis of attention was asked for and did not apply to the run's model."""
-    asked = {"attention_distance", MAPS, "head_patterns"} & set(config.get("analyses") or [])
+    """Whether an analysis of attention over tokens, or over patches, was asked for and did not apply to the model."""
+    asked = set(OVER_TOKENS if of_texts(config) else OVER_PATCHES) & set(config.get("analyses") or [])
     return bool(asked) and not any((run.analysis_folder / f"{name}.json").is_file() for name in asked)

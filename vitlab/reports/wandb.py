@@ -21,7 +21,7 @@ from PIL import Image
 
 from vitlab.config import resolved
 from vitlab.files import replacing, write_text
-from vitlab.reports import interactive, static
+from vitlab.reports import interactive
 from vitlab.reports.figure import Drawing, Figure
 from vitlab.reports.login import mode_of
 from vitlab.training.files import RunFiles
@@ -95,7 +95,7 @@ class Tracker:
     def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
         """Log what an interrupted attempt had logged before its checkpoint, so that the last attempt is the whole run.
 
-        That is the rows of its metrics.jsonl, and its pictures up to the checkpoint's step.
+        That is the rows of its metrics.jsonl, and its pictures up to the last step that is not looked at again.
 
         Offline only: W&B does not resume there, each attempt has a folder of its own.
         """
@@ -112,8 +112,8 @@ class Tracker:
 
         self.guard(log)
 
-    def log_figure(self, figure: Drawing, step: int) -> None:
-        """The figure as a picture, and but for maps and tiles as an interactive plot, at a step."""
+    def log_figure(self, figure: Drawing, picture: Path, step: int) -> None:
+        """The figure as the PNG that was drawn of it, and but for maps and tiles as an interactive plot, at a step."""
         if not self.run:
             return
 
@@ -122,7 +122,7 @@ class Tracker:
             if isinstance(figure, Figure):
                 write_text(path.with_suffix(".json"), interactive.plotly_figure(figure).to_json())
             with replacing(path) as file:  # last: without it there is nothing to log
-                file.write(static.png_bytes(figure))
+                file.write(picture.read_bytes())
             self.log_kept(path, step)
 
         self.guard(log)

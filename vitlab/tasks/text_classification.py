@@ -168,9 +168,9 @@ def misfits(config: DictConfig, data: TextData, data_config: DictConfig) -> Iter
         if last >= parts - 1:
             yield f"data={data.name}: has {parts - 1} choices, and a label of {last}; labels count the choices from 0"
         return
-    if not data.classes and data_config.get("label", "") is None:
-        columns = implementation("vitlab.data", data_config.kind).column_names(data_config)
-        others = [name for name in columns if name not in Wanted.of(data_config).text]
+    module = implementation("vitlab.data", data_config.kind)
+    if not data.classes and data_config.get("label", "") is None and hasattr(module, "column_names"):
+        others = [name for name in module.column_names(data_config) if name not in Wanted.of(data_config).text]
         known = f"data.label=COLUMN, choices: {', '.join(others)}" if others else "a file with a column beside the text"
         yield f"data={data.name}: has nothing to predict; give {known}; or task=causal_lm, which needs none"
     elif not data.classes:

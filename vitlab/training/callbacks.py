@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,17 @@ class Clock(L.Callback):
     def leave_out(self, *_: Any) -> None:
         """Count what happened since the last step as no training."""
         self.mark = time.perf_counter()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """What happens meanwhile is time of neither the run nor its steps."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            gone = time.perf_counter() - began
+            self.started += gone
+            self.mark += gone
 
     on_train_start = leave_out
     on_validation_end = leave_out
@@ -133,7 +144,7 @@ def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
 
 
 class Looking(L.Callback):
-    """Calls `look(step)` every so many steps but for the last, and leaves training as if it had not.
+    """Calls `look(step)` every so many steps but for the last, and leaves training and its times as if it had not.
 
     `weights(module)` puts those that are evaluated into the module meanwhile. It comes before what saves: a run that
     resumes does not look at its step again.
@@ -155,9 +166,8 @@ class Looking(L.Callback):
         step = trainer.global_step
         if step % self.every or step == module.steps:
             return
-        with self.weights(module), isolate_rng():
+        with self.clock.stopped(), self.weights(module), isolate_rng():
             self.look(step)
-        self.clock.leave_out()
 
 
 class Reporting(L.Callback):

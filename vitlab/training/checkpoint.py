@@ -1,5 +1,6 @@
 """Checkpoints that are whole or not there, and runs that are loaded back."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,13 @@ class Checkpointing(L.Callback):
         self.path = path
         self.seconds = seconds
         self.clock = clock
-        self.saved_at = 0.0
+        self.saved_at = 0.0  # not by `clock`, which stops for analyses: a kill would lose them as well
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        self.saved_at = self.clock.wall_s
+        self.saved_at = time.perf_counter()
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
-        if self.clock.wall_s - self.saved_at >= self.seconds and not evaluation_follows(trainer, module):
+        if time.perf_counter() - self.saved_at >= self.seconds and not evaluation_follows(trainer, module):
             self.save(trainer)
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -69,5 +70,5 @@ class Checkpointing(L.Callback):
 
     def save(self, trainer: L.Trainer) -> None:
         trainer.save_checkpoint(self.path)
-        self.saved_at = self.clock.wall_s
+        self.saved_at = time.perf_counter()
         self.clock.leave_out()
