@@ -92,28 +92,37 @@ def train_locked(
 def analyse(run: Run, tracker: Tracker, chosen: Sequence[str], step: int) -> None:
     """Add the state at a step to each of the chosen analyses, and draw it.
 
-    Raises UserError for an analysis that cannot look at the untrained model; later that is a warning, for a run that
-    is trained must not be lost.
+    What keeps an analysis from looking at the untrained model is raised; later it is a warning, for a run that is
+    trained must not be lost.
     """
-    source = run.files.folder.name if step in (0, run.steps) else f"{run.files.folder.name} at step {step:,}"
     for name in chosen:
-        config, before = load("analysis", name), run.files.analysis(name)
-        if step == 0 and before:  # the untrained model of a resumed run was looked at when it began
-            continue
         try:
-            found = examine(placed(run), run.task, config, step)
+            add_analysis(run, tracker, name, step)
         except UserError as error:
             if step == 0:
                 raise
             print(f"{name}, step {step}: {error}", file=sys.stderr)
-            continue
-        kept = [row for row in before["rows"] if row["step"] < step] if before else []
-        rows = [*kept, *found.rows]
-        # that of heads shows those of the steps before too
-        for figure in drawn(replace(found, rows=rows) if "heads" in config.drawings else found, config, source):
-            _, picture = static.save(figure, run.files.analysis_folder)
-            tracker.log_figure(figure, picture, step)
-        run.files.write_analysis(name, found.unit, rows, found.arrays)  # last: a step that is in it is done
+        except Exception:
+            if step == 0:
+                raise
+            print(f"{name}, step {step}: failed; the run goes on without it", file=sys.stderr)
+            traceback.print_exc()
+
+
+def add_analysis(run: Run, tracker: Tracker, name: str, step: int) -> None:
+    """Add the state at a step to one analysis, and draw it."""
+    config, before = load("analysis", name), run.files.analysis(name)
+    if step == 0 and before:  # the untrained model of a resumed run was looked at when it began
+        return
+    found = examine(placed(run), run.task, config, step)
+    kept = [row for row in before["rows"] if row["step"] < step] if before else []
+    rows = [*kept, *found.rows]
+    source = run.files.folder.name if step in (0, run.steps) else f"{run.files.folder.name} at step {step:,}"
+    # that of heads shows those of the steps before too
+    for figure in drawn(replace(found, rows=rows) if "heads" in config.drawings else found, config, source):
+        _, picture = static.save(figure, run.files.analysis_folder)
+        tracker.log_figure(figure, picture, step)
+    run.files.write_analysis(name, found.unit, rows, found.arrays)  # last: a step that is in it is done
 
 
 def placed(run: Run) -> nn.Module:
