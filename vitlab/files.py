@@ -42,5 +42,18 @@ def write_text(path: str | Path, text: str) -> None:
         file.write(text.encode(errors="backslashreplace"))  # file names may bring what is no text
 
 
+def read_json(path: str | Path) -> Any:
+    """What a file of JSON holds. Raises OSError and ValueError alone."""
+    return parsed(Path(path).read_text())
+
+
+def parsed(text: str) -> Any:
+    """What a text of JSON means. Raises ValueError alone."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")

@@ -150,7 +150,9 @@ def test_no_error_no_request_whatever_is_clicked(watched, page):
 
 def test_the_slider_of_a_page_that_the_report_links_moves_over_the_layers(watched, page):
     watched.open(page)
-    links = watched.run("""[...document.querySelectorAll('a[href^="attention/"]')].map((a) => a.getAttribute('href'))""")
+    links = watched.run(
+        """[...document.querySelectorAll('a[href^="attention/"]')].map((a) => a.getAttribute('href'))"""
+    )
     assert len({link for link in links if link.startswith("attention/vit_nano-")}) == len(SIZES) * len(SEEDS)
     linked = page.parent / links[-1]
     watched.open(linked)
