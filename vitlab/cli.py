@@ -140,6 +140,8 @@ def analyze(words: Sequence[str]) -> int:
             refuse_unwritable(Path(args.out))
     except UserError as error:
         problems += error.problems
+    idle = [name for name in options if chosen and name not in chosen]
+    problems += [f"{name}: has options, but is not asked for; name it too, or leave them out" for name in idle]
     if problems:
         raise UserError(problems)
     from vitlab.commands import analyze as command

@@ -1,6 +1,7 @@
 """Writing files so that a crash leaves the old one or the new one, never a part."""
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -8,12 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from vitlab.config.errors import UserError
+
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path` when the block ends without an error.
 
-    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first.
+    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first. Raises
+    UserError where there is no room.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,9 +29,12 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        cause = error if isinstance(error, OSError) else error.__context__  # torch ends its archive with another error
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"{path}: {cause.strerror}; make room, then give the command again") from None
         raise
 
 

@@ -1,18 +1,23 @@
 """Studies whose files are damaged or come from elsewhere: one line that says so, and nothing written."""
 
+import errno
 import json
+import os
 import zipfile
 
 import numpy as np
 import pytest
 from test_report_study import make_study
 
+from vitlab.cli import main
 from vitlab.config import UserError
+from vitlab.files import replacing
 from vitlab.reports.html import write_report
 from vitlab.reports.links import file_stem
 from vitlab.reports.numbers import DASH, finite, whole
 from vitlab.reports.packing import packed
 from vitlab.reports.run_findings import read_maps
+from vitlab.training.files import RunFiles
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
 
@@ -151,3 +156,49 @@ def test_numbers_too_large_or_too_small_are_none_or_exact():
     with np.errstate(all="raise", under="ignore"):
         levels = packed(np.array([[1e-45, 0.0]], np.float32))["levels"]
     assert levels == "/wA="
+
+
+def test_options_of_an_analysis_that_is_not_asked_for_are_refused(tmp_path, capsys):
+    words = ["analyze", "timm:vit_tiny_patch16_224", "attention_maps", "attention_maps.pictures=0", "data=digits"]
+    assert main([*words, "--out", str(tmp_path)]) == 2
+    assert "attention_maps.pictures=0: at least 1 pixel" in capsys.readouterr().err
+    assert main([*words[:3], "data=digits", "cka.examples=7", "--out", str(tmp_path)]) == 2
+    assert "cka: has options, but is not asked for; name it too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "null", "{}", '{"rows": 3}', '{"rows": [{}]}', '{"rows": [{"step": "4"}]}'])
+def test_a_run_does_not_go_on_with_a_damaged_analysis(content, tmp_path):
+    run = RunFiles(tmp_path)
+    assert run.analysis_rows("cka") is None
+    run.write_analysis("cka", "", [{"step": 4, "value": 0.5}])
+    assert run.analysis_rows("cka") == [{"step": 4, "value": 0.5}]
+    (run.analysis_folder / "cka.json").write_text(content)
+    with pytest.raises(UserError, match=r"cka\.json: cannot read it"):
+        run.analysis_rows("cka")
+
+
+@pytest.mark.parametrize("content", ["null", "[1]", "{}", '{"sha256": 3}'])
+def test_a_run_whose_data_are_no_longer_known_is_refused(content, tmp_path):
+    run = RunFiles(tmp_path)
+    assert run.contents() is None
+    run.data_path.write_text(content)
+    with pytest.raises(UserError, match=r"data\.json: holds no sha256"):
+        run.contents()
+
+
+def save_on_a_full_disk(path):
+    """What torch.save does there: its archive ends with an error of its own."""
+    with replacing(path) as file:
+        file.write(b"new")
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            raise RuntimeError("unexpected pos 221568 vs 221456")  # noqa: B904
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "last.ckpt"
+    path.write_text("old")
+    with pytest.raises(UserError, match=r"last\.ckpt: No space left on device; make room"):
+        save_on_a_full_disk(path)
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]

@@ -97,7 +97,7 @@ def analyse(run: Run, tracker: Tracker, chosen: Sequence[str], step: int) -> Non
     """
     source = run.files.folder.name if step in (0, run.steps) else f"{run.files.folder.name} at step {step:,}"
     for name in chosen:
-        config, before = load("analysis", name), run.files.analysis(name)
+        config, before = load("analysis", name), run.files.analysis_rows(name)
         if step == 0 and before:  # the untrained model of a resumed run was looked at when it began
             continue
         try:
@@ -107,7 +107,7 @@ def analyse(run: Run, tracker: Tracker, chosen: Sequence[str], step: int) -> Non
                 raise
             print(f"{name}, step {step}: {error}", file=sys.stderr)
             continue
-        kept = [row for row in before["rows"] if row["step"] < step] if before else []
+        kept = [row for row in before or [] if row["step"] < step]
         rows = [*kept, *found.rows]
         # that of heads shows those of the steps before too
         for figure in drawn(replace(found, rows=rows) if "heads" in config.drawings else found, config, source):

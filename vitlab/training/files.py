@@ -144,10 +144,12 @@ class RunFiles:
     def contents(self) -> str | None:
         """The SHA-256 of the data that the run began with; None where it is not known."""
         try:
-            found = read_json(self.data_path) if self.data_path.is_file() else None
+            found = read_json(self.data_path) or {} if self.data_path.is_file() else None
         except (OSError, ValueError) as error:
             raise UserError(f"{self.data_path}: cannot read it ({error}); delete the run's folder") from None
-        return found.get("sha256") if isinstance(found, dict) else None
+        if found is not None and not (isinstance(found, dict) and isinstance(found.get("sha256"), str)):
+            raise UserError(f"{self.data_path}: holds no sha256; delete the run's folder")
+        return found and found["sha256"]
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""
@@ -188,6 +190,17 @@ class RunFiles:
         """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran."""
         path = self.analysis_folder / f"{name}.json"
         return read_json(path) if path.is_file() else None
+
+    def analysis_rows(self, name: str) -> list[dict[str, Any]] | None:
+        """The rows that a resumed run adds to, None where there are none. Raises UserError."""
+        path = self.analysis_folder / f"{name}.json"
+        try:
+            found = self.analysis(name)
+            if path.is_file() and not all(isinstance(row["step"], int) for row in found["rows"]):
+                raise ValueError("a step is not a whole number")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: cannot read it ({error}); delete the run's folder") from None
+        return found and found["rows"]
 
     def write_analysis(
         self, name: str, unit: str, rows: Iterable[dict[str, Any]], arrays: Mapping[str, Any] | None = None
