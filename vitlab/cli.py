@@ -14,6 +14,7 @@ from vitlab.arguments import (
     EXPORT,
     SCALE,
     TRAIN,
+    full_disk_said,
     generation,
     out_folder,
     parser,
@@ -260,7 +261,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, interrupt)
     try:
-        code = run(words)
+        with full_disk_said():
+            code = run(words)
         sys.stdout.flush()
         return code
     except UserError as error:

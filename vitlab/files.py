@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from vitlab.config.errors import UserError
-
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path` when the block ends without an error.
 
-    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first. Raises
-    UserError where there is no room.
+    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first. Where
+    there is no room, the OSError names `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +32,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
             os.unlink(temporary)
         cause = error if isinstance(error, OSError) else error.__context__  # torch ends its archive with another error
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"{path}: {cause.strerror}; make room, then give the command again") from None
+            raise OSError(cause.errno, cause.strerror, str(path)) from None
         raise
 
 
