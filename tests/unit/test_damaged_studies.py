@@ -64,6 +64,7 @@ def test_a_row_that_no_run_writes_is_refused(study, change, says):
         ("failed.json", "[" * 100_000, "nested too deep"),
         ("RUN/result.json", "[" * 100_000, "nested too deep"),
         ("RUN/result.json", '{"environment": {"cpu": ["x"]}}', "environment.cpu is neither a text nor a number"),
+        ("RUN/result.json", '{"wandb": {"id": ["x"]}}', "wandb.id is neither a text nor a number"),
         ("RUN/config.yaml", "analyses: 3", "analyses=3 is not a list"),
         ("RUN/metrics.jsonl", '{"step": NaN, "train/loss": 1}', "step is not a whole number"),
         ("RUN/metrics.jsonl", f'{{"step": {"9" * 400}, "train/loss": 1}}', "step is not a whole number"),

@@ -143,9 +143,10 @@ def result(run: RunFiles) -> dict[str, Any]:
     for key in ("environment", "settings", "wandb"):
         if not isinstance(found.get(key) or {}, dict):
             raise UserError(f"{run.result_path}: {key} is not a mapping")
-    for key, value in (found.get("environment") or {}).items():
-        if isinstance(value, (list, dict)):
-            raise UserError(f"{run.result_path}: environment.{key} is neither a text nor a number")
+    for part in ("environment", "wandb"):
+        for key, value in (found.get(part) or {}).items():
+            if isinstance(value, (list, dict)):
+                raise UserError(f"{run.result_path}: {part}.{key} is neither a text nor a number")
     return found
 
 
