@@ -1,6 +1,8 @@
 """Arguments of the commands: what `--help` says of them, a parser whose errors are one line, kinds of values."""
 
 import argparse
+import contextlib
+import errno
 import math
 import re
 import sys
@@ -139,3 +141,15 @@ def unread(config: "DictConfig", overrides: Sequence[str]) -> Iterator[str]:
             yield f"{word}: comes with data={config.data.name}; give {key} or data, not both"
         else:
             yield f"{word}: model={config.model.name} has none; choices: {', '.join(wanted)}"
+
+
+@contextlib.contextmanager
+def full_disk_said() -> Iterator[None]:
+    """Raises UserError for the error of a full disk: what was there before is still there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        raise UserError(f"{where}{error.strerror}; make room, then give the command again") from None

@@ -14,6 +14,7 @@ from vitlab.arguments import (
     EXPORT,
     SCALE,
     TRAIN,
+    full_disk_said,
     generation,
     out_folder,
     parser,
@@ -140,6 +141,8 @@ def analyze(words: Sequence[str]) -> int:
             refuse_unwritable(Path(args.out))
     except UserError as error:
         problems += error.problems
+    idle = [name for name in options if chosen and name not in chosen]
+    problems += [f"{name}: has options, but is not asked for; name it too, or leave them out" for name in idle]
     if problems:
         raise UserError(problems)
     from vitlab.commands import analyze as command
@@ -258,7 +261,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, interrupt)
     try:
-        code = run(words)
+        with full_disk_said():
+            code = run(words)
         sys.stdout.flush()
         return code
     except UserError as error:

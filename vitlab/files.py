@@ -1,6 +1,7 @@
 """Writing files so that a crash leaves the old one or the new one, never a part."""
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -13,7 +14,8 @@ from typing import IO, Any
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of `path` when the block ends without an error.
 
-    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first.
+    It is written beside the target (a rename is atomic only within a file system) and flushed to disk first. Where
+    there is no room, the OSError names `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,9 +27,12 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        cause = error if isinstance(error, OSError) else error.__context__  # torch ends its archive with another error
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(cause.errno, cause.strerror, str(path)) from None
         raise
 
 
@@ -40,6 +45,19 @@ def umask() -> int:
 def write_text(path: str | Path, text: str) -> None:
     with replacing(path) as file:
         file.write(text.encode(errors="backslashreplace"))  # file names may bring what is no text
+
+
+def read_json(path: str | Path) -> Any:
+    """What a file of JSON holds. Raises OSError and ValueError alone."""
+    return parsed(Path(path).read_text())
+
+
+def parsed(text: str) -> Any:
+    """What a text of JSON means. Raises ValueError alone."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def write_json(path: str | Path, value: Any) -> None:

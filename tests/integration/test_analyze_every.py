@@ -177,6 +177,16 @@ def test_an_analysis_that_fails_ends_no_run_that_has_begun(tmp_path, monkeypatch
     assert (tmp_path / "run" / "result.json").is_file()
 
 
+def test_random_weights_are_not_taken_for_the_first_ones_of_a_resumed_run(tmp_path):
+    train_run(composed(), tmp_path / "source")
+    config = composed("analyses=[cka]", f"init={tmp_path / 'source'}")
+    interrupted(config, tmp_path / "run", at=4)
+    path = tmp_path / "run" / "analysis" / "cka.json"
+    path.unlink()
+    train_run(config, tmp_path / "run")
+    assert {row["step"] for row in json.loads(path.read_text())["rows"]} == {STEPS}
+
+
 def test_an_analysis_that_does_not_apply_is_said_once_with_the_reason(tmp_path, capsys):
     words = ["model=resnet_nano", "analyses=[attention_distance,rgb_filters]", "trainer.analyze_every=3"]
     train_run(composed(*words), tmp_path / "run")

@@ -138,10 +138,15 @@ def test_a_study_without_a_finished_run_has_a_header_and_no_rows(tmp_path):
         ("study,run\ns,r\n", "columns are missing: model, family, data"),
         ("a,b\n1,2\n", "columns are missing: study, run"),
         (",".join(COLUMNS) + "\n" + ",".join(["1"] * (len(COLUMNS) + 2)) + "\n", "more cells than columns"),
+        (",".join(COLUMNS) + "\ns,r,m\n", "fewer cells than columns"),
+        (",".join((*COLUMNS, "loss")) + "\n", "a column stands there twice"),
+        ("null\n", "columns are missing: study, run"),
+        ("", "columns are missing: study, run"),
         (b"\xff\xfe,\n1\n", "cannot read the results"),
         (",".join(COLUMNS) + "\n\"" + "x" * 200_000 + "\n", "cannot read the results"),
     ],
-    ids=["few columns", "other columns", "too many cells", "not text", "an endless cell"],
+    ids=["few columns", "other columns", "too many cells", "cut short", "twice", "null", "empty",
+         "not text", "an endless cell"],
 )  # fmt: skip
 def test_a_results_file_that_is_none_is_the_users_mistake(content, says, tmp_path):
     (tmp_path / "results.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -152,12 +157,6 @@ def test_a_results_file_that_is_none_is_the_users_mistake(content, says, tmp_pat
 def test_results_that_are_not_there_are_named(tmp_path):
     with pytest.raises(UserError, match=r"results\.csv: cannot read the results"):
         StudyFiles(tmp_path).rows()
-
-
-def test_a_row_that_was_cut_short_reads_as_empty_cells(tmp_path):
-    (tmp_path / "results.csv").write_text(",".join(COLUMNS) + "\ns,r,m\n")
-    (found,) = StudyFiles(tmp_path).rows()
-    assert (found["study"], found["model"], found["accuracy"], found["status"]) == ("s", "m", None, None)
 
 
 # ---- a run's files

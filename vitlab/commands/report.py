@@ -14,7 +14,13 @@ def report(folder: str, *, wandb: bool = False) -> int:
     With `wandb` its workspace and report, too: as JSON, and in W&B for who is logged in.
     """
     study = StudyFiles(folder)
-    print(html.write_report(folder), *tables.written(study.folder), sep="\n")
+    try:
+        written = html.write_report(folder)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or folder}: {error.strerror}; mend that, then give the command again"
+        ) from None
+    print(written, *tables.written(study.folder), sep="\n")
     return dashboards(study) if wandb else 0
 
 

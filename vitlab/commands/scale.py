@@ -1,6 +1,5 @@
 """`vitlab scale`: a study from its grid to its report."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from vitlab.commands.samples import write_samples
 from vitlab.commands.training import StudyJob
 from vitlab.config import UserError, resolved
 from vitlab.config.compose import WITHOUT_EFFECT
+from vitlab.config.errors import first_line
 from vitlab.data.contents import contents
 from vitlab.data.subset import write_manifest
-from vitlab.files import write_json
+from vitlab.files import read_json, write_json
 from vitlab.reports import html
 from vitlab.reports.conclusion import sentence, size_table
 from vitlab.studies.executors import Event, LocalExecutor
@@ -75,7 +75,10 @@ def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
     """Raise UserError when the data are no longer those of the study's subsets and of its runs, finished or not."""
     train = plan.task.train
     for path in files.subsets.glob("*.json"):
-        there, here = json.loads(path.read_text()).get(f"train_{train.unit}s"), train.total
+        try:
+            there, here = read_json(path)[f"train_{train.unit}s"], train.total
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: cannot read it ({first_line(error)}); delete it to go on") from None
         if there != here:
             raise UserError(
                 f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "

@@ -73,4 +73,7 @@ def analysis_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
     wrong = [name for name, options in found.items() if options.examples < 1]
     if wrong:
         raise UserError(f"{name}.examples={found[name].examples}: at least 1" for name in wrong)
+    wrong = [name for name, options in found.items() if options.get("pictures", 1) < 1]
+    if wrong:
+        raise UserError(f"{name}.pictures={found[name].pictures}: at least 1 pixel" for name in wrong)
     return found

@@ -111,11 +111,12 @@ def analyse(run: Run, tracker: Tracker, chosen: Sequence[str], step: int) -> Non
 
 def add_analysis(run: Run, tracker: Tracker, name: str, step: int) -> None:
     """Add the state at a step to one analysis, and draw it."""
-    config, before = load("analysis", name), run.files.analysis(name)
-    if step == 0 and before:  # the untrained model of a resumed run was looked at when it began
+    config, before = load("analysis", name), run.files.analysis_rows(name)
+    # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
+    if step == 0 and (before or (run.resumed_step and source_of(run.config.init))):
         return
     found = examine(placed(run), run.task, config, step)
-    kept = [row for row in before["rows"] if row["step"] < step] if before else []
+    kept = [row for row in before or [] if row["step"] < step]
     rows = [*kept, *found.rows]
     source = run.files.folder.name if step in (0, run.steps) else f"{run.files.folder.name} at step {step:,}"
     # that of heads shows those of the steps before too

@@ -19,6 +19,7 @@ from vitlab.reports.numbers import DASH, finite, plural, significant
 from vitlab.reports.page import render, source
 from vitlab.reports.run_findings import Maps
 from vitlab.studies.store import StudyFiles
+from vitlab.training.files import RunFiles
 
 Rows = list[dict[str, Any]]
 FOLDER = "attention"
@@ -52,6 +53,13 @@ def write_attention_pages(study: StudyFiles, rows: Rows, configs: dict[str, dict
     for model, of_model in groupby(rows, key=lambda row: row["model"]):
         groups.append(group(study, model, list(of_model), addresses, configs))
     return groups
+
+
+def refuse_damaged(run: RunFiles) -> None:
+    """Raise UserError for findings that cannot be read: a report that is refused has written nothing."""
+    run_findings.maps(run)
+    for name in MEASURES:
+        run_findings.of_heads(run, name)
 
 
 def write_page(study: StudyFiles, row: dict[str, Any], comparable: bool) -> bool:

@@ -13,7 +13,7 @@ import plotly.offline
 from vitlab.config import load, names
 from vitlab.files import write_text
 from vitlab.reports import costs, curves, facts, figures, layers_by_step, reading, runs_table, static, tables
-from vitlab.reports.attention_pages import Group, write_attention_pages
+from vitlab.reports.attention_pages import Group, refuse_damaged, write_attention_pages
 from vitlab.reports.colours import THEMES, families, looks
 from vitlab.reports.compare_page import write_compare_page
 from vitlab.reports.conclusion import contenders, sentence, size_table
@@ -44,11 +44,13 @@ def write_report(folder: str | Path) -> Path:
         (reading.study_config, reading.results, reading.failures), lambda read: read(study)
     )
     runs = [row["run"] for row in rows]
-    results, configs, shown = reading.every(
+    results, configs, shown, _, texts = reading.every(
         (
             lambda: dict(zip(runs, reading.every(runs, lambda run: reading.result(study.run(run))), strict=True)),
             lambda: dict(zip(runs, reading.every(runs, lambda run: reading.config(study.run(run))), strict=True)),
             lambda: list(drawn(study, rows)),
+            lambda: reading.every(rows, lambda row: refuse_damaged(study.run(row["run"]))),
+            lambda: reading.texts(study),
         ),
         lambda read: read(),
     )
@@ -58,7 +60,7 @@ def write_report(folder: str | Path) -> Path:
     tables.write_tables(study.folder, rows)
     attention = write_attention_pages(study, rows, configs)
     write_compare_page(study, study_name(study, config), rows, configs)
-    write_text(study.report_path, page(study, config, rows, failed, configs, results, shown, attention))
+    write_text(study.report_path, page(study, config, rows, failed, configs, results, shown, attention, texts))
     return study.report_path
 
 
@@ -172,6 +174,7 @@ def page(
     results: dict[str, dict[str, Any]],
     shown: list[dict[str, Any]],
     attention: list[Group],
+    texts: list[dict[str, Any]],
 ) -> str:
     """The whole document."""
     columns = runs_table.columns(rows)
@@ -189,7 +192,7 @@ def page(
         caveats=caveats(config, rows, failed),
         tiles=tiles(config, rows, failed),
         figures=shown,
-        texts=[(plural(one["size"], unit), one["texts"]) for one in reading.texts(study)],
+        texts=[(plural(one["size"], unit), one["texts"]) for one in texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
         attention=attention,

@@ -14,5 +14,5 @@ def folder_link(name: str) -> str:
 
 
 def file_stem(text: str) -> str:
-    """A file name without a suffix that every file system takes."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._") or "figure"
+    """A file name without a suffix that every file system takes, of at most 150 letters."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:150].strip("._") or "figure"

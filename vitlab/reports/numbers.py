@@ -10,9 +10,13 @@ PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 def finite(value: Any) -> float | None:
     """The number, or None for anything that is not one: None, NaN, infinity, text."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # whole numbers of JSON have no end
+        return None
+    return number if math.isfinite(number) else None
 
 
 def whole(value: Any) -> str:

@@ -13,7 +13,7 @@ def packed(values: np.ndarray) -> dict[str, str]:
     A value is off by at most 1/510 of its row's largest.
     """
     largest = values.max(axis=-1)
-    levels = np.rint(values * (LEVELS / np.where(largest > 0, largest, 1))[..., None])
+    levels = np.rint(LEVELS * (values / np.where(largest > 0, largest, 1)[..., None]))
     return {"largest": encoded(largest.astype("<f4")), "levels": encoded(levels.astype(np.uint8))}
 
 

@@ -1,6 +1,5 @@
 """Figures that papers published of a study's models on its data set; published.yaml holds them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from vitlab.config import UserError
+from vitlab.files import read_json
 from vitlab.reports.metric import main_metric
 from vitlab.studies.store import StudyFiles
 
@@ -81,7 +81,7 @@ def whole_set(study: StudyFiles) -> int | None:
     """How large the whole training set is, by a manifest of its subsets. Raises UserError for one it cannot read."""
     for path in sorted(study.subsets.glob("*.json")):
         try:
-            manifest = json.loads(path.read_text())
+            manifest = read_json(path)
             totals = [value for key, value in manifest.items() if key.startswith("train_") and isinstance(value, int)]
         except (OSError, ValueError, AttributeError):
             raise UserError(f"{path}: cannot read it; give the study's command again, which writes it anew") from None

@@ -7,7 +7,7 @@ Shapes: B images, L layers, H heads, gy x gx patches.
 """
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from vitlab.config import UserError
+from vitlab.config.errors import first_line
 from vitlab.reports import reading
 from vitlab.training.files import RunFiles
 
 MAPS = "attention_maps"
 OVER_PATCHES = ("attention_distance", MAPS, "head_types", "rollout")  # apply to every model with such attention
 OVER_TOKENS = ("attention_entropy", "head_patterns")
+AGAIN = f"delete it, then vitlab analyze RUN {MAPS}"
+LARGEST = 1_000_000_000  # bytes of a file's arrays: those of 128 pictures are some megabytes
 
 
 @dataclass(frozen=True)
@@ -70,17 +73,18 @@ def file_of(run: RunFiles, name: str) -> Path | None:
 
 def read_maps(path: Path) -> Maps:
     """The arrays of a file, checked: it may come from elsewhere. Raises UserError."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = Maps(
-                maps=arrays["maps"].astype(np.float32),
-                rollout=arrays["rollout"].astype(np.float32),
-                pictures=arrays["pictures"],
-                names=[str(name) for name in arrays["names"]],
-                class_token=bool(arrays["class_token"]),
-            )
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: cannot read it: {error}; delete it, then vitlab analyze RUN {MAPS}") from None
+    arrays = read_arrays(path, ("maps", "rollout", "pictures", "names", "class_token"))
+    if any(arrays[name].dtype.kind != "f" for name in ("maps", "rollout")) or arrays["names"].dtype.kind != "U":
+        raise UserError(f"{path}: expected maps and rollout of floats and names of text; {AGAIN}")
+    if arrays["class_token"].shape or arrays["class_token"].dtype.kind not in "bu" or arrays["names"].ndim != 1:
+        raise UserError(f"{path}: expected class_token of one 0 or 1 and a list of names; {AGAIN}")
+    found = Maps(
+        maps=arrays["maps"].astype(np.float32),
+        rollout=arrays["rollout"].astype(np.float32),
+        pictures=arrays["pictures"],
+        names=arrays["names"].tolist(),
+        class_token=bool(arrays["class_token"]),
+    )
     shape, images = found.maps.shape, found.pictures
     if (
         len(shape) != 5
@@ -93,9 +97,27 @@ def read_maps(path: Path) -> Maps:
         or not all(part.min() >= 0 and part.max() <= 1.001 for part in (found.maps, found.rollout))  # false of NaN
     ):
         raise UserError(
-            f"{path}: expected maps (B, L, H, gy, gx) and rollout (B, L, gy, gx) of shares, B pictures and names"
+            f"{path}: expected maps (B, L, H, gy, gx) and rollout (B, L, gy, gx) of shares, B pictures and names; "
+            f"{AGAIN}"
         )
     return found
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Arrays of a .npz file, by their names. Raises UserError for what is damaged or far too large."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > LARGEST:
+            raise UserError(
+                f"{path}: unpacks to {unpacked / 1e9:.1f} GB, more than the {LARGEST / 1e9:g} GB that are read; {AGAIN}"
+            )
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in names}
+    except UserError:
+        raise
+    except Exception as error:  # what is damaged fails in as many ways as there are parts: zip, zlib, header, shape
+        raise UserError(f"{path}: cannot read it: {first_line(error)}; {AGAIN}") from None
 
 
 def of_texts(config: dict[str, Any]) -> bool:

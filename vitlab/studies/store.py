@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,17 @@ class StudyFiles:
         """results.csv with numbers as numbers; an empty cell is None. Raises UserError."""
         try:
             with self.results_path.open(newline="") as file:
-                found = list(csv.DictReader(file))
+                reader = csv.DictReader(file)
+                found, columns = list(reader), reader.fieldnames or []
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise UserError(f"{self.results_path}: cannot read the results: {error}") from None
         if any(None in row for row in found):
             raise UserError(f"{self.results_path}: a row has more cells than columns")
-        lacking = [c for c in COLUMNS if found and c not in found[0]]
+        if any(None in row.values() for row in found):
+            raise UserError(f"{self.results_path}: a row has fewer cells than columns: it was cut short")
+        if len(set(columns)) < len(columns):
+            raise UserError(f"{self.results_path}: a column stands there twice")
+        lacking = [c for c in COLUMNS if c not in columns]
         if lacking:
             raise UserError(f"{self.results_path}: columns are missing: {', '.join(lacking)}")
         return [{key: typed(key, value) for key, value in row.items()} for row in found]
@@ -87,4 +93,4 @@ def typed(key: str, value: str | None) -> Any:
         number = float(value)
     except ValueError:
         return value
-    return int(value) if value.lstrip("-").isdigit() else number
+    return int(value) if math.isfinite(number) and value.lstrip("-").isdecimal() else number

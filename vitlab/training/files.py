@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, differences, read_yaml, resolved, without
 from vitlab.config.compose import WITHOUT_EFFECT
-from vitlab.files import replacing, write_json, write_text
+from vitlab.files import parsed, read_json, replacing, write_json, write_text
 
 RESULT_KEYS = ("id", "study", "run", "model", "train_size", "seed", "steps")
 
@@ -126,7 +126,7 @@ class RunFiles:
         if not self.result_path.is_file():
             return None
         try:
-            found = json.loads(self.result_path.read_text())
+            found = read_json(self.result_path)
             if not isinstance(found, dict):
                 raise ValueError("it holds no mapping")
         except (OSError, ValueError) as error:
@@ -136,7 +136,7 @@ class RunFiles:
     def init(self) -> dict[str, Any] | None:
         """What became of the weights that the run began with, and their SHA-256; None without such weights."""
         try:
-            found = json.loads(self.init_path.read_text()) if self.init_path.is_file() else None
+            found = read_json(self.init_path) if self.init_path.is_file() else None
         except (OSError, ValueError) as error:
             raise UserError(f"{self.init_path}: cannot read it ({error}); delete the run's folder") from None
         return found if isinstance(found, dict) else None
@@ -144,10 +144,12 @@ class RunFiles:
     def contents(self) -> str | None:
         """The SHA-256 of the data that the run began with; None where it is not known."""
         try:
-            found = json.loads(self.data_path.read_text()) if self.data_path.is_file() else None
+            found = read_json(self.data_path) or {} if self.data_path.is_file() else None
         except (OSError, ValueError) as error:
             raise UserError(f"{self.data_path}: cannot read it ({error}); delete the run's folder") from None
-        return found.get("sha256") if isinstance(found, dict) else None
+        if found is not None and not (isinstance(found, dict) and isinstance(found.get("sha256"), str)):
+            raise UserError(f"{self.data_path}: holds no sha256; delete the run's folder")
+        return found and found["sha256"]
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""
@@ -166,7 +168,7 @@ class RunFiles:
         rows = []
         for line in self.metrics_path.read_text(errors="replace").splitlines():
             try:
-                row = json.loads(line)
+                row = parsed(line)
             except ValueError:
                 break
             if not isinstance(row, dict) or "step" not in row:
@@ -187,7 +189,18 @@ class RunFiles:
     def analysis(self, name: str) -> dict[str, Any] | None:
         """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran."""
         path = self.analysis_folder / f"{name}.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        return read_json(path) if path.is_file() else None
+
+    def analysis_rows(self, name: str) -> list[dict[str, Any]] | None:
+        """The rows that a resumed run adds to, None where there are none. Raises UserError."""
+        path = self.analysis_folder / f"{name}.json"
+        try:
+            found = self.analysis(name)
+            if path.is_file() and not all(isinstance(row["step"], int) for row in found["rows"]):
+                raise ValueError("a step is not a whole number")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: cannot read it ({error}); delete the run's folder") from None
+        return found and found["rows"]
 
     def write_analysis(
         self, name: str, unit: str, rows: Iterable[dict[str, Any]], arrays: Mapping[str, Any] | None = None
