@@ -17,7 +17,7 @@ from vitlab.reports.conclusion import sentence, size_table
 from vitlab.studies.store import StudyFiles
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-WIDTH, HEIGHT = 1100, 1490  # pixels: headline, figures 1 and 2
+WIDTH, HEIGHT = 1100, 1670  # pixels: headline, figures 1 and 2
 MARGIN = 24  # pixels below the end of a page
 
 
