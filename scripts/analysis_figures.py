@@ -72,7 +72,7 @@ def main() -> None:
         shutil.copyfile(source, PICTURES / f"{name}.png")
     if not arguments.no_pages:
         for name, page in PAGES.items():
-            screenshot(page, PICTURES / f"{name}.png", height=TALL, colours=64)
+            screenshot(page, PICTURES / f"{name}.png", height=TALL, colours=128)
     sizes = {path.name: path.stat().st_size for path in PICTURES.glob("*.png")}
     if large := [name for name, size in sizes.items() if size > LARGEST]:
         sys.exit(f"over {LARGEST:,} bytes: {', '.join(large)}")

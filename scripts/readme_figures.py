@@ -5,36 +5,47 @@
 Writes docs/report.png (the top of report.html, through headless Chromium) and prints the table in Markdown.
 """
 
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from PIL import Image, ImageChops
+from PIL import Image
 
 from vitlab.reports.conclusion import sentence, size_table
 from vitlab.studies.store import StudyFiles
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+from chromium import CHROMIUM, Browser  # noqa: E402
+
+DOCS = ROOT / "docs"
 WIDTH, HEIGHT = 1100, 1670  # pixels: headline, figures 1 and 2
 MARGIN = 24  # pixels below the end of a page
 
 
 def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256) -> None:
-    """The top of a page, without what is empty below its end; few colours, so that the file stays small."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
+    """The top of a page once its plots are drawn, no taller than it is; few colours, so that the file stays small."""
+    if CHROMIUM is None:
         sys.exit("needs chromium")
     with tempfile.TemporaryDirectory() as profile:
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000"]
-        options += [f"--user-data-dir={profile}", f"--window-size={WIDTH},{height}", f"--screenshot={picture}"]
-        subprocess.run([browser, *options, page.resolve().as_uri()], check=True, capture_output=True)
+        browser = Browser(profile)
+        try:
+            browser.open(page, width=WIDTH, height=height)
+            browser.run("""new Promise((done) => {
+                const shown = () => [...document.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
+                const drawn = () => shown().every((plot) => plot.querySelector('.trace'));
+                const look = () => drawn() ? done() : setTimeout(look, 50);
+                look();
+            })""")
+            end = browser.run("""Math.max(...[...document.querySelectorAll('body *')]
+                .map((element) => element.getBoundingClientRect().bottom))""")
+            browser.screenshot(picture)
+        finally:
+            browser.close()
     image = Image.open(picture).convert("RGB")
-    empty = Image.new("RGB", image.size, image.getpixel((0, image.height - 1)))
-    used = ImageChops.difference(image, empty).getbbox() or (0, 0, *image.size)
-    image = image.crop((0, 0, image.width, min(image.height, used[3] + MARGIN)))
-    image.quantize(colours).save(picture, optimize=True)
+    image.crop((0, 0, image.width, min(image.height, height, round(end) + MARGIN))).quantize(colours).save(
+        picture, optimize=True
+    )
 
 
 def main() -> None:
