@@ -85,8 +85,14 @@ def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, study, page):
     assert float(attention) == pytest.approx(mean[0, 4, 0, 1], rel=0.06)
     assert float(reached) == pytest.approx(maps.rollout[0, 4, 0, 1], rel=0.06)
     assert browser.run("document.querySelectorAll('.cursor').length") == 3  # in the picture and in both maps
-    box = browser.run("""(() => { const r = document.querySelector('[data-picture="3"] [data-map="map"]')
-        .getBoundingClientRect(); return [r.left + r.width * 0.9, r.top + r.height * 0.6] })()""")
+    box = browser.run("""new Promise((done) => {
+        const map = document.querySelector('[data-picture="3"] [data-map="map"]');
+        map.scrollIntoView({ behavior: 'instant', block: 'center' });
+        requestAnimationFrame(() => requestAnimationFrame(() => {
+            const r = map.getBoundingClientRect();
+            done([r.left + r.width * 0.9, r.top + r.height * 0.6]);
+        }));
+    })""")
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
     assert browser.run(reading).startswith(f"Picture 4, {maps.names[3]}, row 3, column 2: ")
 

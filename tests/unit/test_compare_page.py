@@ -116,7 +116,7 @@ def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(co
     text = Page(copy.report_path.read_text()).text
     assert f"vitlab analyze 'a b/{FOUR}' attention_maps" in text
     lacking = {one["name"]: one["maps"] for one in embedded(copy.folder / "compare.html")["runs"]}
-    assert lacking[FOUR]["command"] == f"vitlab analyze 'a b/{FOUR}' attention_maps"
+    assert lacking[FOUR]["command"] == f"vitlab analyze 'a b/{FOUR}' attention_maps && vitlab report 'a b'"
     assert lacking[RESNET] == {"why": "has no attention over patches"}
     assert "set" in lacking[EVIL_RUN]
 

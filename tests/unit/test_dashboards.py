@@ -219,7 +219,7 @@ def test_without_the_package_one_line_says_what_to_install(study, offline, monke
     for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["report", str(study.folder), "--wandb"]) == 2
-    assert "pip install 'vitlab[dashboards]'" in capsys.readouterr().err
+    assert "pip install wandb-workspaces" in capsys.readouterr().err
 
 
 def test_a_damaged_file_is_named(study, offline, capsys):

@@ -321,6 +321,17 @@ def test_the_heat_map_is_read_cell_by_cell(browser, pages):
 
 
 @needs_chromium
+def test_lines_of_a_short_text_begin_and_end_at_its_tokens(browser, tmp_path):
+    text = TokenAttention(TOKENS[:3], random_weights(tokens=3))
+    browser.open(write_token_attention(tmp_path / "page.html", "short", [text]))
+    boxes = browser.run("""['#lines canvas', '#queries', '#keys'].map((part) => {
+        const box = document.querySelector(part).getBoundingClientRect(); return [box.top, box.height] })""")
+    assert boxes[1] == boxes[2]
+    assert boxes[0] == pytest.approx(boxes[1])
+    assert boxes[0][1] == pytest.approx(3 * 24)
+
+
+@needs_chromium
 def test_sentences_are_filtered(browser, pages):
     browser.open(pages["lm"][0])
     assert browser.run("document.querySelector('#pair')") is None

@@ -31,7 +31,7 @@ def dashboards(study: StudyFiles) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "wandb_workspaces":
             raise
-        raise UserError("--wandb needs the package wandb-workspaces: pip install 'vitlab[dashboards]'") from None
+        raise UserError("--wandb needs the package wandb-workspaces: pip install wandb-workspaces") from None
     from vitlab.reports.login import default_mode
 
     boards, addresses, refused = Dashboards(study), [], None

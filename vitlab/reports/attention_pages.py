@@ -100,7 +100,7 @@ def text_group(study: StudyFiles, model: str, named: dict[str, str]) -> Group:
     there = {run: label for run, label in named.items() if study.run(run).folder.joinpath(*parts).is_file()}
     if there:
         return Group(model, [(label, link(run, *parts)) for run, label in there.items()])
-    return Group(model, [], "has no page of its attention yet.", f"vitlab analyze {path_of(study, list(named)[-1])}")
+    return Group(model, [], "has no page of its attention yet.", command(study, list(named)[-1], ""))
 
 
 def field(study: StudyFiles, run: str) -> str | None:
@@ -109,14 +109,11 @@ def field(study: StudyFiles, run: str) -> str | None:
     return None if path is None else link(*path.relative_to(study.folder).parts)
 
 
-def path_of(study: StudyFiles, run: str) -> str:
-    """A run as a command takes it, in the folder that holds the study's own."""
-    return shlex.quote(f"{study.folder.resolve().name}/{run}")
-
-
-def command(study: StudyFiles, run: str) -> str:
-    """The command that makes the maps of a run."""
-    return f"vitlab analyze {path_of(study, run)} {run_findings.MAPS}"
+def command(study: StudyFiles, run: str, analyses: str = run_findings.MAPS) -> str:
+    """What adds analyses of a run, "" for all, to the pages; to be given in the folder that the study's own lies in."""
+    name = study.folder.resolve().name
+    analyze = f"vitlab analyze {shlex.quote(f'{name}/{run}')} {analyses}".rstrip()
+    return f"{analyze} && vitlab report {shlex.quote(name)}"
 
 
 def page(
@@ -156,7 +153,7 @@ def page(
         table=table(there),
         charts=[chart(name, found, layers) for name, found in there.items() if name != "head_types"],
         missing=[name for name in MEASURES if name not in there],
-        command=f"vitlab analyze {path_of(study, run)} {' '.join(name for name in MEASURES if name not in there)}",
+        command=command(study, run, " ".join(name for name in MEASURES if name not in there)),
     )
 
 
