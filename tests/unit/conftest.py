@@ -21,6 +21,12 @@ def few_runs(tmp_path_factory):
 
 
 @pytest.fixture
+def compare(few_runs):
+    """Its page that compares two runs."""
+    return few_runs.folder / "compare.html"
+
+
+@pytest.fixture
 def copy(few_runs, tmp_path):
     """The same study to change, in a folder whose name a shell must quote."""
     return StudyFiles(shutil.copytree(few_runs.folder, tmp_path / "a b"))

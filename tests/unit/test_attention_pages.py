@@ -17,27 +17,17 @@ from vitlab.training.files import RunFiles
 
 
 @pytest.fixture
-def study(few_runs):
-    return few_runs
-
-
-@pytest.fixture
 def page(few_runs):
     return few_runs.folder / "attention" / f"{FOUR}.html"
-
-
-@pytest.fixture
-def compare(few_runs):
-    return few_runs.folder / "compare.html"
 
 
 # ---- the page of a run
 
 
 @needs_chromium
-def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, study, page):
+def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_runs, page):
     browser.open(page)
-    maps = run_findings.maps(study.run(FOUR))
+    maps = run_findings.maps(few_runs.run(FOUR))
     assert maps.maps.shape == (8, 5, 4, 4, 2)
     browser.run("document.getElementById('layer').focus()")
     canvases = {kind: f'[data-picture="2"] [data-map="{kind}"] canvas' for kind in ("map", "rollout")}
@@ -58,9 +48,9 @@ def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, study, 
 
 
 @needs_chromium
-def test_a_head_and_a_scale_are_chosen(browser, study, page):
+def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
     browser.open(page)
-    maps = run_findings.maps(study.run(FOUR)).maps
+    maps = run_findings.maps(few_runs.run(FOUR)).maps
     for id_, value in (("head", "1"), ("scale", "all")):
         browser.run(f"""(() => {{ const s = document.getElementById('{id_}'); s.value = '{value}';
             s.dispatchEvent(new Event('change')) }})()""")
@@ -73,9 +63,9 @@ def test_a_head_and_a_scale_are_chosen(browser, study, page):
 
 
 @needs_chromium
-def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, study, page):
+def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
     browser.open(page)
-    maps = run_findings.maps(study.run(FOUR))
+    maps = run_findings.maps(few_runs.run(FOUR))
     mean = maps.maps.mean(axis=2)
     browser.run("document.querySelector('[data-picture=\"0\"]').focus({focusVisible: true})")
     press(browser, "ArrowRight", 39)
@@ -121,9 +111,9 @@ def test_print_shows_the_present_layer_and_no_controls(browser, page):
     assert browser.run("document.documentElement.scrollWidth") <= 794
 
 
-def test_the_page_holds_the_heads_numbers(study, page):
+def test_the_page_holds_the_heads_numbers(few_runs, page):
     found = Page(page.read_text())
-    analysis = json.loads((study.run(FOUR).analysis_folder / "head_types.json").read_text())
+    analysis = json.loads((few_runs.run(FOUR).analysis_folder / "head_types.json").read_text())
     last = [row for row in analysis["rows"] if row["step"] == 4]
     assert len(last) == 20
     assert [attributes["data-layer"] for attributes in found.all("tr") if "data-layer" in attributes] == [
@@ -131,28 +121,30 @@ def test_the_page_holds_the_heads_numbers(study, page):
     ]
     assert f"{last[0]['type']} " in found.text
     assert "reads no class token" in found.text
-    assert "What the class token attends to" in Page((study.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
+    assert (
+        "What the class token attends to" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
+    )
     assert page.stat().st_size < 100_000
 
 
 # ---- the report's links, and names with markup
 
 
-def test_the_report_links_what_there_is_and_says_what_a_resnet_lacks(study):
-    found = Page(study.report_path.read_text())
+def test_the_report_links_what_there_is_and_says_what_a_resnet_lacks(few_runs):
+    found = Page(few_runs.report_path.read_text())
     addresses = [a["href"] for a in found.all("a") if a.get("href", "").startswith(("attention/", "compare", "resnet"))]
     there = [unquote(address) for address in addresses]
     assert {f"attention/{FOUR}.html", f"attention/{EVIL_RUN}.html", "compare.html"} <= set(there)
     assert f"{RESNET}/analysis/receptive_field.png" in there
-    assert all((study.folder / address).exists() for address in there)
+    assert all((few_runs.folder / address).exists() for address in there)
     assert "has no attention over patches." in found.text
-    assert not (study.folder / "attention" / f"{RESNET}.html").exists()
+    assert not (few_runs.folder / "attention" / f"{RESNET}.html").exists()
 
 
 @needs_chromium
 @pytest.mark.parametrize("name", [f"attention/{EVIL_RUN}.html", "compare.html", "report.html"])
-def test_names_are_never_markup(browser, study, name):
-    path = study.folder / name
+def test_names_are_never_markup(browser, few_runs, name):
+    path = few_runs.folder / name
     plain = Page(path.read_text())
     assert not [attributes for attributes in plain.all("img") if attributes.get("src") == "x"]
     assert not [key for _, attributes in plain.elements for key in attributes if key.startswith("on")]

@@ -15,23 +15,13 @@ from vitlab.reports import compare_page, run_findings
 from vitlab.reports.html import write_report
 
 
-@pytest.fixture
-def study(few_runs):
-    return few_runs
-
-
-@pytest.fixture
-def compare(few_runs):
-    return few_runs.folder / "compare.html"
-
-
 @needs_chromium
-def test_two_runs_of_other_depths_are_under_one_slider(browser, study, compare):
+def test_two_runs_of_other_depths_are_under_one_slider(browser, few_runs, compare):
     browser.open(compare)
     assert browser.run("[document.getElementById('a').value, document.getElementById('b').value]") == [FOUR, EVIL_RUN]
     assert slider(browser) == "A layer 5 of 5, B layer 2 of 2"
     a, b = (f'[data-picture="1"] [data-side="{letter}"] canvas' for letter in "AB")
-    four, two = (run_findings.maps(study.run(run)).maps.mean(axis=2) for run in (FOUR, EVIL_RUN))
+    four, two = (run_findings.maps(few_runs.run(run)).maps.mean(axis=2) for run in (FOUR, EVIL_RUN))
     assert (four.shape, two.shape) == ((8, 5, 4, 2), (8, 2, 2, 4))
     browser.run("document.getElementById('layer').focus()")
     for mine, theirs in ((5, 2), (4, 2), (3, 2), (2, 1)):
@@ -43,7 +33,7 @@ def test_two_runs_of_other_depths_are_under_one_slider(browser, study, compare):
 
 
 @needs_chromium
-def test_another_run_is_chosen_and_the_address_says_so(browser, study, compare):
+def test_another_run_is_chosen_and_the_address_says_so(browser, few_runs, compare):
     browser.open(compare)
     choose = (
         "(() => {{ const s = document.getElementById('{}'); s.value = {}; s.dispatchEvent(new Event('change')) }})()"
@@ -53,7 +43,7 @@ def test_another_run_is_chosen_and_the_address_says_so(browser, study, compare):
     assert browser.run("location.hash") == f"#a={FOUR}&b={RESNET}"
     assert slider(browser) == "layer 5 of 5"
     assert "has no attention over patches" in browser.run("document.getElementById('lacking').textContent")
-    rows = {row["run"]: row for row in study.rows()}
+    rows = {row["run"]: row for row in few_runs.rows()}
     numbers = browser.run(
         "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     )
@@ -90,11 +80,11 @@ def test_an_address_chooses_the_runs_and_an_unknown_one_is_said(browser, compare
 
 
 @needs_chromium
-def test_a_curve_is_read_by_keyboard(browser, study, compare):
+def test_a_curve_is_read_by_keyboard(browser, few_runs, compare):
     browser.open(compare)
     browser.run("document.querySelector('[data-chart=\"train\"] svg').focus({focusVisible: true})")
     press(browser, "Home", 36)
-    rows = {run: study.run(run).metrics() for run in (FOUR, EVIL_RUN)}
+    rows = {run: few_runs.run(run).metrics() for run in (FOUR, EVIL_RUN)}
     first = [next(row["train/loss"] for row in rows[run] if "train/loss" in row) for run in (FOUR, EVIL_RUN)]
     found = browser.run("document.querySelector('[data-chart=\"train\"] .value').textContent")
     step, a, b = re.fullmatch(r"step (\d+): A ([\d.]+), B ([\d.]+)", found).groups()
@@ -121,15 +111,15 @@ def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(co
     assert "set" in lacking[EVIL_RUN]
 
 
-def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(study, monkeypatch):
-    rows = study.rows()
-    configs = {row["run"]: study.run(row["run"]).config() for row in rows}
-    found, sets = compare_page.packed_maps(study, rows, configs)
+def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(few_runs, monkeypatch):
+    rows = few_runs.rows()
+    configs = {row["run"]: few_runs.run(row["run"]).config() for row in rows}
+    found, sets = compare_page.packed_maps(few_runs, rows, configs)
     assert len(sets) == 1
     assert (len(sets[0]["pictures"]), sets[0]["count"]) == (8, 8)
     assert [one.get("set") for one in found] == [0, 0, None]
     monkeypatch.setattr(compare_page, "MOST", 8 * 5 * 8)
-    found, _ = compare_page.packed_maps(study, rows, configs)
+    found, _ = compare_page.packed_maps(few_runs, rows, configs)
     assert [one.get("why") for one in found][:2] == [None, "has maps, but they are left out to keep this page small"]
 
 

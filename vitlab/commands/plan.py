@@ -24,6 +24,7 @@ from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.models.freezing import freeze_body
+from vitlab.reports.numbers import plural
 from vitlab.studies.grid import Spec, expand, models_of
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
@@ -79,10 +80,10 @@ class Plan:
         total = len(self.specs)
         left = "" if todo == total else f", {total - todo} finished already"
         axes = ((len(self.by_model), "model"), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
-        grid = " x ".join(number(*axis) for axis in axes)
+        grid = " x ".join(plural(*axis) for axis in axes)
         return (
-            f"{self.config.name}: {number(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each, "
-            f"{number(self.jobs, 'worker')}{left}"
+            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each, "
+            f"{plural(self.jobs, 'worker')}{left}"
         )
 
     def show(self) -> None:
@@ -102,15 +103,11 @@ class Plan:
         console.print(escape(self.headline(len(self.specs))), soft_wrap=True, highlight=False)
         console.print(table)
         console.print(
-            f"in all {total_flops:.2e} FLOPs, about {duration(total_s / self.jobs)} with {number(self.jobs, 'worker')} "
+            f"in all {total_flops:.2e} FLOPs, about {duration(total_s / self.jobs)} with {plural(self.jobs, 'worker')} "
             "(from a few training steps of each model just now; evaluation and start-up come on top)",
             soft_wrap=True,
             highlight=False,
         )
-
-
-def number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Console) -> Plan:
