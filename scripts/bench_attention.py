@@ -18,7 +18,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from vitlab import attention_maps, build_model
-from vitlab.analysis import distance, heads
+from vitlab.analysis import attention_distance
+from vitlab.analysis.capture import heads
 
 IMAGES, BATCH = 128, heads.CHUNK
 CONFIG = OmegaConf.create({"renormalize": False})
@@ -38,7 +39,7 @@ class Trial:
         self.model(images)
 
     def distance(self, images: Tensor) -> None:
-        distance.run(self.model, images, CONFIG)
+        attention_distance.run(self.model, images, CONFIG)
 
     def all_maps(self, images: Tensor) -> None:
         self.kept = list(attention_maps(self.model, images))

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from vitlab.reports.conclusion import sentence, size_table
+from vitlab.reports.results.summary import sentence, size_table
 from vitlab.studies.store import StudyFiles
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "unit"))
-from chromium import CHROMIUM, Browser  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from tests.unit.reports.chromium import CHROMIUM, Browser  # noqa: E402
 
 DOCS = ROOT / "docs"
 WIDTH, HEIGHT = 1100, 1670  # pixels: headline, figures 1 and 2

@@ -6,10 +6,10 @@ from typing import Any
 _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "build_model": "vitlab.models",
     "load_weights": "vitlab.training.sources",
-    "export_weights": "vitlab.models.export",
+    "export_weights": "vitlab.models.weights.export",
     "load_run": "vitlab.training.load",
-    "attention_maps": "vitlab.analysis.attention",
-    "attention_distance": "vitlab.analysis.distance",
+    "attention_maps": "vitlab.analysis.capture.attention",
+    "attention_distance": "vitlab.analysis.attention_distance",
     "UserError": "vitlab.config",
 }
 __all__ = sorted(_HOME)

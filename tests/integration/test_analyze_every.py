@@ -16,9 +16,9 @@ from tests.integration.commands import TINY
 from tests.integration.test_train import EVERYTHING, RANDOM, assert_same_training
 from vitlab.analysis.receptive_field import effective_size
 from vitlab.commands import training
-from vitlab.commands.opening import open_data
 from vitlab.commands.training import examine, train_run
 from vitlab.config import TrainConfig, compose, load
+from vitlab.data.opening import open_data
 from vitlab.training.callbacks import Clock, Interrupted, Looking
 from vitlab.training.checkpoint import read
 from vitlab.training.run import Run

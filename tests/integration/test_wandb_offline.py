@@ -14,7 +14,7 @@ from PIL import Image
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
-from vitlab.reports.uploads import upload_of
+from vitlab.reports.tracking.uploads import upload_of
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 

@@ -8,8 +8,8 @@ from torch import nn
 from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel
 
 from vitlab import UserError
-from vitlab.models.huggingface import load_huggingface, save_huggingface
 from vitlab.models.text import bert, language_model
+from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
 
 B, N, V, LENGTH, D, HEADS, HIDDEN, DEPTH = 3, 7, 53, 19, 24, 3, 37, 2
 

@@ -1,8 +1,8 @@
 import shutil
 
 import pytest
-from chromium import Browser
 
+from tests.unit.reports.chromium import Browser
 from vitlab.studies.store import StudyFiles
 
 
@@ -15,7 +15,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def few_runs(tmp_path_factory):
-    from few_runs import train_few  # which brings torch
+    from tests.unit.reports.few_runs import train_few  # which brings torch
 
     return train_few(tmp_path_factory.mktemp("studies") / "few")
 

@@ -1,16 +1,16 @@
 """Analyses of trained models: arrays in, arrays out, no plotting. One file and one YAML each.
 
-An analysis's module has `UNIT`, `NEEDS`, which says what a model must have for it, `applies(model) -> bool` and
-`run(model, inputs, config)`; inputs are what the run's task shows: images (B, C, Y, X), or a
-`vitlab.tasks.text.TokenInputs`. It gives rows, each a mapping of plain values, or where the result is a picture a
-mapping of NumPy arrays by name, with the rows that go with them as "rows". Its YAML gives the options, among them
-`examples`, how many held-out ones it looks at, `drawings`, the modules of `vitlab.reports.drawings` that draw it (the
-first array, or the rows), and how to read its figure. A `run` that takes `labels` is given those of the inputs where
-they mean the model's outputs; one that takes `progress` may call it with how much is done, and of how much. With the
-option `pictures` the images are kept beside the arrays, for a page to show them; an analysis that only a page shows has
-no `drawings`.
+An analysis's module has `UNIT`, `NEEDS` (what a model must have for it, in words), `applies(model) -> bool` and
+`run(model, inputs, config)`. `inputs` are what the run's task shows: images (B, C, Y, X), or a
+`vitlab.tasks.text.TokenInputs`. `run` returns rows, each a mapping of plain values, or, where the result is a picture,
+a mapping of NumPy arrays by name, with the rows that go with them as "rows". A `run` with the parameter `labels` gets
+the labels of the inputs, where they mean the model's outputs; one with `progress` may call it with (done, total).
 
-`attention`, `heads` and `layers` are no analyses: they are how the others look into a model. `findings` is the result.
+The YAML holds the options: `examples` (how many held-out ones are looked at), `drawings` (the modules of
+`vitlab.reports.figures.analyses` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
+for a page) and how to read the figure. An analysis that only a page shows has no `drawings`.
+
+`capture` is how analyses look into models.
 """
 
 from types import ModuleType

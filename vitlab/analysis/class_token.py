@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import AttentionCall, attention_layers, has_patches, patches, visit_attention
-from vitlab.analysis.heads import CHUNK
-from vitlab.analysis.progress import Progress, counted
+from vitlab.analysis.capture.attention import AttentionCall, attention_layers, has_patches, patches, visit_attention
+from vitlab.analysis.capture.heads import CHUNK
+from vitlab.analysis.capture.progress import Progress, counted
 from vitlab.config import UserError
 
 UNIT = "share"

@@ -9,9 +9,9 @@ from omegaconf import DictConfig
 from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
-from vitlab.analysis.heads import CHUNK
-from vitlab.analysis.layers import takes_images
-from vitlab.analysis.progress import Progress, counted
+from vitlab.analysis.capture.heads import CHUNK
+from vitlab.analysis.capture.layers import takes_images
+from vitlab.analysis.capture.progress import Progress, counted
 from vitlab.config import UserError
 from vitlab.models.features import before_head, evaluating
 

@@ -15,8 +15,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import attention_layers, attention_maps
-from vitlab.analysis.progress import Progress, counted
+from vitlab.analysis.capture.attention import attention_layers, attention_maps
+from vitlab.analysis.capture.progress import Progress, counted
 from vitlab.tasks.text import TokenInputs
 
 UNIT = "score"

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import patches
+from vitlab.analysis.capture.attention import patches
 from vitlab.config import UserError
 
 UNIT = "cosine similarity"

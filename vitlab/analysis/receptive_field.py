@@ -15,8 +15,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.layers import has_layers, layers, watched
-from vitlab.analysis.progress import Progress, counted
+from vitlab.analysis.capture.layers import has_layers, layers, watched
+from vitlab.analysis.capture.progress import Progress, counted
 from vitlab.config import UserError
 
 UNIT = "pixels"

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from vitlab.analysis.layers import first_convolution, takes_images
+from vitlab.analysis.capture.layers import first_convolution, takes_images
 
 UNIT = "weight"
 NEEDS = "a convolution that reads the pixels"

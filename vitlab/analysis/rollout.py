@@ -13,9 +13,9 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import AttentionCall, has_patches, patches, visit_attention
-from vitlab.analysis.heads import CHUNK
-from vitlab.analysis.progress import Progress, counted
+from vitlab.analysis.capture.attention import AttentionCall, has_patches, patches, visit_attention
+from vitlab.analysis.capture.heads import CHUNK
+from vitlab.analysis.capture.progress import Progress, counted
 from vitlab.config import UserError
 
 UNIT = "share"

@@ -12,13 +12,13 @@ from rich.markup import escape
 from torch import nn
 
 from vitlab import analysis, tasks
-from vitlab.commands.opening import progress_bar
 from vitlab.commands.subject import subject_of
 from vitlab.commands.token_views import framed, has_views, write_views
 from vitlab.commands.training import examine
 from vitlab.config import UserError, load, names
-from vitlab.reports import static
-from vitlab.reports.drawings import drawn
+from vitlab.data.opening import progress_bar
+from vitlab.reports.figures.analyses import drawn
+from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.training.files import write_findings
 
 
@@ -57,7 +57,7 @@ def analyze(
                 found = examine(subject.model, task, options, subject.step, labelled=labelled, progress=told)
                 paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
                 for figure in drawn(found, options, subject.name):
-                    paths += static.save(figure, folder)
+                    paths += matplotlib_backend.save(figure, folder)
         except UserError as error:
             if chosen:
                 raise

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vitlab.commands.opening import open_data
 from vitlab.config import load
+from vitlab.data.opening import open_data
+from vitlab.formatting import with_prefix
 from vitlab.models import count, described_shape, family
-from vitlab.reports.numbers import with_prefix
 
 FLOAT = 4  # bytes of a number in fp32, which all figures of memory are for
 MOST_STACKS = 2  # shown weight by weight; a model of more stages has a line for each

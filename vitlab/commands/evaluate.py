@@ -13,13 +13,14 @@ from torch import Tensor
 
 from vitlab import tasks
 from vitlab.analysis import probes
-from vitlab.commands.opening import progress_bar
 from vitlab.commands.subject import Subject, subject_of
 from vitlab.config import UserError, names, printable
 from vitlab.data.loader import eval_loader
+from vitlab.data.opening import progress_bar
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
-from vitlab.reports import evaluation, static
+from vitlab.reports.figures import evaluation
+from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.studies.store import line_of
 from vitlab.tasks.base import Task
 from vitlab.training.settings import cores
@@ -141,8 +142,8 @@ def write(
         lines = [["true \\ predicted", *classes], *([name, *row] for name, row in zip(classes, counts, strict=True))]
         paths.append(folder / "confusion_matrix.csv")
         write_text(paths[-1], "".join(map(line_of, lines)))
-        paths += static.save(evaluation.confusion_matrix(counts, classes, title), folder)
+        paths += matplotlib_backend.save(evaluation.confusion_matrix(counts, classes, title), folder)
     if "reliability" in tables:
         figure = evaluation.reliability(tables["reliability"].tolist(), found["calibration_error"], title)
-        paths += static.save(figure, folder)
+        paths += matplotlib_backend.save(figure, folder)
     return paths

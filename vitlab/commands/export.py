@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from vitlab.config import UserError
-from vitlab.data.tokenize import Tokenizer
-from vitlab.models.export import save_onnx, save_safetensors
-from vitlab.models.huggingface import save_huggingface
+from vitlab.data.text.tokenization import Tokenizer
+from vitlab.models.weights.export import save_onnx, save_safetensors
+from vitlab.models.weights.huggingface import save_huggingface
 from vitlab.training.files import RunFiles
 from vitlab.training.load import LoadedRun, load_run
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from vitlab.commands.opening import progress_bar
 from vitlab.config import UserError, printable
-from vitlab.data.tokenize import Tokenizer
+from vitlab.data.opening import progress_bar
+from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.generate import beam_search, generate
 from vitlab.models.heads import LanguageModel
-from vitlab.models.huggingface import load_huggingface
+from vitlab.models.weights.huggingface import load_huggingface
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_run
 

@@ -4,7 +4,8 @@ import sys
 
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
-from vitlab.reports import html, tables
+from vitlab.reports.pages import study as study_page
+from vitlab.reports.results import tables
 from vitlab.studies.store import StudyFiles
 
 
@@ -15,7 +16,7 @@ def report(folder: str, *, wandb: bool = False) -> int:
     """
     study = StudyFiles(folder)
     try:
-        written = html.write_report(folder)
+        written = study_page.write_report(folder)
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: {error.strerror}; mend that, then give the command again"
@@ -27,12 +28,12 @@ def report(folder: str, *, wandb: bool = False) -> int:
 def dashboards(study: StudyFiles) -> int:
     """The study's W&B workspace and report; 1 when W&B did not take them."""
     try:
-        from vitlab.reports.dashboards import Dashboards
+        from vitlab.reports.tracking.dashboards import Dashboards
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "wandb_workspaces":
             raise
         raise UserError("--wandb needs the package wandb-workspaces: pip install wandb-workspaces") from None
-    from vitlab.reports.login import default_mode
+    from vitlab.reports.tracking.wandb_mode import default_mode
 
     boards, addresses, refused = Dashboards(study), [], None
     online = default_mode() == "online"

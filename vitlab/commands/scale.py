@@ -9,20 +9,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vitlab.commands.display import Board, Row, display
-from vitlab.commands.plan import Plan, plan_study
-from vitlab.commands.samples import write_samples
 from vitlab.commands.training import StudyJob
 from vitlab.config import UserError, resolved
 from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.config.errors import first_line
-from vitlab.data.contents import contents
+from vitlab.data.cache.content_hash import contents
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
-from vitlab.reports import html
-from vitlab.reports.conclusion import sentence, size_table
+from vitlab.reports.pages import study
+from vitlab.reports.results.samples import write_samples
+from vitlab.reports.results.summary import sentence, size_table
+from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor
 from vitlab.studies.grid import Spec
+from vitlab.studies.plan import Plan, plan_study
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import locked, refuse_others
 
@@ -47,7 +47,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         failed = run_all(files, plan, todo) if todo else {}
         write_json(folder / "failed.json", [{"run": run, "error": error} for run, error in failed.items()])
         rows = collect(files)
-        report = html.write_report(folder)
+        report = study.write_report(folder)
     conclude(files, rows, failed, report)
     return 1 if failed else 0
 

@@ -9,10 +9,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import models
-from vitlab.commands.opening import open_data
 from vitlab.config import UserError
+from vitlab.data.opening import open_data
 from vitlab.models import count
-from vitlab.models.timm import pretrained_cfg
+from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.training.files import RunFiles
 from vitlab.training.load import LoadedRun, load_run
 

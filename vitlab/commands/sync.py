@@ -3,8 +3,8 @@
 import json
 import sys
 
-from vitlab.reports.numbers import plural
-from vitlab.reports.uploads import Upload, upload, uploads
+from vitlab.formatting import plural
+from vitlab.reports.tracking.uploads import Upload, upload, uploads
 from vitlab.studies.store import StudyFiles
 
 STATES = {  # of a run, in words

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.attention import attention_layers, attention_maps
+from vitlab.analysis.capture.attention import attention_layers, attention_maps
 from vitlab.analysis.position_distance import position_distances, position_similarities
 from vitlab.commands.generate import refuse_bytes
 from vitlab.config import UserError
 from vitlab.data.loader import Items
-from vitlab.data.tokenize import Tokenizer
-from vitlab.reports import positions, static
-from vitlab.reports.token_attention import TokenAttention, write_token_attention
+from vitlab.data.text.tokenization import Tokenizer
+from vitlab.reports.figures import positions
+from vitlab.reports.figures.backends import matplotlib_backend
+from vitlab.reports.pages.token_attention import TokenAttention, write_token_attention
 from vitlab.tasks.base import Task
 
 Framed = tuple[Tensor, Tensor | None]  # a text's tokens (N,), and its segments (N,)
@@ -44,8 +45,8 @@ def write_views(
         )
     table = getattr(model.text.embed, "positions", None)
     if table is not None:
-        paths += static.save(positions.distance_map(position_distances(table).tolist(), name), folder)
-        paths += static.save(positions.similarity_map(position_similarities(table).tolist(), name), folder)
+        paths += matplotlib_backend.save(positions.distance_map(position_distances(table).tolist(), name), folder)
+        paths += matplotlib_backend.save(positions.similarity_map(position_similarities(table).tolist(), name), folder)
     return paths
 
 

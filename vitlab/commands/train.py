@@ -9,10 +9,10 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
 
-from vitlab.commands.display import Board, Row, display
 from vitlab.commands.training import train_run
-from vitlab.reports.metric import METRICS
+from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, summary
+from vitlab.studies.metrics import METRICS
 from vitlab.training.callbacks import Diverged, Interrupted, Progress
 from vitlab.training.files import RunFiles
 

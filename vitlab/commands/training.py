@@ -13,17 +13,17 @@ from torch import nn
 
 from vitlab import analysis
 from vitlab.analysis import probes
-from vitlab.analysis.findings import Findings
-from vitlab.commands.opening import open_data
+from vitlab.analysis.capture.findings import Findings
 from vitlab.config import TrainConfig, UserError, compose, load, resolved
 from vitlab.data.loader import Items
+from vitlab.data.opening import open_data
 from vitlab.data.subset import examples
 from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.models.features import before_head
-from vitlab.reports import static
-from vitlab.reports.drawings import drawn
-from vitlab.reports.wandb import Tracker
+from vitlab.reports.figures.analyses import drawn
+from vitlab.reports.figures.backends import matplotlib_backend
+from vitlab.reports.tracking.wandb_logger import Tracker
 from vitlab.studies.grid import Spec
 from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Interrupted, Progress
@@ -121,7 +121,7 @@ def add_analysis(run: Run, tracker: Tracker, name: str, step: int) -> None:
     source = run.files.folder.name if step in (0, run.steps) else f"{run.files.folder.name} at step {step:,}"
     # that of heads shows those of the steps before too
     for figure in drawn(replace(found, rows=rows) if "heads" in config.drawings else found, config, source):
-        _, picture = static.save(figure, run.files.analysis_folder)
+        _, picture = matplotlib_backend.save(figure, run.files.analysis_folder)
         tracker.log_figure(figure, picture, step)
     run.files.write_analysis(name, found.unit, rows, found.arrays)  # last: a step that is in it is done
 

@@ -6,6 +6,7 @@ A module of images has `load(config) -> ImageData`, one of text `read(config) ->
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
@@ -15,9 +16,17 @@ from vitlab.registry import implementation
 
 if TYPE_CHECKING:
     from vitlab.data.base import ImageData
-    from vitlab.data.text import TextData
+    from vitlab.data.text.types import TextData
 
-__all__ = ["load"]
+__all__ = ["load", "module_of"]
+
+PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
+MODULES = {"torchvision": "torchvision_sets"}  # a module is not named like the library that it uses
+
+
+def module_of(config: DictConfig) -> ModuleType:
+    """The module that implements a data set."""
+    return implementation(PACKAGES[config.modality], MODULES.get(config.kind, config.kind))
 
 
 def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
@@ -33,20 +42,20 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise UserError([f"data.{key} is missing: give data.{key}=VALUE" for key in missing])
-    module = implementation("vitlab.data", config.kind)
+    module = module_of(config)
     function = {"image": "load", "text": "read"}[config.modality]
     if not hasattr(module, function):
         raise UserError(f"kind={config.kind}: {module.__name__} is no data set, it has no {function}(config)")
     if config.modality == "text":
-        from vitlab.data import corpus
+        from vitlab.data.text import corpus
 
         return corpus.load(config, module, progress)
     if config.cache == "never":
         data = module.load(config)
     else:
-        from vitlab.data import cache
+        from vitlab.data.cache import images
 
-        data = cache.load(config, module, progress)
+        data = images.load(config, module, progress)
     problems = list(misfits(config, data))
     if problems:
         raise UserError(problems)

@@ -18,6 +18,8 @@ FAMILIES = {  # of timm's modules
 if TYPE_CHECKING:
     from torch import nn
 
+MODULES = {"timm": "timm_adapter"}  # a module is not named like the library that it uses
+
 
 def build(config: DictConfig, **shape: Any) -> "nn.Module":
     """A model for data of a shape.
@@ -26,7 +28,7 @@ def build(config: DictConfig, **shape: Any) -> "nn.Module":
     returns logits (B, num_classes). For text: vocabulary, length (tokens at most) and what the task wants of it (see
     `vitlab.models.heads`). Raises UserError where the configuration cannot be built.
     """
-    module = implementation("vitlab.models", config.kind, "build")
+    module = implementation("vitlab.models", MODULES.get(config.kind, config.kind), "build")
     try:
         return module.build(config, **shape)
     except UserError:

@@ -3,7 +3,7 @@
 from torch import nn
 
 from vitlab.config import UserError
-from vitlab.models.weights import head_names
+from vitlab.models.weights.load import head_names
 
 
 def freeze_body(model: nn.Module) -> None:

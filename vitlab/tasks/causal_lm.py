@@ -13,8 +13,8 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
 from vitlab.config import UserError, choices_text
-from vitlab.data.packing import NOTHING, packed
-from vitlab.data.text import TextData, Texts
+from vitlab.data.sequences.blocks import NOTHING, packed
+from vitlab.data.text.types import TextData, Texts
 from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe, refuse_several_parts
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none

@@ -12,10 +12,10 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibratio
 from torchmetrics.utilities import dim_zero_cat
 
 from vitlab.config import UserError
-from vitlab.data.augment import augment, crop, normalize
 from vitlab.data.base import ImageData
-from vitlab.data.mixing import Mixing
-from vitlab.data.rand_augment import rand_augment
+from vitlab.data.transforms.basic import augment, crop, normalize
+from vitlab.data.transforms.mixup_cutmix import Mixing
+from vitlab.data.transforms.rand_augment import rand_augment
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 TOP = 5

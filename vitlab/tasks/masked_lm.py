@@ -16,10 +16,10 @@ from torchmetrics import MeanMetric, Metric, MetricCollection
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.base import Split
-from vitlab.data.masking import Random, RowGenerators, choose_tokens, corrupt, gathered
-from vitlab.data.packing import NOTHING, packed
-from vitlab.data.pairs import LEAST_PAIR, paired
-from vitlab.data.text import TextData
+from vitlab.data.sequences.blocks import NOTHING, packed
+from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gathered
+from vitlab.data.sequences.next_sentence import LEAST_PAIR, paired
+from vitlab.data.text.types import TextData
 from vitlab.tasks.text import Perplexity, SumOfMeans, TokenInputs, refuse_image_recipe, refuse_several_parts
 
 SEQUENCES = ("pairs", "stream", "documents")

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection, PearsonCorrCoef, SpearmanCorrCoef
 from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCorrCoef
 
-from vitlab.data.text import NO_TAG, Texts
+from vitlab.data.text.types import NO_TAG, Texts
 from vitlab.tasks.classification import MOST_CONFUSED, class_metrics, update_class_metrics
 
 

@@ -10,9 +10,9 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.data.masking import Random, gathered
-from vitlab.data.spans import choose_spans
-from vitlab.data.text import TextData
+from vitlab.data.sequences.mask_spans import choose_spans
+from vitlab.data.sequences.mask_tokens import Random, gathered
+from vitlab.data.text.types import TextData
 from vitlab.models.heads import LONGEST_SPAN
 from vitlab.tasks import masked_lm
 from vitlab.tasks.masked_lm import MaskedLM, at

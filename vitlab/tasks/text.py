@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import MeanMetric, Metric
 
 from vitlab.config import UserError
-from vitlab.data.text import TextData
+from vitlab.data.text.types import TextData
 
 OF_IMAGES = (
     "mixup",

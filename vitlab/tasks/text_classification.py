@@ -15,11 +15,11 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError
-from vitlab.data.columns import Wanted
-from vitlab.data.framing import framed
-from vitlab.data.packing import NOTHING
-from vitlab.data.text import TextData
-from vitlab.registry import implementation
+from vitlab.data import module_of
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.pair_inputs import framed
+from vitlab.data.text.columns import Wanted
+from vitlab.data.text.types import TextData
 from vitlab.tasks.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe
 
@@ -168,7 +168,7 @@ def misfits(config: DictConfig, data: TextData, data_config: DictConfig) -> Iter
         if last >= parts - 1:
             yield f"data={data.name}: has {parts - 1} choices, and a label of {last}; labels count the choices from 0"
         return
-    module = implementation("vitlab.data", data_config.kind)
+    module = module_of(data_config)
     if not data.classes and data_config.get("label", "") is None and hasattr(module, "column_names"):
         others = [name for name in module.column_names(data_config) if name not in Wanted.of(data_config).text]
         known = f"data.label=COLUMN, choices: {', '.join(others)}" if others else "a file with a column beside the text"

@@ -19,13 +19,13 @@ from omegaconf import DictConfig
 
 from vitlab import models, tasks
 from vitlab.config import UserError, identity
-from vitlab.data.contents import contents
+from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.models.freezing import freeze_body
-from vitlab.models.weights import LoadReport
+from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
-from vitlab.data.tokenize import from_file
+from vitlab.data.text.tokenization import from_file
 from vitlab.models import count
 from vitlab.models.encoder import TransformerEncoder
-from vitlab.models.huggingface import read_huggingface
-from vitlab.models.timm import pretrained_cfg
-from vitlab.models.weights import LoadReport, Weights, fit
+from vitlab.models.timm_adapter import pretrained_cfg
+from vitlab.models.weights.huggingface import read_huggingface
+from vitlab.models.weights.load import LoadReport, Weights, fit
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles, source_problems
 
@@ -37,7 +37,7 @@ def load_weights(
 
     source: `timm:NAME`, a run's folder, a folder of Hugging Face's with a BERT or GPT-2, a file (.safetensors; .pt,
     .pth, .bin or .ckpt read without unpickling), or a state dict, in this project's or timm's names. `head` is what
-    becomes of the classifier, `classes` are the names of the model's (`vitlab.models.weights.fit`), `mean` and `std`
+    becomes of the classifier, `classes` are the names of the model's (`models.weights.load.fit`), `mean` and `std`
     what its images are normalised by: where timm's weights were trained with others, the report says so. Raises
     UserError, the model unchanged.
     """

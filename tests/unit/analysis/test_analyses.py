@@ -1,0 +1,127 @@
+"""What every analysis keeps to: it says where it applies, and gives plain rows or finite arrays there."""
+
+import importlib
+import json
+import pkgutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vitlab import analysis
+from vitlab.analysis.capture import heads
+from vitlab.config import load, names
+from vitlab.models import build_model
+from vitlab.models.text import language_model
+from vitlab.tasks.text import TokenInputs
+
+MODULES = [
+    importlib.import_module(f"vitlab.analysis.{found.name}") for found in pkgutil.iter_modules(analysis.__path__)
+]
+ANALYSES = {module.__name__.rpartition(".")[2]: module for module in MODULES if hasattr(module, "run")}
+SHIPPED = {load("analysis", name).kind: load("analysis", name) for name in names("analysis")}
+SIZE, B = (10, 20), 7
+VIT = {"depth": 2, "width": 33, "heads": 3, "patch_size": 5}
+TIMM = {"options": {"depth": 2, "embed_dim": 33, "num_heads": 3, "patch_size": 5}}
+MODELS = {
+    "ViT with a class token": ("vit_nano", {**VIT, "pool": "token", "registers": 2}, set()),
+    "ViT": ("vit_nano", VIT, {"class_token"}),
+    "timm's ViT": ("timm:vit_tiny_patch16_224", TIMM, set()),
+    "MLP-Mixer": ("mixer_nano", {"patch_size": 5}, {"attention", "class_token", "position_similarity"}),
+    "ResNet": ("resnet_nano", {}, {"attention", "class_token", "position_similarity"}),
+    "timm's ResNet": ("timm:resnet18", {}, {"attention", "class_token", "position_similarity"}),
+}
+OF_TEXT = {"attention_entropy", "head_patterns"}
+OF_ATTENTION = {"attention_distance", "attention_entropy", "head_types", "attention_maps", "rollout"}
+
+
+def model(name, changes):
+    made = build_model(name, image_size=SIZE, num_classes=3, **changes)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return made
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
+    made, module = model(*case[:2]), ANALYSES[name]
+    lacks = {"head_patterns"} | case[2] | (OF_ATTENTION if "attention" in case[2] else set())
+    assert module.applies(made) == (name not in lacks)
+    if name in lacks:
+        return
+    found = module.run(made, torch.randn(B, 3, *SIZE), SHIPPED[name])
+    assert found, "an analysis never comes back empty"
+    arrays = {} if isinstance(found, list) else {key: value for key, value in found.items() if key != "rows"}
+    rows = found if isinstance(found, list) else found.get("rows", [])
+    for value in arrays.values():
+        assert isinstance(value, np.ndarray)
+        assert value.size
+        assert np.isfinite(value).all()
+    assert json.loads(json.dumps(rows)) == rows
+    assert all("value" in row for row in rows)
+    assert made.training, "the model is left as it was"
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
+
+
+def test_every_module_has_its_yaml_and_says_how_to_read_its_figures():
+    assert set(SHIPPED) == set(ANALYSES)
+    assert all(config.examples >= 1 and config.title and config.note for config in SHIPPED.values())
+    assert {kind for kind, config in SHIPPED.items() if not config.drawings} == {"attention_maps"}, "a page shows them"
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_on_a_text_model_those_of_text_apply_and_give_plain_rows(name):
+    made = language_model(29, length=11, width=24, depth=2, heads=3)
+    assert ANALYSES[name].applies(made) == (name in OF_TEXT)
+    if name not in OF_TEXT:
+        return
+    words = TokenInputs.of(torch.randint(29, (3, 7)), None, None, special=(0,))
+    rows = ANALYSES[name].run(made, words, SHIPPED[name])
+    assert json.loads(json.dumps(rows)) == rows
+    assert all({"layer", "head", "value"} <= row.keys() for row in rows)
+    assert len(rows) == 2 * 3
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
+    assert isinstance(ANALYSES[name].UNIT, str)
+    assert not ANALYSES[name].applies(nn.Linear(2, 2))
+    (shipped,) = [one for one in names("analysis") if SHIPPED[name].name == one]
+    assert analysis.refusal(shipped, nn.Linear(2, 2)) == (
+        f"{shipped}: does not apply to Linear: it needs {ANALYSES[name].NEEDS}"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(ANALYSES) - {"position_similarity", "rgb_filters"}))  # which take no time
+def test_it_tells_how_far_it_is_to_the_end(name):
+    made, told = model("vit_nano", {**VIT, "pool": "token"}), []
+    inputs = torch.randn(37, 3, *SIZE)
+    if name in OF_TEXT - {"attention_entropy"}:
+        made = language_model(29, length=11, width=24, depth=2, heads=3)
+        inputs = TokenInputs.of(torch.randint(29, (37, 7)), None, None, special=(0,))
+    if name == "cka":
+        inputs = inputs.repeat(4, 1, 1, 1)
+    ANALYSES[name].run(made, inputs, SHIPPED[name], progress=lambda *how: told.append(how))
+    total = told[0][1]
+    assert total > 2
+    last = total if name != "embedding" else total - 1  # t-SNE itself has no more to tell
+    assert told == [(done, total) for done in range(last + 1)]
+
+
+@pytest.mark.parametrize("name", sorted(OF_ATTENTION | {"class_token"}))
+def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
+    made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)
+    options = SHIPPED[name]
+    whole = ANALYSES[name].run(made, images, options)
+    for module in (ANALYSES[name], heads):
+        monkeypatch.setattr(module, "CHUNK", 2, raising=False)
+    parts = ANALYSES[name].run(made, images, options)
+    if isinstance(whole, dict):
+        assert whole.keys() == parts.keys()
+        for key, value in whole.items():
+            np.testing.assert_allclose(parts[key], value, rtol=1e-4, atol=1e-6)
+    else:
+        for one, other in zip(whole, parts, strict=True):
+            assert one == pytest.approx(other, abs=2e-5)

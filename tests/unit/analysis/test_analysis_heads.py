@@ -1,0 +1,217 @@
+"""Entropy and types of attention heads: values that are known, and those of a model against its own maps."""
+
+import json
+import math
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from vitlab.analysis import attention_entropy as attention_entropy_module
+from vitlab.analysis import head_types
+from vitlab.analysis.attention_entropy import attention_entropy
+from vitlab.analysis.capture import heads
+from vitlab.analysis.capture.attention import attention_layers, attention_maps
+from vitlab.analysis.head_types import TYPES
+from vitlab.config import UserError
+from vitlab.models import build_model
+from vitlab.models.text import bert, language_model
+from vitlab.tasks.text import TokenInputs
+
+B, HEADS, GRID = 2, 3, (5, 7)
+PATCHES = GRID[0] * GRID[1]
+SIZE, NOTHING = (10, 21), OmegaConf.create({})
+
+
+def model(**changes):
+    options = {"depth": 2, "width": 33, "heads": HEADS, "patch_size": [2, 3], **changes}
+    made = build_model("vit_nano", image_size=SIZE, num_classes=3, **options)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return made.eval()
+
+
+# ---- entropy
+
+
+def test_uniform_attention_has_the_entropy_of_its_number_of_keys():
+    weights = torch.full((B, HEADS, 11, 13), 1 / 13)
+    torch.testing.assert_close(attention_entropy(weights), torch.full((HEADS,), math.log(13)))
+
+
+def test_attention_to_one_token_has_none_and_to_two_that_of_a_coin():
+    one = torch.eye(7).expand(B, 1, -1, -1)
+    two = (torch.eye(7) + torch.eye(7).roll(1, dims=1)).expand(B, 1, -1, -1) / 2
+    assert attention_entropy(torch.cat([one, two], dim=1)).tolist() == pytest.approx([0, math.log(2)])
+
+
+def test_it_is_averaged_over_queries_and_images():
+    weights = torch.eye(4).repeat(2, 1, 1, 1)
+    weights[1, 0, :2] = 1 / 4  # of 8 queries 2 see all alike
+    assert attention_entropy(weights).item() == pytest.approx(math.log(4) / 4)
+
+
+@pytest.mark.parametrize("pool", ["mean", "token"])
+def test_the_entropy_of_every_head_is_that_of_its_maps(pool, monkeypatch):
+    monkeypatch.setattr(heads, "CHUNK", 3)
+    made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
+    rows = attention_entropy_module.run(made, images, NOTHING)
+    assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
+    expected = torch.cat([attention_entropy(weights) for _, weights in attention_maps(made, images)])
+    assert [row["value"] for row in rows] == pytest.approx(expected.tolist(), abs=2e-5)
+    assert json.loads(json.dumps(rows)) == rows
+
+
+LENGTHS = (7, 3, 1, 5, 2)  # of texts in a batch of 7 tokens each
+
+
+def texts(tokens=17):
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    return TokenInputs.of(torch.randint(tokens, mask.shape), mask, None, special=(0,))
+
+
+def text_model(build, weight):
+    """Its queries and keys are its input times `weight`: 0 makes attention uniform, much makes it look at itself.
+
+    Tokens differ by their place alone: the n-th has a component n of its own.
+    """
+    made = build(17, length=7, width=11, depth=2, heads=1).eval()
+    embed = made.text.embed
+    nn.init.zeros_(embed.tokens.weight)
+    embed.positions.data = torch.eye(7, 11)
+    if embed.segments is not None:
+        nn.init.zeros_(embed.segments.weight)
+    for layer in attention_layers(made):
+        nn.init.zeros_(layer.proj.weight)
+        layer.qkv.weight.data = torch.cat([weight * torch.eye(11)] * 3)
+    return made
+
+
+@pytest.mark.parametrize("build", [bert, language_model])
+def test_uniform_attention_of_a_text_has_the_entropy_of_its_own_tokens(build, monkeypatch):
+    monkeypatch.setattr(heads, "CHUNK", 2)
+    rows = attention_entropy_module.run(text_model(build, 0.0), texts(), NOTHING)
+    seen = {  # of n tokens: all see all n; or the k-th sees k
+        bert: [math.log(n) for n in LENGTHS],
+        language_model: [math.fsum(math.log(k) for k in range(1, n + 1)) / n for n in LENGTHS],
+    }
+    expected = math.fsum(seen[build]) / len(LENGTHS)
+    assert [row["value"] for row in rows] == pytest.approx([expected, expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("build", [bert, language_model])
+def test_attention_of_a_text_to_itself_has_none(build):
+    rows = attention_entropy_module.run(text_model(build, 9.0), texts(), NOTHING)
+    assert [row["value"] for row in rows] == pytest.approx([0, 0], abs=1e-5)
+
+
+@pytest.mark.parametrize("build", [bert, language_model])
+def test_what_is_in_the_padding_and_how_much_of_it_is_no_matter(build):
+    made = build(17, length=11, width=12, depth=2, heads=3).eval()
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    given = texts()
+    rows = attention_entropy_module.run(made, given, NOTHING)
+    longer = given._replace(
+        tokens=torch.cat([torch.where(given.mask, given.tokens, 3), torch.full((5, 4), 9)], dim=1),
+        mask=torch.cat([given.mask, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
+        special=torch.cat([given.special, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
+    )
+    again = attention_entropy_module.run(made, longer, NOTHING)
+    assert [row["value"] for row in again] == pytest.approx([row["value"] for row in rows], abs=2e-5)
+    alone = [attention_entropy_module.run(made, given.tokens[k : k + 1, :n], NOTHING) for k, n in enumerate(LENGTHS)]
+    means = [math.fsum(row["value"] for row in one) / len(LENGTHS) for one in zip(*alone, strict=True)]
+    assert [row["value"] for row in rows] == pytest.approx(means, abs=3e-5), "the mean over texts"
+
+
+def test_of_texts_entropy_applies_where_there_is_attention():
+    assert attention_entropy_module.applies(bert(17, length=7, width=12, depth=1, heads=3))
+    assert not attention_entropy_module.applies(build_model("resnet_nano", image_size=8, num_classes=3))
+    assert not attention_entropy_module.applies(build_model("lstm_nano", vocabulary=17, length=7))
+    assert not head_types.applies(language_model(17, length=7, width=10, depth=1, heads=5))
+
+
+# ---- types
+
+
+def planted(looks, prefix):
+    """Weights (B, 1, N, N): where `looks(query, key)`, of (row, column) each, all alike; prefix tokens see all."""
+    tokens = prefix + PATCHES
+    weights = torch.ones(tokens, tokens)
+    for query in range(PATCHES):
+        for key in range(PATCHES):
+            weights[prefix + query, prefix + key] = looks(divmod(query, GRID[1]), divmod(key, GRID[1]))
+        weights[prefix + query, :prefix] = 0
+    return (weights / weights.sum(dim=-1, keepdim=True)).expand(B, 1, -1, -1)
+
+
+PLANTED = {
+    "row": lambda q, k: q[0] == k[0],
+    "column": lambda q, k: q[1] == k[1],
+    "local": lambda q, k: q == k,
+    "global": lambda q, k: True,
+    "sink": lambda q, k: k == (3, 1),
+}
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 4])
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_planted_head_is_wholly_of_its_type(kind, prefix):
+    scores = head_types.head_types(planted(PLANTED[kind], prefix), GRID, prefix)
+    expected = [[float(name == kind) for name in TYPES]]
+    torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_attention_to_registers_is_a_sink_and_the_rest_keeps_its_type(share):
+    weights = planted(PLANTED["row"], 4).clone()
+    weights[:, :, 4:] *= 1 - share
+    weights[:, :, 4:, 2] = share
+    scores = dict(zip(TYPES, head_types.head_types(weights, GRID, 4)[0].tolist(), strict=True))
+    expected = {"row": 1 - share, "column": 0, "local": 0, "global": 0, "sink": share}
+    assert scores == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_neighbours_are_local_and_what_the_prefix_looks_at_is_no_matter():
+    near = planted(lambda q, k: abs(q[0] - k[0]) <= 1 and abs(q[1] - k[1]) <= 1, 1)
+    scores = head_types.head_types(near, GRID, 1)
+    assert TYPES[scores[0].argmax()] == "local"
+    changed = near.clone()
+    changed[:, :, 0] = torch.eye(PATCHES + 1)[5]
+    assert torch.equal(head_types.head_types(changed, GRID, 1), scores)
+
+
+def test_scores_of_any_head_are_shares_of_one():
+    scores = head_types.head_types(torch.rand(B, HEADS, PATCHES + 1, PATCHES + 1).mul(20).softmax(-1), GRID, 1)
+    torch.testing.assert_close(scores.sum(dim=1), torch.ones(HEADS, dtype=torch.float64))
+    assert scores.min() >= 0
+
+
+def test_a_grid_one_patch_wide_has_no_rows():
+    scores = head_types.head_types(torch.full((1, 1, 7, 7), 1 / 7), (7, 1), 0)
+    assert TYPES[scores[0].argmax()] == "column"
+
+
+@pytest.mark.parametrize("queries", [1, 2, 7, 99])
+@pytest.mark.parametrize(("pool", "registers"), [("mean", 0), ("token", 0), ("token", 4)])
+def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, registers, queries, monkeypatch):
+    monkeypatch.setattr(heads, "CHUNK", 3)
+    monkeypatch.setattr(head_types, "CHUNK", 3)
+    blocks = head_types.AttentionCall.blocks
+    prefix = registers + (pool == "token")
+    size = 3 * HEADS * (PATCHES + prefix) * queries  # of so many queries of 3 images
+    monkeypatch.setattr(head_types.AttentionCall, "blocks", lambda call: blocks(call, size))
+    made, images = model(pool=pool, registers=registers), torch.randn(7, 3, *SIZE)
+    rows = head_types.run(made, images, NOTHING)
+    expected = torch.cat([head_types.head_types(w, GRID, prefix) for _, w in attention_maps(made, images)])
+    assert [[row[name] for name in TYPES] for row in rows] == [pytest.approx(e, abs=2e-5) for e in expected.tolist()]
+    for row in rows:
+        assert row["value"] == row[row["type"]] == max(row[name] for name in TYPES)
+    assert json.loads(json.dumps(rows)) == rows
+    assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
+
+
+def test_a_model_without_patches_is_told_so():
+    with pytest.raises(UserError, match="has no patch grid"):
+        head_types.run(build_model("resnet_nano", image_size=8, num_classes=3), torch.zeros(1, 3, 8, 8), NOTHING)

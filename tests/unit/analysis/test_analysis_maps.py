@@ -1,0 +1,288 @@
+"""Rollout, class-token maps, similarity of positions, filters: arrays that are known."""
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from vitlab.analysis import attention_maps as attention_maps_module
+from vitlab.analysis import class_token, position_similarity, rgb_filters, rollout
+from vitlab.analysis.capture import attention
+from vitlab.analysis.capture.attention import attention_maps
+from vitlab.analysis.capture.findings import Findings
+from vitlab.config import UserError
+from vitlab.models import build_model
+from vitlab.models.encoder import TransformerEncoder, feed_forward
+from vitlab.models.mixers.attention import Attention
+from vitlab.models.positions import sincos2d
+
+B, HEADS, GRID, PATCH, SIZE, D, DEPTH = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3
+PATCHES = GRID[0] * GRID[1]
+NOTHING = OmegaConf.create({})
+
+
+def model(**changes):
+    options = {"depth": DEPTH, "width": D, "heads": HEADS, "patch_size": list(PATCH), **changes}
+    made = build_model("vit_nano", image_size=SIZE, num_classes=3, **options)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return made.eval()
+
+
+def theirs(**changes):
+    sizes = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": D, "depth": DEPTH, "num_heads": HEADS}
+    return VisionTransformer(num_classes=3, **sizes, **changes).eval()
+
+
+def resnet():
+    return build_model("resnet_nano", image_size=16, num_classes=3)
+
+
+# ---- rollout
+
+
+def random_weights(tokens=5):
+    return torch.randn(B, HEADS, tokens, tokens).mul(3).softmax(dim=-1)
+
+
+@pytest.mark.parametrize("identity", [True, False])
+def test_attention_to_oneself_lets_each_token_reach_itself_alone(identity):
+    maps = [torch.eye(5).expand(B, HEADS, -1, -1)] * 4
+    assert torch.equal(rollout.attention_rollout(maps, identity), torch.eye(5).expand(B, -1, -1))
+
+
+def test_uniform_attention_lets_every_token_reach_every_other():
+    maps = [torch.full((B, HEADS, 5, 5), 1 / 5)] * 4
+    torch.testing.assert_close(rollout.attention_rollout(maps, identity=False), torch.full((B, 5, 5), 1 / 5))
+    left = 0.5**4  # of the residual path through four layers
+    expected = left * torch.eye(5) + (1 - left) / 5
+    torch.testing.assert_close(rollout.attention_rollout(maps), expected.expand(B, -1, -1))
+
+
+def test_the_last_layer_is_the_outermost():
+    """Token 0 reads token 1 in the last layer, which read token 2 in the first."""
+    first, last = torch.eye(3).repeat(1, 1, 1, 1), torch.eye(3).repeat(1, 1, 1, 1)
+    first[0, 0, 1], last[0, 0, 0] = torch.tensor([0.0, 0, 1]), torch.tensor([0.0, 1, 0])
+    assert rollout.attention_rollout([first, last], identity=False)[0, 0].tolist() == [0, 0, 1]
+    assert rollout.attention_rollout([last, first], identity=False)[0, 0].tolist() == [0, 1, 0]
+    assert rollout.attention_rollout([first, last])[0, 0].tolist() == [0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("identity", [True, False])
+def test_heads_are_averaged_and_rows_sum_to_one(identity):
+    maps = [random_weights() for _ in range(3)]
+    found = rollout.attention_rollout(iter(maps), identity)
+    eye = torch.eye(5)
+    one, two, three = ((m.mean(1) + eye) / 2 if identity else m.mean(1) for m in maps)
+    torch.testing.assert_close(found, three @ two @ one)
+    torch.testing.assert_close(found.sum(dim=-1), torch.ones(B, 5))
+
+
+def test_a_rollout_of_no_layers_raises():
+    with pytest.raises(ValueError, match="at least one layer"):
+        rollout.attention_rollout([])
+
+
+MODELS = {
+    "own, token": (lambda: model(pool="token"), 1, True),
+    "own, mean": (lambda: model(pool="mean"), 0, False),
+    "own, mean with a class token": (lambda: model(pool="mean", class_token=True), 1, False),
+    "timm": (theirs, 1, True),
+    "timm, mean with registers": (lambda: theirs(global_pool="avg", reg_tokens=2), 3, False),
+}
+
+
+@pytest.mark.parametrize("identity", [True, False])
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+def test_the_rollout_of_a_model_is_that_of_its_maps_where_its_head_reads(case, identity, monkeypatch):
+    monkeypatch.setattr(rollout, "CHUNK", 2)
+    made, prefix, class_token = case[0](), case[1], case[2]
+    images = torch.randn(5, 3, *SIZE)
+    joint = rollout.attention_rollout((w for _, w in attention_maps(made, images)), identity)
+    torch.testing.assert_close(rollout.rollout(made, images, identity), joint)
+    read = joint[:, 0] if class_token else joint[:, prefix:].mean(dim=1)
+    found = rollout.run(made, images, OmegaConf.create({"identity": identity}))["rollout"]
+    assert found.shape == (5, *GRID)
+    np.testing.assert_allclose(found, read[:, prefix:].reshape(5, *GRID), rtol=1e-5, atol=1e-7)
+
+
+def test_a_model_that_attends_to_other_tokens_has_no_rollout():
+    class Crossed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = TransformerEncoder(
+                D, 1, mixer=lambda: Attention(D, 3), mlp=lambda: feed_forward(D, 7), cross=lambda: Attention(D, 3)
+            )
+
+        def forward(self, x):
+            return self.encoder(x, context=x[:, :3])
+
+    with pytest.raises(UserError, match="layer 1 attends to other tokens than its own"):
+        rollout.rollout(Crossed(), torch.randn(B, 5, D))
+
+
+# ---- class token
+
+
+@pytest.mark.parametrize("prefix", [1, 3])
+def test_a_planted_patch_is_where_the_class_token_looks(prefix):
+    weights = torch.zeros(B, HEADS, prefix + PATCHES, prefix + PATCHES)
+    weights[:, 1, 0, prefix + 1 * GRID[1] + 4] = 1  # the second head, at row 1, column 4
+    maps = class_token.class_token_maps(weights, GRID, prefix)
+    assert maps.shape == (B, HEADS, *GRID)
+    assert maps.nonzero().tolist() == [[b, 1, 1, 4] for b in range(B)]
+
+
+@pytest.mark.parametrize("make", [lambda: model(pool="token", registers=2), theirs])
+def test_class_token_maps_of_a_model_are_the_first_rows_of_its_maps(make, monkeypatch):
+    monkeypatch.setattr(class_token, "CHUNK", 2)
+    made, images = make(), torch.randn(5, 3, *SIZE)
+    assert class_token.applies(made)
+    found = class_token.run(made, images, NOTHING)["maps"]
+    assert found.shape == (5, DEPTH, HEADS, *GRID)
+    for layer, weights in attention_maps(made, images):
+        expected = weights[:, :, 0, -PATCHES:].reshape(5, HEADS, *GRID)
+        np.testing.assert_allclose(found[:, layer], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_maps_over_the_picture_have_its_size_and_their_mean():
+    maps = torch.zeros(B, HEADS, *GRID)
+    maps[:, :, 1, 4] = 1
+    drawn = class_token.over_picture(maps, SIZE)
+    assert drawn.shape == (B, HEADS, *SIZE)
+    row, column = divmod(drawn[0, 0].argmax().item(), SIZE[1])
+    assert (row // PATCH[0], column // PATCH[1]) == (1, 4)
+    torch.testing.assert_close(class_token.over_picture(torch.full((3, *GRID), 0.7), SIZE), torch.full((3, *SIZE), 0.7))
+
+
+@pytest.mark.parametrize("identity", [True, False])
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+def test_layer_maps_are_what_the_head_reads_of_each_layer_and_the_rollout_up_to_it(case, identity, monkeypatch):
+    monkeypatch.setattr(attention_maps_module, "CHUNK", 2)
+    made, prefix, class_token = case[0](), case[1], case[2]
+    images = torch.randn(5, 3, *SIZE)
+    found = attention_maps_module.run(made, images, OmegaConf.create({"identity": identity}))
+    weights = [layer for _, layer in attention_maps(made, images)]
+    assert found["class_token"] == class_token
+    assert found["maps"].shape == (5, DEPTH, HEADS, *GRID)
+    for place, layer in enumerate(weights):
+        joint = rollout.attention_rollout(weights[: place + 1], identity)
+        read, reached = (
+            (part[..., 0, :] if class_token else part[..., prefix:, :].mean(dim=-2))[..., prefix:]
+            for part in (layer, joint)
+        )
+        np.testing.assert_allclose(found["maps"][:, place], read.reshape(5, HEADS, *GRID), rtol=2e-3, atol=1e-6)
+        np.testing.assert_allclose(found["rollout"][:, place], reached.reshape(5, *GRID), rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_layer_maps_do_not_depend_on_how_many_queries_are_held(pool, monkeypatch):
+    made, images, options = (
+        model(pool=pool, registers=2),
+        torch.randn(B, 3, *SIZE),
+        OmegaConf.create({"identity": True}),
+    )
+    whole = attention_maps_module.run(made, images, options)
+    blocks = attention.AttentionCall.blocks
+    monkeypatch.setattr(attention.AttentionCall, "blocks", lambda self: blocks(self, size=1))  # a query at a time
+    for name, values in attention_maps_module.run(made, images, options).items():
+        np.testing.assert_allclose(values, whole[name], rtol=2e-3, atol=1e-6)
+
+
+def test_pictures_are_kept_beside_their_maps_no_larger_than_asked():
+    images = np.random.default_rng(0).integers(0, 256, (3, 2, 40, 60), dtype=np.uint8)
+    found = Findings("maps", "share", [], {"maps": np.ones(3)}, images, np.array([1, 0, 1]), ("<a>", "b"))
+    kept = found.with_pictures(30)
+    assert list(kept.arrays) == ["maps", "pictures", "names"]
+    assert kept.array is found.array
+    assert kept.arrays["pictures"].shape == (3, 2, 20, 30)
+    assert kept.arrays["pictures"].dtype == np.uint8
+    flat = np.full((1, 3, 40, 60), 77, np.uint8)
+    assert (Findings("m", "", [], {}, flat).with_pictures(13).arrays["pictures"] == 77).all()
+    assert kept.arrays["names"].tolist() == ["b", "<a>", "b"]
+    assert found.with_pictures(60).arrays["pictures"] is images
+    assert Findings("m", "", [], {}, images).with_pictures(60).arrays["names"].tolist() == [""] * 3
+
+
+def test_a_model_without_a_class_token_has_no_such_maps():
+    made = model(pool="mean")
+    assert not class_token.applies(made)
+    assert not class_token.applies(resnet())
+    with pytest.raises(UserError, match="has no class token"):
+        class_token.run(made, torch.zeros(1, 3, *SIZE), NOTHING)
+
+
+# ---- positions
+
+
+def test_the_similarity_of_known_vectors_is_known():
+    positions = torch.tensor([[1.0, 0, 0], [0, 5, 0], [-3, 0, 0], [2, 2, 0], [0, 0, 0]])
+    half = 0.5**0.5
+    expected = [[1, 0, -1, half, 0], [0, 1, 0, half, 0], [-1, 0, 1, -half, 0], [half, half, -half, 1, 0], [0] * 5]
+    torch.testing.assert_close(position_similarity.position_similarity(positions), torch.tensor(expected).float())
+
+
+def test_fixed_positions_are_alike_where_they_are_near():
+    made = model(positions="sincos2d")
+    found = position_similarity.run(made, torch.empty(0), NOTHING)["similarity"]
+    assert found.shape == (*GRID, *GRID)
+    table = sincos2d(GRID, D)
+    expected = torch.cosine_similarity(table.unsqueeze(1), table.unsqueeze(0), dim=-1)
+    np.testing.assert_allclose(found, expected.reshape(*GRID, *GRID), rtol=1e-5, atol=1e-6)
+    assert (np.diff(found[0, 0, 0, :4]) < 0).all(), "the farther the less alike"
+
+
+@pytest.mark.parametrize(
+    "make", [theirs, lambda: theirs(reg_tokens=2, no_embed_class=True), lambda: model(registers=2)]
+)
+def test_only_the_positions_of_patches_count(make):
+    made = make()
+    planted = torch.randn(PATCHES, D)
+    with torch.no_grad():
+        made.pos_embed[0, -PATCHES:] = planted
+    assert torch.equal(position_similarity.patch_positions(made), planted)
+
+
+@pytest.mark.parametrize("positions", ["none", "rotary"])
+def test_a_model_that_adds_no_positions_is_told_so(positions):
+    made = model(positions=positions)
+    assert not position_similarity.applies(made)
+    with pytest.raises(UserError, match="adds no position embedding"):
+        position_similarity.run(made, torch.empty(0), NOTHING)
+    assert not position_similarity.applies(resnet())
+
+
+# ---- filters
+
+
+def test_the_components_of_planted_filters_are_found_in_order():
+    """64 filters that are mixtures of three patterns, of very different strength, and a common part."""
+    patterns = torch.linalg.qr(torch.randn(3 * 5 * 7, 3, dtype=torch.float64)).Q.T
+    amounts = torch.linalg.qr(torch.randn(61, 4, dtype=torch.float64)).Q
+    amounts = amounts - amounts.mean(dim=0)
+    amounts = torch.linalg.qr(amounts[:, :3]).Q * torch.tensor([9.0, 3, 1])
+    weight = (amounts @ patterns + torch.randn(105)).reshape(61, 3, 5, 7)
+    filters, explained = rgb_filters.rgb_filters(weight, 28)
+    assert filters.shape == (28, 3, 5, 7)
+    np.testing.assert_allclose(explained[:4], np.array([81, 9, 1, 0]) / 91, atol=1e-9)
+    alike = np.abs(filters[:3].reshape(3, -1) @ patterns.numpy().T)
+    np.testing.assert_allclose(alike, np.eye(3), atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [model, theirs, resnet])
+def test_a_models_filters_have_the_shape_of_what_reads_its_pixels(make):
+    made = make()
+    assert rgb_filters.applies(made)
+    found = rgb_filters.run(made, torch.empty(0), OmegaConf.create({"components": 5}))
+    assert found["filters"].shape[:2] == (5, 3)
+    assert found["filters"].shape[2:] == (PATCH if make is not resnet else (3, 3))
+    lengths = np.sqrt((found["filters"] ** 2).sum(axis=(1, 2, 3)))
+    np.testing.assert_allclose(lengths, np.ones(5), rtol=1e-5)
+
+
+def test_there_are_no_more_components_than_filters():
+    assert rgb_filters.rgb_filters(torch.randn(11, 3, 5, 7), 28)[0].shape == (11, 3, 5, 7)
+    with pytest.raises(UserError, match="has no convolution"):
+        rgb_filters.run(nn.Linear(2, 2), torch.empty(0), OmegaConf.create({"components": 5}))

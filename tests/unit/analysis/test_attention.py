@@ -1,0 +1,280 @@
+"""Attention maps: exactly what a model attended to, and the model left as it was."""
+
+import pytest
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+import vitlab
+from vitlab.analysis.capture import attention as module
+from vitlab.analysis.capture.attention import attention_layers, attention_maps, patches
+from vitlab.config import UserError
+from vitlab.models import build_model
+from vitlab.models.encoder import TransformerEncoder, feed_forward
+from vitlab.models.mixers.attention import Attention
+
+B, CHANNELS, SIZE, PATCH, CLASSES, DEPTH, HEADS, D = 2, 3, (10, 21), (5, 7), 11, 3, 5, 35
+PATCHES = 2 * 3
+
+
+def randomized(model):
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model.eval()
+
+
+def own(**changes):
+    options = {"depth": DEPTH, "width": D, "heads": HEADS, "mlp_width": 13, "patch_size": list(PATCH), **changes}
+    return randomized(build_model("vit_nano", num_classes=CLASSES, image_size=SIZE, **options))
+
+
+def theirs(**changes):
+    return randomized(
+        VisionTransformer(
+            img_size=SIZE, patch_size=PATCH, num_classes=CLASSES, embed_dim=D, depth=DEPTH, num_heads=HEADS, **changes
+        )
+    )
+
+
+MODELS = {
+    "own, mean": (lambda: own(pool="mean"), 0),
+    "own, token": (lambda: own(pool="token"), 1),
+    "own, no bias": (lambda: own(pool="token", mixer={"name": "attention", "qkv_bias": False}), 1),
+    "own, rotary, wide heads, registers": (
+        lambda: own(pool="token", positions="rotary", head_width=8, registers=2),
+        3,
+    ),
+    "own, qk_norm, distilled": (
+        lambda: own(pool="token", distillation=True, mixer={"name": "attention", "qk_norm": True}),
+        2,
+    ),
+    "timm": (theirs, 1),
+    "timm, qk_norm": (lambda: theirs(qk_norm=True), 1),
+    "timm, registers": (lambda: theirs(reg_tokens=4), 5),
+    "timm, registers, no class token": (lambda: theirs(reg_tokens=4, class_token=False, global_pool="avg"), 4),
+    "timm, scaled": (lambda: theirs(qk_norm=True, scale_attn_norm=True, init_values=0.1), 1),
+}
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def case(request):
+    make, prefix = request.param
+    return make(), prefix
+
+
+def images():
+    return torch.randn(B, CHANNELS, *SIZE)
+
+
+def inputs_and_outputs(model, x):
+    """What each attention layer of a model was given and what it gave back, in one forward pass."""
+    seen = []
+    handles = [
+        layer.register_forward_hook(lambda layer, args, out: seen.append((args[0], out)))
+        for layer in attention_layers(model)
+    ]
+    with torch.no_grad():
+        model(x)
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+def by_hand(layer, x, rotary=None):
+    """softmax(q k^T / sqrt(K)) and v of one layer, head by head; both kinds keep q, k, v one after the other."""
+    width = layer.qkv.weight.shape[0] // 3
+    q, k, v = (part.view(*x.shape[:2], HEADS, width // HEADS) for part in layer.qkv(x).split(width, dim=-1))
+    q, k = layer.q_norm(q), layer.k_norm(k)
+    if rotary is not None:  # each pair of a head's width turns by the angle of its token
+        turn = torch.complex(rotary[1], rotary[0])[:, None, ::2]
+        q, k = (torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2) for x in (q, k))
+    weights = torch.stack(
+        [(q[:, :, h] @ k[:, :, h].mT / (width // HEADS) ** 0.5).softmax(dim=-1) for h in range(HEADS)], dim=1
+    )
+    return weights, v
+
+
+# ---- exactness
+
+
+def test_weights_are_the_softmax_of_the_models_own_queries_and_keys(case):
+    model, prefix = case
+    x, tokens = images(), PATCHES + prefix
+    seen = inputs_and_outputs(model, x)
+    found = dict(attention_maps(model, x))
+    assert list(found) == list(range(DEPTH))
+    for layer, weights in found.items():
+        assert weights.shape == (B, HEADS, tokens, tokens)
+        expected, _ = by_hand(attention_layers(model)[layer], seen[layer][0], getattr(model, "rotary", None))
+        torch.testing.assert_close(weights, expected)
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, HEADS, tokens))
+        assert weights.std(dim=-1).min() > 1e-3, "weights that are all alike prove nothing"
+
+
+def test_weights_times_values_are_what_the_layer_gave_back(case):
+    """The weights are those that the fused kernel used, not merely some."""
+    model, _ = case
+    x = images()
+    seen = inputs_and_outputs(model, x)
+    for layer, weights in attention_maps(model, x):
+        part = attention_layers(model)[layer]
+        _, v = by_hand(part, seen[layer][0])
+        mixed = torch.einsum("bhnm,bmhk->bnhk", weights, v).flatten(2)
+        mixed = part.norm(mixed) if hasattr(part, "norm") else mixed
+        torch.testing.assert_close(part.proj(mixed), seen[layer][1], rtol=1e-4, atol=1e-5)
+
+
+def test_fused_attention_is_on_and_stays_on():
+    model = theirs()
+    assert all(layer.fused_attn for layer in attention_layers(model)), "else this file would prove little"
+    list(attention_maps(model, images()))
+    assert all(layer.fused_attn for layer in attention_layers(model))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_masks_context_and_causal_of_the_forward_pass_count(causal):
+    """For the layers of an encoder that is no image model."""
+    n, m = 7, 5
+    encoder = TransformerEncoder(
+        D, 1, mixer=lambda: Attention(D, HEADS), mlp=lambda: feed_forward(D, 13), cross=lambda: Attention(D, HEADS)
+    )
+    randomized(encoder)
+    mask = torch.rand(B, HEADS, n, n) < 0.5
+    mask |= torch.eye(n, dtype=torch.bool)
+    x, context, seen = torch.randn(B, n, D), torch.randn(B, m, D), torch.rand(B, 1, 1, m) < 0.5
+    seen[..., 0] = True
+
+    class Given(nn.Module):
+        """Calls the encoder with what an image model would not have."""
+
+        def __init__(self):
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, tokens):
+            return self.encoder(tokens, mask=mask, causal=causal, context=context, context_mask=seen)
+
+    model = Given().eval()
+    outputs = inputs_and_outputs(model, x)
+    (_, own_weights), (_, cross_weights) = attention_maps(model, x)
+    allowed = mask & torch.ones(n, n).tril().bool() if causal else mask
+    assert (own_weights == 0).equal(~allowed), "zero exactly where the query may not look"
+    assert cross_weights.shape == (B, HEADS, n, m)
+    assert (cross_weights == 0).equal(~seen.expand(B, HEADS, n, m))
+    for weights, source, part, (_, out) in zip(
+        (own_weights, cross_weights), (outputs[0][0], context), attention_layers(model), outputs, strict=True
+    ):
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, HEADS, n))
+        v = source @ part.qkv.weight[2 * D :].T + part.qkv.bias[2 * D :]
+        mixed = torch.einsum("bhnm,bmhk->bnhk", weights, v.unflatten(-1, (HEADS, -1))).flatten(2)
+        torch.testing.assert_close(part.proj(mixed), out, rtol=1e-4, atol=1e-5)
+
+
+# ---- the model is left as it was
+
+
+def hooks(model):
+    return sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules())
+
+
+def test_no_hook_stays(case):
+    model, _ = case
+    list(attention_maps(model, images()))
+    assert hooks(model) == 0
+    next(attention_maps(model, images()))  # an iteration that is given up
+    assert hooks(model) == 0
+    with pytest.raises((ValueError, RuntimeError, AssertionError)):
+        list(attention_maps(model, torch.zeros(B, CHANNELS, 1, 1)))
+    assert hooks(model) == 0
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_of_every_part_is_as_before(training):
+    model = own(dropout=0.5, drop_path=0.5)
+    model.train(training)
+    model.encoder.blocks[1].train(not training)  # a part that is frozen, or not
+    before = [part.training for part in model.modules()]
+    weights = dict(attention_maps(model, images()))
+    assert [part.training for part in model.modules()] == before
+    assert len(set(before)) == 2
+    with pytest.raises(ValueError, match="the model takes"):
+        list(attention_maps(model, torch.zeros(B, CHANNELS, 1, 1)))
+    assert [part.training for part in model.modules()] == before
+    assert len(weights) == DEPTH
+
+
+def test_dropout_has_no_part_in_it():
+    model, x = own(dropout=0.5, drop_path=0.5), images()
+    first, second = (dict(attention_maps(model.train(), x)) for _ in range(2))
+    evaluated = dict(attention_maps(model.eval(), x))
+    for layer in evaluated:
+        assert torch.equal(first[layer], second[layer])
+        assert torch.equal(first[layer], evaluated[layer])
+
+
+def test_gradients_and_outputs_are_as_before():
+    model, x = own(), images()
+    before = model(x)
+    found = dict(attention_maps(model, x))
+    assert torch.equal(model(x), before)
+    model(x).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    (found[0] * torch.ones(1, requires_grad=True)).sum().backward()  # the weights are tensors like any other
+
+
+# ---- layers, and what has none
+
+
+def test_the_asked_layers_come_in_the_asked_order():
+    model, x = own(), images()
+    every = dict(attention_maps(model, x))
+    some = list(attention_maps(model, x, layers=[2, 0]))
+    assert [layer for layer, _ in some] == [2, 0]
+    assert all(torch.equal(weights, every[layer]) for layer, weights in some)
+
+
+def test_only_one_layer_is_computed_at_a_time(monkeypatch):
+    """Memory does not grow with the layers' weights: none are computed before they are asked for."""
+    made = []
+    compute = module.AttentionCall.weights
+    monkeypatch.setattr(module.AttentionCall, "weights", lambda *a, **k: made.append(1) or compute(*a, **k))
+    found = attention_maps(own(), images())
+    for count in range(1, DEPTH + 1):
+        next(found)
+        assert len(made) == count
+
+
+@pytest.mark.parametrize("layer", [-1, 3, 99])
+def test_a_layer_that_does_not_exist_raises(layer):
+    with pytest.raises(UserError, match=f"layer {layer}: the model has layers 0 to 2"):
+        list(attention_maps(own(), images(), layers=[0, layer]))
+
+
+@pytest.mark.parametrize("name", ["resnet_nano", "timm:resnet18", "timm:mixer_s16_224"])
+def test_a_model_without_attention_raises(name):
+    model = build_model(name, image_size=32, num_classes=3)
+    with pytest.raises(UserError, match="has no attention layers"):
+        list(attention_maps(model, torch.zeros(1, 3, 32, 32)))
+
+
+def test_a_layer_that_did_not_run_raises():
+    model = own()
+    model.spare = Attention(D, HEADS)
+    with pytest.raises(RuntimeError, match="1 attention layers did not run"):
+        list(attention_maps(model, images()))
+
+
+def test_patches_are_where_the_model_says(case):
+    model, prefix = case
+    place = patches(model)
+    assert (place.grid_size, place.patch_size, place.prefix) == ((2, 3), PATCH, prefix)
+
+
+@pytest.mark.parametrize("name", ["resnet_nano", "timm:resnet18", "timm:swin_tiny_patch4_window7_224"])
+def test_a_model_without_a_grid_of_patches_raises(name):
+    with pytest.raises(UserError, match="has no patch grid"):
+        patches(build_model(name, image_size=32, num_classes=3))
+
+
+def test_it_is_what_the_package_exports():
+    assert vitlab.attention_maps is attention_maps

@@ -1,0 +1,262 @@
+"""Attention as the kernel was given it: against timm's explicit code, in blocks, in bfloat16, compiled, masked."""
+
+from functools import partial
+from itertools import accumulate
+
+import pytest
+import torch
+import torch.nn.functional as F
+from omegaconf import OmegaConf
+from timm.models.beit import Beit
+from timm.models.eva import Eva
+from timm.models.vision_transformer import ParallelScalingBlock, VisionTransformer
+from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from vitlab.analysis import attention_distance, attention_entropy, head_types
+from vitlab.analysis.capture import attention as module
+from vitlab.analysis.capture.attention import (
+    AttentionCall,
+    attention_layers,
+    attention_maps,
+    kernel_call,
+    reduce_attention,
+    visit_attention,
+)
+from vitlab.config import UserError
+from vitlab.models import build_model
+from vitlab.models.text import bert, language_model
+
+B, HEADS, D, DEPTH, SIZE, PATCH = 2, 5, 40, 3, (10, 21), (5, 7)
+SIZES = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": D, "depth": DEPTH, "num_heads": HEADS, "num_classes": 11}
+MODELS = {
+    "class token": partial(VisionTransformer, **SIZES),
+    "no class token": partial(VisionTransformer, class_token=False, global_pool="avg", **SIZES),
+    "registers": partial(VisionTransformer, reg_tokens=4, **SIZES),
+    "qk_norm": partial(VisionTransformer, qk_norm=True, **SIZES),
+    "parallel blocks": partial(VisionTransformer, block_fn=ParallelScalingBlock, **SIZES),
+    "relative positions": partial(VisionTransformerRelPos, **SIZES),
+    "beit": partial(Beit, use_rel_pos_bias=True, **SIZES),
+    "eva, rotary": partial(Eva, use_rot_pos_emb=True, **SIZES),
+    "eva, rotary of registers, qk_norm": partial(
+        Eva, use_rot_pos_emb=True, attn_type="rope", qk_norm=True, num_reg_tokens=2, **SIZES
+    ),
+}
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def model(request):
+    return randomized(request.param())
+
+
+def randomized(model):
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def images():
+    return torch.randn(B, 3, *SIZE)
+
+
+def explicit_maps(model, x):
+    """What timm's own softmax gave in each layer, its fused kernel switched off."""
+    maps, handles = [], []
+    for layer in attention_layers(model):
+        layer.fused_attn = False
+        handles.append(layer.attn_drop.register_forward_hook(lambda drop, args, out: maps.append(out)))
+    with torch.no_grad():
+        model(x)
+    for layer, handle in zip(attention_layers(model), handles, strict=True):
+        layer.fused_attn = True
+        handle.remove()
+    return maps
+
+
+# ---- exactness
+
+
+def test_they_are_timms_own_explicit_softmax(model):
+    x = images()
+    expected = explicit_maps(model, x)
+    found = dict(attention_maps(model, x))
+    assert len(found) == len(expected) == DEPTH
+    for layer, weights in found.items():
+        torch.testing.assert_close(weights, expected[layer], rtol=0, atol=1e-5)
+        assert expected[layer].std(dim=-1).min() > 1e-3, "weights that are all alike prove nothing"
+
+
+def test_a_layer_without_the_kernel_is_seen_and_left_without_it(model):
+    x = images()
+    expected = dict(attention_maps(model, x))
+    attention_layers(model)[1].fused_attn = False
+    found = dict(attention_maps(model, x))
+    assert [layer.fused_attn for layer in attention_layers(model)] == [True, False, True]
+    assert all(torch.equal(found[layer], expected[layer]) for layer in expected)
+
+
+def test_a_compiled_model_is_the_model(model):
+    x = images()
+    compiled = torch.compile(model, backend="eager")
+    for (_, found), (_, expected) in zip(attention_maps(compiled, x), attention_maps(model, x), strict=True):
+        assert torch.equal(found, expected)
+    assert torch.equal(compiled(x), model(x)), "and compiles as before"
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+def test_bfloat16_queries_and_keys_are_multiplied_and_normalized_in_float32(autocast):
+    model, x = randomized(MODELS["class token"]()), images()
+    if not autocast:
+        model, x = model.bfloat16(), x.bfloat16()
+    seen = []
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        visit_attention(model, x, lambda layer, call: seen.append(call.copy()))
+        found = [weights for _, weights in attention_maps(model, x)]
+    for call, weights in zip(seen, found, strict=True):
+        assert call.q.dtype == torch.bfloat16
+        assert weights.dtype == torch.float32
+        expected = (call.q.double() @ call.k.double().mT * call.scale).softmax(dim=-1)
+        torch.testing.assert_close(weights.double(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["none", "bool", "keys", "number", "causal", "nowhere"])
+@pytest.mark.parametrize("size", [1, 2 * 5 * 7 * 11, 2**22])
+def test_blocks_are_what_the_kernel_weighs_values_with(kind, size):
+    n, m, width = 13, 11, 7
+    q, k, v = torch.randn(B, HEADS, n, width), torch.randn(B, HEADS, m, width), torch.randn(B, HEADS, m, width)
+    given = {}
+    if kind in ("bool", "nowhere"):
+        given["attn_mask"] = torch.rand(B, 1, n, m) < 0.5
+        given["attn_mask"][:, :, 3] = kind == "bool"
+    elif kind == "keys":
+        given["attn_mask"] = torch.arange(m).expand(B, 1, 1, m) < torch.tensor([4, 9]).view(B, 1, 1, 1)
+    elif kind == "number":
+        given["attn_mask"] = torch.randn(HEADS, n, m)
+    elif kind == "causal":
+        given["is_causal"] = True
+    call = kernel_call(q, k, v, scale=0.7, **given)
+    blocks = list(call.blocks(size))
+    assert [i for queries, _ in blocks for i in range(n)[queries]] == list(range(n))
+    assert all(weights.numel() <= max(size, B * HEADS * m) for _, weights in blocks)
+    weights = torch.cat([weights for _, weights in blocks], dim=2)
+    torch.testing.assert_close(weights, call.weights())
+    torch.testing.assert_close(weights @ v, F.scaled_dot_product_attention(q, k, v, scale=0.7, **given))
+
+
+def test_heads_that_share_a_key_see_the_same_key():
+    q, k, v = torch.randn(B, 6, 5, 7), torch.randn(B, 2, 5, 7), torch.randn(B, 2, 5, 7)
+    weights = kernel_call(q, k, v, enable_gqa=True).weights()
+    expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    torch.testing.assert_close(weights @ v.repeat_interleave(3, dim=1), expected)
+
+
+@pytest.mark.parametrize("make", [language_model, bert])
+def test_a_text_models_padding_and_order_count(make):
+    model = randomized(make(17, length=7, width=D, depth=DEPTH, heads=HEADS, mlp_width=13))
+    tokens, mask = torch.randint(17, (B, 7)), torch.ones(B, 7, dtype=torch.bool)
+    mask[1, 4:] = False
+    causal = make is language_model
+    for _, weights in attention_maps(model, tokens, mask=mask):
+        allowed = mask[:, None, None, :] & (torch.ones(7, 7).tril().bool() if causal else True)
+        assert (weights > 0).equal(allowed.expand_as(weights))
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, HEADS, 7))
+
+
+# ---- reductions
+
+
+@pytest.mark.parametrize("block", [1, 500, 2**22])
+def test_a_reduction_in_blocks_is_the_reduction_of_the_whole(model, block):
+    x = images()
+    sizes = []
+
+    def reduction(weights, queries):
+        sizes.append(weights.numel())
+        assert weights.shape[2] == queries.stop - queries.start
+        return weights.square().sum(dim=-1)
+
+    found = reduce_attention(model, x, reduction, block=block)
+    every = dict(attention_maps(model, x))
+    assert list(found) == list(range(DEPTH))
+    row = B * HEADS * every[0].shape[-1]
+    assert max(sizes) <= max(block, row)
+    for layer, weights in every.items():
+        torch.testing.assert_close(found[layer], weights.square().sum(dim=-1))
+
+
+def test_only_the_asked_layers_are_reduced_while_the_model_runs():
+    model, order = randomized(MODELS["class token"]()), []
+    for index, block in enumerate(model.blocks):
+        block.mlp.register_forward_hook(lambda *_, index=index: order.append(f"mlp {index}"))
+    found = reduce_attention(model, images(), lambda w, _: order.append("reduced") or w[..., 0], layers=[2, 0])
+    assert order == ["reduced", "mlp 0", "mlp 1", "reduced", "mlp 2"], "nothing waits for the end of the pass"
+    assert list(found) == [0, 2]
+
+
+def peak(work):
+    """The most bytes that torch held at a time, as its profiler saw them come and go."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        kept = work()
+    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = list(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+    assert kept is not None
+    return max(held)
+
+
+@pytest.mark.parametrize("analysis", [attention_distance, attention_entropy, head_types])
+def test_it_takes_less_than_a_hundredth_of_the_memory_of_all_maps(analysis, monkeypatch):
+    tokens, depth, heads = 20 * 22 + 1, 5, 3
+    made = build_model("vit_nano", image_size=(40, 44), patch_size=2, pool="token", depth=depth, width=24, heads=heads)
+    x, all_maps = torch.randn(B, 3, 40, 44), B * depth * heads * tokens**2 * 4
+    monkeypatch.setattr(module.AttentionCall.blocks, "__defaults__", (2**14,))
+    monkeypatch.setattr(module.reduce_attention, "__defaults__", (None, 2**14))
+    with torch.no_grad():
+        before = peak(lambda: made.eval()(x))
+    config = OmegaConf.create({"renormalize": False})
+    tables = tokens**2 * 4 * 4  # of the distances between patches, whatever the number of layers
+    assert peak(lambda: analysis.run(made, x, config)) - before - tables < all_maps / 100
+    assert peak(lambda: list(attention_maps(made, x))) - before > all_maps
+
+
+def test_a_view_keeps_no_values_once_copied():
+    qkv = torch.randn(B, 7, 3, HEADS, 8)
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    call = kernel_call(q, k, v)
+    assert call.q.untyped_storage().nbytes() == qkv.nbytes
+    copied = call.copy()
+    assert copied.q.untyped_storage().nbytes() == copied.k.untyped_storage().nbytes() == qkv.nbytes // 3
+    assert torch.equal(copied.weights(), call.weights())
+    assert isinstance(copied, AttentionCall)
+
+
+# ---- what cannot be seen
+
+
+@pytest.mark.parametrize("name", ["timm:swin_tiny_patch4_window7_224", "timm:convnext_atto", "resnet_nano"])
+def test_a_model_without_global_attention_is_told_so_in_one_line(name):
+    model = build_model(name, image_size=32, num_classes=3)
+    with pytest.raises(UserError, match="has no attention layers that vitlab knows"):
+        reduce_attention(model, torch.zeros(1, 3, 32, 32), lambda w, _: w)
+
+
+def test_a_layer_that_runs_twice_is_refused():
+    model = randomized(MODELS["class token"]())
+    model.blocks.append(model.blocks[0])
+    with pytest.raises(RuntimeError, match="1 attention layers ran more than once"):
+        attention_maps(model, images())
+
+
+def test_the_model_is_left_as_it_was_when_the_reduction_fails():
+    model = randomized(MODELS["class token"]()).train()
+    attention_layers(model)[0].fused_attn = False
+
+    def failing(weights, queries):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        reduce_attention(model, images(), failing)
+    assert all(part.training for part in model.modules())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert [layer.fused_attn for layer in attention_layers(model)] == [False, True, True]
+    assert torch.overrides._get_current_function_mode() is None

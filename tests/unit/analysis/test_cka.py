@@ -1,0 +1,267 @@
+"""CKA against its definition and against values that are known."""
+
+import json
+from itertools import permutations
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from tests.unit.reports.few_runs import FOUR, RESNET
+from vitlab.analysis import cka as module
+from vitlab.analysis.capture.layers import layers
+from vitlab.analysis.cka import MinibatchCKA, cka, gram, grams, hsic, linear_cka, run
+from vitlab.cli import main
+from vitlab.config import UserError
+from vitlab.models import build_model
+from vitlab.training.load import load_run
+
+N, CONFIG = 11, OmegaConf.create({"batch": 5, "other": None})
+
+
+def vit(**changes):
+    made = build_model(
+        "vit_nano", image_size=(10, 21), num_classes=3, depth=3, width=33, heads=3, patch_size=[5, 7], **changes
+    )
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return made.eval()
+
+
+def resnet():
+    made = build_model("resnet_nano", image_size=(10, 21), num_classes=3, layers=[2, 1], widths=[5, 7])
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return made.eval()
+
+
+def images(n=N):
+    return torch.randn(n, 3, 10, 21)
+
+
+def rotation(width):
+    return torch.linalg.qr(torch.randn(width, width, dtype=torch.float64)).Q
+
+
+# ---- the measure
+
+
+def test_the_estimate_is_the_mean_over_all_quadruples():
+    """What makes it unbiased: no image meets itself (Song et al., 2012)."""
+    n = 6
+    x, y = torch.randn(n, 3, dtype=torch.float64), torch.randn(n, 4, dtype=torch.float64)
+    k, l = x @ x.T, y @ y.T  # noqa: E741
+    terms = [
+        k[i, j] * (l[i, j] + l[q, r] - l[i, q] - l[j, r])  # the kernel of the U-statistic, up to relabelling
+        for i, j, q, r in permutations(range(n), 4)
+    ]
+    assert hsic(k[None], l[None]).item() == pytest.approx(sum(terms).item() / len(terms))
+
+
+@pytest.mark.parametrize("images_shape", [(N, 13), (N, 3, 5, 7)])
+def test_a_layer_is_wholly_like_itself_scaled_and_moved(images_shape):
+    x = torch.randn(images_shape)
+    for y in (x, 7 * x, -x, x + 100 * torch.randn(images_shape[1:])):
+        assert linear_cka(x, y) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_rotated_copy_is_wholly_alike_and_a_stretched_one_is_not():
+    x = torch.randn(N, 13, dtype=torch.float64)
+    assert linear_cka(x, x @ rotation(13)) == pytest.approx(1, abs=1e-12)
+    assert linear_cka(x, 5 * x @ rotation(13)[:7].T @ torch.eye(7, 17, dtype=torch.float64)) < 0.99
+    assert linear_cka(x, x * torch.tensor([30.0] + [1] * 12)) < 0.9
+
+
+def test_a_rotated_copy_is_wholly_alike_over_batches_of_any_size():
+    found, turn = MinibatchCKA(), rotation(7)
+    for n in (4, 5, 11):
+        x = torch.randn(n, 7, dtype=torch.float64)
+        found.update(gram(x)[None], gram(3 * x @ turn + 2)[None])
+    assert found.compute().item() == pytest.approx(1, abs=1e-12)
+
+
+def test_features_with_nothing_in_common_are_unlike_without_bias():
+    """The biased estimate would be near 1: there are far more features than images."""
+    found = MinibatchCKA()
+    for _ in range(200):
+        found.update(gram(torch.randn(N, 300))[None], gram(torch.randn(N, 500))[None])
+    assert abs(found.compute().item()) < 0.05
+    x, y = torch.randn(N, 300), torch.randn(N, 500)
+    x, y = x - x.mean(0), y - y.mean(0)
+    biased = (x.T @ y).norm() ** 2 / ((x.T @ x).norm() * (y.T @ y).norm())
+    assert biased > 0.9
+
+
+def test_half_of_the_features_in_common_is_in_between_in_a_known_place():
+    """x = [a, b], y = [a, c], as wide each, of independent numbers: HSIC(x, y) is that of a, half of HSIC(x, x)."""
+    found = MinibatchCKA()
+    for _ in range(100):
+        a, b, c = torch.randn(3, 29, 23)
+        found.update(gram(torch.cat([a, b], dim=1))[None], gram(torch.cat([a, c], dim=1))[None])
+    assert found.compute().item() == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_large_common_offset_does_not_eat_the_digits():
+    x = torch.randn(N, 13)
+    assert linear_cka(x, x + 1e4) == pytest.approx(1, abs=1e-2)
+
+
+def test_it_is_a_ratio_of_means_over_batches():
+    found = MinibatchCKA()
+    batches = [(torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)) for _ in range(3)]
+    sums = torch.zeros(3, dtype=torch.float64)
+    for x, y in batches:
+        k, l = gram(x)[None], gram(y)[None]  # noqa: E741
+        found.update(k, l)
+        sums += torch.stack([hsic(k, l).squeeze(), hsic(k, k).squeeze(), hsic(l, l).squeeze()])
+    assert found.compute().item() == pytest.approx((sums[0] / (sums[1] * sums[2]).sqrt()).item())
+
+
+def test_three_images_are_too_few():
+    with pytest.raises(ValueError, match="at least 4 images in a batch, not 3"):
+        hsic(torch.zeros(1, 3, 3), torch.zeros(1, 3, 3))
+    with pytest.raises(UserError, match="images=3, batch=5: CKA needs at least 4"):
+        cka(vit(), images(3), batch=5)
+
+
+# ---- of models
+
+
+def outputs(model, x):
+    found = []
+    handles = [part.register_forward_hook(lambda *a: found.append(a[2].flatten(1))) for part in layers(model).values()]
+    with torch.no_grad():
+        model(x)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+@pytest.mark.parametrize(("make", "depth"), [(vit, 3), (resnet, 3)])
+def test_the_rows_compare_all_layers_over_all_images(make, depth):
+    model, x = make(), images()
+    rows = run(model, x, CONFIG)
+    pairs = [(row["layer"], row["other"]) for row in rows]
+    assert pairs == [(a, b) for a in range(1, depth + 1) for b in range(1, depth + 1)]
+    called = list(layers(model))
+    assert all((row["name"], row["other_name"]) == (called[row["layer"] - 1], called[row["other"] - 1]) for row in rows)
+    value = {pair: row["value"] for pair, row in zip(pairs, rows, strict=True)}
+    assert all(value[a, a] == pytest.approx(1, abs=1e-4) for a in range(1, depth + 1))
+    assert all(value[a, b] == pytest.approx(value[b, a]) for a, b in pairs)
+    expected = MinibatchCKA()  # 11 images, at least 5 in a batch: 6 and 5
+    for chunk in x.split([6, 5]):
+        k = torch.stack([gram(features) for features in outputs(model, chunk)])
+        expected.update(k, k)
+    assert list(value.values()) == pytest.approx(expected.compute().flatten().tolist(), abs=2e-5)
+    assert len(set(value.values())) > depth
+    assert json.loads(json.dumps(rows)) == rows
+
+
+def test_two_models_are_compared_layer_by_layer():
+    one, other, x = vit(), resnet(), images()
+    found = cka(one, x, other, batch=5)
+    assert found.shape == (3, 3)
+    torch.testing.assert_close(found, cka(other, x, one, batch=5).T)
+    assert not torch.allclose(found, cka(one, x, batch=5))
+
+
+def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
+    vit_run, resnet_run = (few_runs.run(name).folder for name in (FOUR, RESNET))
+    for source, against, out in ((vit_run, resnet_run, "one"), (resnet_run, vit_run, "other")):
+        assert main(["analyze", str(source), "cka", f"cka.other={against}", "--out", str(tmp_path / out)]) == 0
+    one, other = (json.loads((tmp_path / out / "cka.json").read_text())["rows"] for out in ("one", "other"))
+    names = {row["other_name"] for row in one}
+    assert names == {row["name"] for row in other} == set(layers(load_run(resnet_run).model))
+    assert len(one) == 5 * len(names)
+    turned = {(row["other"], row["layer"]): row["value"] for row in other}
+    assert [turned[row["layer"], row["other"]] for row in one] == pytest.approx([row["value"] for row in one], abs=1e-4)
+    assert f"layer of {RESNET}" in (tmp_path / "one" / "cka.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("nowhere", "nowhere"),
+        ("timm:resnet19", "timm has no such model"),
+        ("RUN", r"was trained for 16 x 16 pixels and channels=1, these images have 10 x 21 pixels and channels=3"),
+    ],
+)
+def test_an_other_model_that_does_not_take_the_images_is_one_line(few_runs, source, says):
+    config = OmegaConf.create({"batch": 5, "other": source.replace("RUN", str(few_runs.run(FOUR).folder))})
+    with pytest.raises(UserError, match=says):
+        run(vit(), images(), config)
+
+
+def test_a_model_whose_width_is_rotated_is_the_same_to_it():
+    """The residual path turned: what reads it undoes the turn, so that each layer is a rotated copy."""
+
+    class Deep(nn.Module):
+        def __init__(self, first, second):
+            super().__init__()
+            self.stem = nn.Conv2d(3, 2, 1)
+            self.blocks = nn.ModuleList([nn.Linear(5, 7, bias=False), nn.Linear(7, 11, bias=False)])
+            for block, weight in zip(self.blocks, (first, second), strict=True):
+                block.weight.data = weight.float()
+
+        def forward(self, x):
+            x = x.flatten(1)[:, :5]
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    first, second = torch.randn(7, 5, dtype=torch.float64), torch.randn(11, 7, dtype=torch.float64)
+    turn, last = rotation(7), rotation(11)
+    found = cka(Deep(first, second), images(), Deep(turn @ first, last @ second @ turn.T), batch=5)
+    assert found.diagonal().tolist() == pytest.approx([1, 1], abs=1e-4)
+    assert found[0, 1] < 0.999
+
+
+def test_a_layer_that_gives_all_images_the_same_is_like_none():
+    class Blind(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Conv2d(3, 2, 1)
+            self.blocks = nn.ModuleList([nn.Identity(), nn.Threshold(1e9, 0)])
+
+        def forward(self, x):
+            return self.blocks[1](self.blocks[0](x))
+
+    rows = run(Blind(), images(), CONFIG)
+    assert [row["value"] for row in rows] == [pytest.approx(1), None, None, None]
+
+
+@pytest.mark.parametrize(
+    "name", ["timm:resnet18", "timm:resnetv2_50x1_bit", "timm:convnext_atto", "timm:mixer_s16_224"]
+)
+def test_the_layers_of_timms_models_are_their_residual_blocks(name):
+    model = build_model(name, image_size=224, num_classes=3)
+    expected = {"timm:resnet18": 8, "timm:resnetv2_50x1_bit": 16, "timm:convnext_atto": 12, "timm:mixer_s16_224": 8}
+    assert len(layers(model)) == expected[name]
+    assert module.applies(model)
+
+
+def test_what_has_no_layers_is_told_so():
+    assert not module.applies(nn.Linear(2, 2))
+    with pytest.raises(UserError, match="Linear has no layers that vitlab knows"):
+        cka(nn.Linear(2, 2), torch.zeros(5, 2))
+
+
+def test_layers_that_give_several_tensors_are_refused():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Conv2d(3, 2, 1)
+            self.blocks = nn.ModuleList([nn.LSTM(2, 3)])
+
+        def forward(self, x):
+            return self.blocks[0](self.stem(x).flatten(2).mT)
+
+    with pytest.raises(UserError, match="Pair: a layer gives tuple, not one tensor"):
+        cka(Pair(), images(), batch=5)
+
+
+def test_the_model_is_left_as_it_was():
+    model = vit().train()
+    grams(torch.compile(model, backend="eager"), images())
+    assert all(part.training and not part._forward_hooks for part in model.modules())

@@ -1,0 +1,206 @@
+"""Attention distance against values that are known and against a double loop."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import vitlab
+from vitlab.analysis.attention_distance import applies, attention_distance, patch_distances, run
+from vitlab.analysis.capture import heads
+from vitlab.analysis.capture.attention import attention_maps
+from vitlab.config import UserError, load
+from vitlab.models import build_model
+
+B, HEADS, GRID, PATCH = 2, 3, (5, 7), (11, 13)
+PATCHES = GRID[0] * GRID[1]
+
+
+def random_weights(tokens):
+    return torch.rand(B, HEADS, tokens, tokens, dtype=torch.float64).softmax(dim=-1)
+
+
+def place(index, grid=GRID, patch=PATCH):
+    row, column = divmod(index, grid[1])
+    return row * patch[0], column * patch[1]
+
+
+def brute_force(weights, grid, patch, prefix, renormalize):
+    """Image by image, head by head, query by query, key by key."""
+    images, heads = weights.shape[:2]
+    queries = keys = range(grid[0] * grid[1])
+    found = []
+    for head in range(heads):
+        total = 0.0
+        for image in range(images):
+            for query in queries:
+                row = [weights[image, head, prefix + query, prefix + key].item() for key in keys]
+                left = sum(row) if renormalize else 1.0
+                at = place(query, grid, patch)
+                total += sum(w / left * math.dist(at, place(k, grid, patch)) for k, w in zip(keys, row, strict=True))
+        found.append(total / images / len(queries))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+# ---- values that are known
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+def test_uniform_attention_is_the_mean_pairwise_distance(prefix):
+    weights = torch.full((B, HEADS, PATCHES + prefix, PATCHES + prefix), 1 / PATCHES)
+    weights[..., :prefix] = 0  # all of the mass on patches
+    pairs = [math.dist(place(a), place(b)) for a in range(PATCHES) for b in range(PATCHES)]
+    expected = torch.full((HEADS,), sum(pairs) / len(pairs))
+    torch.testing.assert_close(attention_distance(weights, GRID, PATCH, prefix), expected)
+
+
+def test_the_mean_distance_on_a_square_grid_of_two_is_known():
+    weights = torch.full((1, 1, 4, 4), 1 / 4)
+    expected = 16 * (1 + 1 + 2**0.5) / 4  # to itself 0, beside 1, below 1, across sqrt 2
+    assert attention_distance(weights, (2, 2), 16, prefix_tokens=0).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_attention_to_oneself_is_zero(prefix):
+    weights = torch.eye(PATCHES + prefix).expand(B, HEADS, -1, -1)
+    assert torch.equal(attention_distance(weights, GRID, PATCH, prefix), torch.zeros(HEADS))
+
+
+def neighbours(down, right, prefix=1):
+    """Each patch looks at the one so far below and to the right; one without such a neighbour looks at itself."""
+    weights = torch.eye(PATCHES + prefix).repeat(B, HEADS, 1, 1)
+    moved = 0
+    for query in range(PATCHES):
+        row, column = divmod(query, GRID[1])
+        if row + down < GRID[0] and column + right < GRID[1]:
+            weights[:, :, prefix + query] = 0
+            weights[:, :, prefix + query, prefix + query + down * GRID[1] + right] = 1
+            moved += 1
+    return weights, moved / PATCHES
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("down", "right", "pixels"), [(0, 1, 13.0), (1, 0, 11.0), (0, 3, 39.0), (2, 1, math.dist((0, 0), (22, 13)))]
+)
+def test_a_neighbour_is_as_far_as_its_patch_is_wide_or_high(down, right, pixels, prefix):
+    weights, share = neighbours(down, right, prefix)
+    expected = torch.full((HEADS,), pixels * share)
+    torch.testing.assert_close(attention_distance(weights, GRID, PATCH, prefix), expected)
+
+
+def test_the_next_token_of_a_rows_last_patch_is_at_the_other_end_of_the_next_row():
+    rows, columns = GRID
+    weights = torch.zeros(1, 1, PATCHES, PATCHES)
+    weights[..., torch.arange(PATCHES), (torch.arange(PATCHES) + 1) % PATCHES] = 1
+    back = math.dist((0, columns - 1), (0, 0)) * PATCH[1]
+    wrapped = (rows - 1) * math.dist((0, 0), (PATCH[0], back)) + math.dist((0, 0), ((rows - 1) * PATCH[0], back))
+    expected = (rows * (columns - 1) * PATCH[1] + wrapped) / PATCHES
+    assert attention_distance(weights, GRID, PATCH, prefix_tokens=0).item() == pytest.approx(expected)
+
+
+def test_distances_are_between_the_places_row_by_row():
+    found = patch_distances(GRID, PATCH)
+    assert found.shape == (PATCHES, PATCHES)
+    for a, b in ((0, 6), (0, 28), (3, 3), (8, 23), (34, 0)):
+        assert found[a, b].item() == pytest.approx(math.dist(place(a), place(b)))
+    assert torch.equal(found, found.T)
+    assert torch.equal(found.diagonal(), torch.zeros(PATCHES)), "exactly, also for large grids"
+    assert torch.equal(patch_distances((37, 37), (14, 14)).diagonal(), torch.zeros(37 * 37))
+
+
+# ---- any weights
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize(("grid", "patch"), [(GRID, PATCH), ((7, 5), (13, 11)), ((1, 7), (3, 2)), ((3, 3), (16, 16))])
+def test_any_weights_give_what_a_double_loop_gives(grid, patch, prefix, renormalize):
+    weights = random_weights(grid[0] * grid[1] + prefix)
+    found = attention_distance(weights, grid, patch, prefix, renormalize)
+    torch.testing.assert_close(found, brute_force(weights, grid, patch, prefix, renormalize))
+
+
+def test_dropping_the_class_token_shortens_unless_renormalized():
+    """The authors' code leaves the rest of a row as it is: half of the mass on the class token halves the distance."""
+    weights = torch.full((1, 1, PATCHES + 1, PATCHES + 1), 0.5 / PATCHES)
+    weights[..., 0] = 0.5
+    plain, full = (attention_distance(weights, GRID, PATCH, renormalize=r).item() for r in (False, True))
+    pairs = [math.dist(place(a), place(b)) for a in range(PATCHES) for b in range(PATCHES)]
+    assert plain == pytest.approx(sum(pairs) / len(pairs) / 2)
+    assert full == pytest.approx(2 * plain)
+
+
+def test_a_patch_may_be_given_by_its_side():
+    weights = random_weights(PATCHES)
+    assert torch.equal(
+        attention_distance(weights, GRID, 6, prefix_tokens=0), attention_distance(weights, GRID, (6, 6), 0)
+    )
+
+
+def test_the_weights_are_not_changed():
+    weights = random_weights(PATCHES + 1)
+    before = weights.clone()
+    attention_distance(weights, GRID, PATCH, renormalize=True)
+    assert torch.equal(weights, before)
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid", "prefix"),
+    [
+        ((B, HEADS, 36, 36), (5, 7), 0),
+        ((B, HEADS, 35, 35), (5, 7), 1),
+        ((B, HEADS, 36, 35), (5, 7), 1),
+        ((HEADS, 36, 36), (5, 7), 1),
+        ((B, HEADS, 36, 36), (6, 6), 1),
+    ],
+)
+def test_sizes_that_do_not_fit_raise(shape, grid, prefix):
+    with pytest.raises(ValueError, match=rf"weights of shape .* a grid of {grid[0]} x {grid[1]} patches"):
+        attention_distance(torch.zeros(shape), grid, PATCH, prefix)
+
+
+# ---- of a model
+
+
+SIZE = (10, 21)
+
+
+def model(**changes):
+    made = build_model(
+        "vit_nano", image_size=SIZE, num_classes=3, depth=2, width=33, heads=3, patch_size=[5, 7], **changes
+    )
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return made.eval()
+
+
+@pytest.mark.parametrize("pool", ["mean", "token"])
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, renormalize, monkeypatch):
+    monkeypatch.setattr(heads, "CHUNK", 3)  # 7 images come in chunks of 3, 3 and 1
+    config = load("analysis", "attention_distance")
+    config.renormalize = renormalize
+    made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
+    rows = run(made, images, config)
+    assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
+    prefix = 1 if pool == "token" else 0
+    expected = torch.cat(
+        [attention_distance(w, (2, 3), (5, 7), prefix, renormalize) for _, w in attention_maps(made, images)]
+    )
+    assert [row["value"] for row in rows] == pytest.approx(expected.tolist(), abs=2e-5)
+    assert len({row["value"] for row in rows}) == 6, "every head has its own"
+
+
+def test_it_applies_to_models_with_attention_over_patches():
+    assert applies(model())
+    assert applies(build_model("timm:vit_tiny_patch16_224", image_size=32, options={"depth": 1}))
+    resnet = build_model("resnet_nano", image_size=8, num_classes=3)
+    assert not applies(resnet)
+    with pytest.raises(UserError, match="has no patch grid"):
+        run(resnet, torch.zeros(1, 3, 8, 8), load("analysis", "attention_distance"))
+
+
+def test_it_is_what_the_package_exports():
+    assert vitlab.attention_distance is attention_distance

@@ -1,0 +1,167 @@
+"""What `vitlab eval` measures and draws, on cases whose answer is known."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vitlab.commands.evaluate import most_confused
+from vitlab.config import TrainConfig, compose
+from vitlab.data.base import ImageData
+from vitlab.reports.figures import evaluation
+from vitlab.reports.figures.backends import heatmap, matplotlib_backend
+from vitlab.tasks.classification import Classification
+
+
+def task(classes):
+    config = compose(TrainConfig)
+    data = ImageData("made", tuple(f"class {i}" for i in range(classes)), (1, 1), 1, None, None)
+    return Classification(config.task, config.recipe, data, config.data)
+
+
+def measured(probabilities, labels, detailed=True):
+    """The metrics of predicted probabilities (B, classes), in two batches."""
+    found = task(probabilities.shape[1])
+    metrics = found.metrics(detailed=detailed)
+    for part in (slice(0, 3), slice(3, None)):
+        found.update(metrics, nn.Identity(), (probabilities[part].log(), labels[part]))
+    return metrics.compute()
+
+
+def confident(confidences, classes):
+    """Rows that give class 0 this probability and the others the same share of the rest."""
+    rest = [[(1 - p) / (classes - 1)] * (classes - 1) for p in confidences]
+    return torch.tensor([[p, *others] for p, others in zip(confidences, rest, strict=True)])
+
+
+def test_training_measures_no_more_than_it_did():
+    assert set(task(7).metrics()) == {"accuracy", "loss"}
+    assert set(task(7).metrics(detailed=True)) == {
+        *("accuracy", "loss", "top5_accuracy", "calibration_error", "reliability", "confusion_matrix")
+    }
+    assert "top5_accuracy" not in task(5).metrics(detailed=True)
+
+
+def test_the_calibration_error_of_a_case_by_hand():
+    """Ten images of 85% confidence, seven right: 0.15; ten of 55%, six right: 0.05. Half of each."""
+    probabilities = confident([0.85] * 10 + [0.55] * 10, classes=3)
+    labels = torch.tensor([0] * 7 + [1] * 3 + [0] * 6 + [2] * 4)
+    found = measured(probabilities, labels)
+    assert found["accuracy"].item() == pytest.approx(13 / 20)
+    assert found["calibration_error"].item() == pytest.approx((0.15 + 0.05) / 2, abs=1e-6)
+    images, confidence, right = found["reliability"]
+    assert images.nonzero()[:, 0].tolist() == [8, 12]  # of 15 bins
+    assert images[[8, 12]].tolist() == [10, 10]
+    np.testing.assert_allclose(confidence[[8, 12]], [0.55, 0.85], atol=1e-6)
+    np.testing.assert_allclose(right[[8, 12]], [0.6, 0.7])
+    assert torch.isnan(right[0])
+
+
+def test_the_bins_are_those_of_the_calibration_error():
+    generator = torch.Generator().manual_seed(3)
+    probabilities = (3 * torch.randn(997, 7, generator=generator)).softmax(dim=1)
+    labels = torch.randint(0, 7, (997,), generator=generator)
+    found = measured(probabilities, labels)
+    images, confidence, right = found["reliability"]
+    error = (images * (right - confidence).abs()).nansum() / images.sum()
+    assert images.sum() == 997
+    assert found["calibration_error"].item() == pytest.approx(error.item(), abs=1e-5)
+
+
+def test_a_certain_prediction_is_in_the_last_bin():
+    found = measured(torch.eye(3)[[0, 1, 2, 2]], torch.tensor([0, 1, 2, 0]))
+    images, confidence, right = found["reliability"]
+    assert (images[-1], confidence[-1], right[-1]) == (4, 1, 0.75)
+
+
+def test_top5_and_the_confusion_matrix_are_counted_by_hand():
+    order = torch.tensor([[6, 5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5, 6], [3, 1, 0, 6, 5, 4, 2], [2, 3, 1, 0, 6, 5, 4]])
+    logits = torch.empty(4, 7).scatter_(1, order, torch.arange(7.0).flip(0).expand(4, 7))  # highest first
+    labels = torch.tensor([6, 5, 5, 4])  # at place 1, 6, 5 and 7
+    found = measured(logits.softmax(dim=1), labels)
+    assert (found["accuracy"].item(), found["top5_accuracy"].item()) == (0.25, 0.5)
+    expected = torch.zeros(7, 7, dtype=torch.int64)
+    expected[6, 6] = expected[5, 0] = expected[5, 3] = expected[4, 2] = 1  # a row per true class
+    assert torch.equal(found["confusion_matrix"], expected)
+
+
+def test_top5_is_right_where_probabilities_underflow():
+    logits = torch.tensor([[0.0, -200.0, -300.0, -400.0, -500.0, -600.0, -700.0]])
+    found, metrics = task(7), task(7).metrics(detailed=True)
+    found.update(metrics, nn.Identity(), (logits, torch.tensor([4])))
+    assert metrics.compute()["top5_accuracy"] == 1
+
+
+def test_the_most_confused_pairs_come_first_and_only_mistakes():
+    confusion = torch.tensor([[50, 0, 3], [11, 20, 0], [0, 3, 7]])
+    assert most_confused(confusion, ("a", "b", "c")) == [
+        {"true": "b", "predicted": "a", "images": 11, "share": pytest.approx(11 / 31)},
+        {"true": "a", "predicted": "c", "images": 3, "share": pytest.approx(3 / 53)},
+        {"true": "c", "predicted": "b", "images": 3, "share": pytest.approx(3 / 10)},
+    ]
+    assert most_confused(torch.eye(3, dtype=torch.int64), ("a", "b", "c")) == []
+    assert confusion[0, 0] == 50
+
+
+# ---- figures
+
+
+def overlaps(canvas, labels):
+    boxes = [label.get_window_extent(canvas.canvas.get_renderer()) for label in labels if label.get_text()]
+    return any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+
+
+@pytest.mark.parametrize("classes", [2, 10, 40, 100, 700])
+def test_a_confusion_matrix_is_readable_with_few_and_many_classes(classes):
+    counts = np.random.default_rng(0).integers(0, 9, (classes, classes)).tolist()
+    figure = evaluation.confusion_matrix(counts, [f"a long name of class {i}" for i in range(classes)], "run on set")
+    canvas = heatmap.draw(figure)
+    canvas.canvas.draw()
+    axes, bar = canvas.axes
+    width, height = canvas.get_size_inches()
+    assert max(width, height) < 16
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        assert len(labels) == (classes if classes <= 100 else 700 // 6 + 1)
+        assert not overlaps(canvas, labels)
+    everything = [canvas.texts[0], axes.xaxis.label, axes.yaxis.label, bar.yaxis.label]
+    for text in [*everything, *axes.get_xticklabels(), *axes.get_yticklabels()]:
+        box = text.get_window_extent()
+        assert box.x0 >= 0, text
+        assert box.y0 >= 0, text
+        assert box.x1 <= canvas.bbox.width, text
+        assert box.y1 <= canvas.bbox.height, text
+    written = [text.get_text() for text in axes.texts]
+    assert written == ([str(n) if n else "" for row in counts for n in row] if classes < 100 else [])
+    shares = axes.collections[0].get_array().reshape(classes, classes)
+    np.testing.assert_allclose(shares, np.array(counts) / np.array(counts).sum(axis=1, keepdims=True))
+
+
+def test_the_first_class_is_at_the_top_left_and_names_are_only_text(tmp_path):
+    figure = evaluation.confusion_matrix([[5, 1], [0, 0]], ["<b>&$x$", "line\nfeed\x1b[0m"], "run on <set>")
+    axes = heatmap.draw(figure).axes[0]
+    assert axes.get_ylim() == (2, 0)
+    assert axes.get_yticklabels()[1].get_text() == r"line\nfeed\x1b[0m"
+    assert figure.values[1] == [None, None]  # a class without images
+    svg, png = matplotlib_backend.save(figure, tmp_path)
+    assert "&lt;b&gt;&amp;$x$" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in (svg, png)] == ["confusion_matrix.svg", "confusion_matrix.png"]
+
+
+def test_many_cells_are_a_picture_in_the_svg():
+    counts = np.eye(300, dtype=int).tolist()
+    assert len(matplotlib_backend.svg_bytes(evaluation.confusion_matrix(counts, ["x"] * 300, "run"))) < 500_000
+
+
+def test_the_reliability_diagram_has_a_point_for_each_bin_with_images(tmp_path):
+    bins = [[0.0, 10.0, 30.0], [math.nan, 0.5, 0.9], [math.nan, 0.4, 0.7]]
+    figure = evaluation.reliability(bins, 0.175, "run on set")
+    diagonal, share, right = figure.series
+    assert (list(diagonal.x), list(diagonal.y)) == ([0, 1], [0, 1])
+    assert (list(right.x), list(right.y)) == ([0.5, 0.9], [0.4, 0.7])
+    assert list(share.y) == [0.25, 0.75]
+    assert "17.5%" in figure.title
+    assert all(path.stat().st_size > 1000 for path in matplotlib_backend.save(figure, tmp_path))

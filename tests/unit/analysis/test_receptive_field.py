@@ -1,0 +1,180 @@
+"""The effective receptive field of networks whose gradient is known."""
+
+import math
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from vitlab.analysis import receptive_field as module
+from vitlab.analysis.capture.layers import layers
+from vitlab.analysis.receptive_field import applies, effective_size, grids, receptive_fields, run
+from vitlab.config import UserError
+from vitlab.models import build_model
+
+SIZE = (17, 23)
+MIDDLE = (17 // 2, 23 // 2)
+
+
+class Stack(nn.Module):
+    """3x3 convolutions of ones."""
+
+    def __init__(self, depth, stride=1, width=1):
+        super().__init__()
+        before = [2] + [width] * (depth - 1)
+        self.blocks = nn.Sequential(*(nn.Conv2d(n, width, 3, padding=1, stride=stride, bias=False) for n in before))
+        for block in self.blocks:
+            nn.init.ones_(block.weight)
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+def trinomial(depth):
+    """The coefficients of (1 + z + z^2)^depth: how many paths lead so far aside."""
+    row = [1]
+    for _ in range(depth):
+        row = [sum(row[max(0, i - 2) : i + 1]) for i in range(len(row) + 2)]
+    return torch.tensor(row, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_stack_of_3x3_convolutions_sees_trinomially_and_no_farther(depth, width):
+    (field,) = receptive_fields(Stack(depth, width=width), torch.randn(5, 2, *SIZE), [depth - 1])
+    paths = trinomial(depth)
+    expected = torch.zeros(SIZE, dtype=torch.float64)
+    rows, columns = (slice(m - depth, m + depth + 1) for m in MIDDLE)
+    expected[rows, columns] = paths.outer(paths) / paths.max() ** 2
+    torch.testing.assert_close(field, expected, rtol=1e-5, atol=1e-7)
+    assert (field > 0).sum() == (2 * depth + 1) ** 2, "the theoretical field"
+
+
+def test_it_grows_with_the_root_of_the_depth():
+    """Luo et al., 2016, section 2: a sum of steps of -1, 0 and 1 has a deviation of sqrt(2/3 depth)."""
+    for depth, field in zip((1, 3, 6), receptive_fields(Stack(6), torch.randn(2, 2, *SIZE), [0, 2, 5]), strict=True):
+        shares = field.sum(dim=1) / field.sum()
+        deviation = ((torch.arange(SIZE[0]) - MIDDLE[0]).square() * shares).sum().sqrt().item()
+        assert deviation == pytest.approx(math.sqrt(2 / 3 * depth), rel=1e-5)
+
+
+def test_the_size_is_the_side_of_the_square_above_the_papers_share():
+    field = torch.zeros(SIZE)
+    field[3:7, 2:11] = 2.0
+    assert effective_size(field) == 6
+    field[0, 0], field[0, 1] = 2 * 0.0454, 2 * 0.0456
+    assert effective_size(field) == pytest.approx(37**0.5)
+
+
+# ---- of models
+
+
+def vit(**changes):
+    options = {"depth": 2, "width": 33, "heads": 3, "patch_size": [5, 7], **changes}
+    made = build_model("vit_nano", image_size=(15, 35), num_classes=3, **options)
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return made.eval()
+
+
+@pytest.mark.parametrize("pool", ["mean", "token"])
+def test_a_vit_that_mixes_nothing_sees_the_patch_in_the_middle(pool):
+    made = vit(pool=pool)
+    for block in made.encoder.blocks:
+        nn.init.zeros_(block.mixer.proj.weight)
+    fields = receptive_fields(made, torch.randn(3, 3, 15, 35), [0, 1])
+    assert fields.shape == (2, 15, 35)
+    for field in fields:
+        seen = field > 0
+        assert seen[5:10, 14:21].all()
+        assert seen.sum() == 5 * 7
+
+
+def test_a_vit_with_attention_sees_every_pixel_from_the_first_layer_on():
+    fields = receptive_fields(vit(), torch.randn(3, 3, 15, 35), [0, 1])
+    assert (fields > 0).all()
+    assert fields.amax(dim=(1, 2)).tolist() == [1, 1]
+
+
+def test_the_size_of_the_gradient_is_that_of_the_whole_jacobian():
+    """Over many random directions the mean square is the sum over the output's channels."""
+    made, x = vit(depth=1), torch.randn(1, 3, 15, 35)
+    (field,) = receptive_fields(made, x.expand(400, -1, -1, -1), [0])
+    pixels = x.clone().requires_grad_()
+    unit = made.encoder.blocks[0](made.embed(pixels))[0, 7]  # of 3 x 5 patches
+    squares = sum(torch.autograd.grad(u, pixels, retain_graph=True)[0].square().sum(dim=(0, 1)) for u in unit)
+    expected = (squares / squares.max()).sqrt()
+    torch.testing.assert_close(field.float(), expected, rtol=0.2, atol=0.02)
+
+
+def test_a_resnet_sees_as_far_as_its_convolutions_reach():
+    made = build_model("resnet_nano", image_size=31, num_classes=3, layers=[1, 1], widths=[5, 7])
+    for block in layers(made).values():
+        nn.init.ones_(block.bn2.weight)  # at first it lets nothing through
+    near, far = receptive_fields(made, torch.randn(3, 3, 31, 31), [0, 1])
+    # the stem and two convolutions: 7 pixels wide
+    assert near.nonzero().amin(dim=0).tolist() == [15 - 3] * 2
+    assert near.nonzero().amax(dim=0).tolist() == [15 + 3] * 2
+    assert (far > 0).sum() > (near > 0).sum()
+
+
+@pytest.mark.parametrize(("size", "last"), [(32, [1, 1]), (64, [2, 2]), (96, [3, 3])])
+def test_the_middle_unit_of_a_strided_map_lies_over_its_stride_times_its_place(size, last):
+    """ResNet-18 with ImageNet's stem: a map of 1 x 1 sees the upper left corner, one of 2 x 2 the middle."""
+    made, chosen = build_model("timm:resnet18", image_size=size, num_classes=3), [1, 7]
+    images = torch.randn(5, 3, size, size)
+    assert grids(made, images, chosen) == [[size // 4] * 2, last]
+    for field, stride, grid in zip(
+        receptive_fields(made, images, chosen), (4, 32), grids(made, images, chosen), strict=True
+    ):
+        mass = field.square() / field.square().sum()
+        centre = (mass.sum(dim=1) * torch.arange(size)).sum().item()
+        place = stride * (grid[0] // 2)
+        assert centre == pytest.approx(place, abs=3.5)  # over a corner the half beyond the picture is missing
+
+
+def test_it_is_averaged_over_images_whatever_the_chunks(monkeypatch):
+    made, x = Stack(2), torch.randn(5, 2, *SIZE)
+    whole = receptive_fields(made, x, [1])
+    monkeypatch.setattr(module, "CHUNK", 2)
+    torch.testing.assert_close(receptive_fields(made, x, [1]), whole)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, [3]), (2, [2, 3]), (3, [1, 2, 3]), (9, [1, 2, 3])])
+def test_rows_are_of_layers_evenly_over_the_depth(count, expected):
+    made, config = Stack(3), OmegaConf.create({"layers": count, "seed": 0})
+    found = run(made, torch.randn(2, 2, *SIZE), config)
+    assert [row["layer"] for row in found["rows"]] == expected
+    assert found["fields"].shape == (len(expected), *SIZE)
+    assert [row["grid"] for row in found["rows"]] == [list(SIZE)] * len(expected)
+    for row, field in zip(found["rows"], found["fields"], strict=True):
+        assert row["value"] == pytest.approx(effective_size(torch.from_numpy(field)), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["timm:vit_tiny_patch16_224", "timm:resnet18", "timm:mixer_s32_224"])
+def test_timms_models_have_one(name):
+    made = build_model(name, image_size=224 if "mixer" in name else 32, num_classes=3)
+    assert applies(made)
+    size = 224 if "mixer" in name else 32
+    (field,) = receptive_fields(made, torch.randn(1, 3, size, size), [0])
+    assert field.shape == (size, size)
+    assert field.isfinite().all()
+    assert field.max() == 1
+
+
+def test_the_model_is_left_as_it_was():
+    made = vit().train()
+    receptive_fields(made, torch.randn(1, 3, 15, 35), [0])
+    assert all(part.training and not part._forward_hooks for part in made.modules())
+    assert all(parameter.grad is None for parameter in made.parameters())
+
+
+def test_what_has_none_is_told_so():
+    with pytest.raises(UserError, match="layer 2: the model has layers 0 to 1"):
+        receptive_fields(vit(), torch.zeros(1, 3, 15, 35), [2])
+    blind = Stack(2)
+    nn.init.zeros_(blind.blocks[1].weight)
+    with pytest.raises(UserError, match="depends on no pixel"):
+        receptive_fields(blind, torch.randn(1, 2, *SIZE), [1])
+    assert not applies(nn.Linear(2, 2))

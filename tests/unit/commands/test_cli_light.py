@@ -1,0 +1,260 @@
+"""Commands that only print: at once, without what trains, and each problem in one line on stderr."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vitlab.cli import COMMANDS
+from vitlab.commands.listing import GROUPS
+from vitlab.config import TrainConfig, compose, names, resolved
+from vitlab.files import write_json
+from vitlab.training.files import RESULT_KEYS, RunFiles
+
+HEAVY = {
+    "torch",
+    "torchvision",
+    "lightning",
+    "timm",
+    "torchmetrics",
+    "wandb",
+    "matplotlib",
+    "plotly",
+    "sklearn",
+    "pandas",
+}
+PROBE = """
+import sys
+from vitlab.cli import main
+try:
+    code = main(sys.argv[2:])
+except SystemExit as end:
+    code = end.code
+finally:
+    with open(sys.argv[1], "w") as file:
+        file.write("\\n".join(sys.modules))
+sys.exit(code)
+"""
+
+
+class Done:
+    """How a command went: its exit code, its output, the lines of its errors, what it imported."""
+
+    def __init__(self, folder, *words):
+        modules = folder / "modules"
+        command = [sys.executable, "-c", PROBE, str(modules), *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, stdin=subprocess.DEVNULL)
+        self.code, self.out, self.lines = done.returncode, done.stdout, done.stderr.splitlines()
+        self.heavy = HEAVY & set(modules.read_text().split())
+        modules.unlink()
+
+
+@pytest.fixture
+def vitlab(tmp_path):
+    def run(*words):
+        before = set(tmp_path.rglob("*"))
+        done = Done(tmp_path, *words)
+        assert not done.heavy, f"{words} imported {done.heavy}"
+        assert set(tmp_path.rglob("*")) == before, "nothing is written"
+        return done
+
+    return run
+
+
+def refused(done, count=1):
+    """The one line of each problem."""
+    assert done.code == 2
+    assert done.out == ""
+    assert len(done.lines) == count, done.lines
+    for line in done.lines:
+        assert line.startswith("vitlab")
+        assert "Traceback" not in line
+    return done.lines if count > 1 else done.lines[0]
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)], ids=str)
+def test_help_names_every_command(vitlab, words):
+    done = vitlab(*words)
+    assert (done.code, done.lines) == (0, [])
+    for name in COMMANDS:
+        assert f"  {name} " in done.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(vitlab, command):
+    done = vitlab(command, "--help")
+    assert (done.code, done.lines) == (0, [])
+    assert done.out.startswith(f"usage: vitlab {command}")
+
+
+def test_the_version_is_the_packages(vitlab):
+    from importlib.metadata import version
+
+    done = vitlab("--version")
+    assert (done.code, done.out) == (0, version("vitlab") + "\n")
+
+
+def test_lists_hold_every_file_of_their_folder(vitlab):
+    for what, group in GROUPS.items():
+        done = vitlab("list", what)
+        assert (done.code, done.lines) == (0, [])
+        listed = [line.split()[0] for line in done.out.splitlines()]
+        assert listed == [*names(group), *(["timm:NAME"] if what == "models" else [])]
+        for line in done.out.splitlines():
+            assert len(line.split()) > 2, "each with what it is"
+
+
+def test_a_list_as_json_is_one_document(vitlab):
+    done = vitlab("list", "models", "--json")
+    found = json.loads(done.out)
+    assert (done.code, done.lines) == (0, [])
+    assert [item["name"] for item in found] == [*names("model"), "timm:NAME"]
+    assert all(item["about"] for item in found)
+
+
+def test_all_mistakes_in_a_training_command_at_once(vitlab):
+    model, rate, decay, word = refused(
+        vitlab("train", "model=vit_nanoo", "trainer.lrr=1", "recipe.weight_decay=-1", "x=1"), 4
+    )
+    assert "model=vit_nanoo: unknown model; did you mean 'vit_nano'? choices: " in model
+    assert "trainer.lrr: no key 'lrr' in 'trainer'; did you mean 'recipe.lr'? choices: accelerator" in rate
+    assert "x: no key 'x'" in decay
+    assert "recipe.weight_decay=-1.0: must be at least 0" in word
+
+
+def test_all_mistakes_in_a_study_at_once(vitlab):
+    lines = refused(vitlab("scale", "quick", "models=[vit_nanoo]", "sizes=[0]", "bdget.steps=3"), 3)
+    assert "bdget.steps: no key 'bdget'; did you mean 'budget'?" in lines[0]
+    assert any("models=vit_nanoo: unknown model; did you mean 'vit_nano'?" in line for line in lines)
+    assert any("sizes=0: a size is a whole number" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("scal",), "vitlab: unknown command 'scal'; did you mean 'scale'? choices: scale, train"),
+        (("xyzzy",), "vitlab: unknown command 'xyzzy'; choices: scale, train"),
+        (("--hlep",), "vitlab: unknown command '--hlep'"),
+        (("train", "--ouut", "x"), "unrecognized arguments: --ouut; did you mean '--out'?"),
+        (("train", "--ouut=x"), "did you mean '--out'?"),
+        (("train", "--ou", "x"), "unrecognized arguments: --ou; did you mean '--out'?"),
+        (("scale", "--dryrun"), "did you mean '--dry-run'?"),
+        (("scale", "--jobs", "0"), "--jobs: '0' is not a whole number from 1 up"),
+        (("scale", "--jobs", "two"), "--jobs: 'two' is not a whole number from 1 up"),
+        (("scale", "--out"), "--out: expected one argument"),
+        (("scale", "--executor", "locl"), "--executor: unknown 'locl'; did you mean 'local'? choices: local"),
+        (("scale", "qick"), "study=qick: unknown study; did you mean 'quick'?"),
+        (("scale", "mine.yaml"), "study=mine.yaml: no such file"),
+        (("scale", "quick", "other"), "'other' is not key=value, and the study is 'quick' already"),
+        (("train", "vit_nano"), "'vit_nano' is not key=value"),
+        (("train", "data=imagefolder"), "data.root is missing: give data.root=VALUE"),
+        (("train", "model.depth=\n3", "=1"), "'=1' is not key=value"),
+        (("describe", "--jsn"), "did you mean '--json'?"),
+        (("describe", "model=vit_b61"), "model=vit_b61: unknown model; did you mean 'vit_b16'?"),
+        (
+            ("describe", "model=vit_b16", "image_size=100"),
+            "16 does not divide the image height of 100 pixels (image_size)",
+        ),
+        (("list", "modles"), "unknown 'modles'; did you mean 'models'? choices: models, data"),
+        (("list",), "the following arguments are required: what"),
+        (("eval", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
+        (("analyze", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
+        (("report", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
+        (("report", "nowhere", "--wandb"), "nowhere: not a study, it holds no study.yaml"),
+        (("sync", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
+        (("sync",), "the following arguments are required: STUDY_DIR"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_one_line_with_the_nearest_choice(vitlab, words, says):
+    assert says in refused(vitlab(*words))
+
+
+def test_an_unknown_analysis_comes_with_the_nearest(vitlab):
+    unknown, folder = refused(vitlab("analyze", "nowhere", "atention_distance"), 2)
+    assert "atention_distance: unknown analysis; did you mean 'attention_distance'?" in unknown
+    assert "nowhere: not a run" in folder
+    unknown, data = refused(vitlab("analyze", "timm:vit_tiny_patch16_224", "x", "data=digts"), 2)
+    assert "x: unknown analysis; choices: " in unknown
+    assert "data=digts: unknown data; did you mean 'digits'?" in data
+
+
+def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab, tmp_path):
+    run = RunFiles(tmp_path / "run")
+    run.write_config(resolved(compose(TrainConfig)))
+    assert "run: the run is not finished" in refused(vitlab("eval", "run"))
+    write_json(run.result_path, dict.fromkeys(RESULT_KEYS, 1))
+    for command in (("eval", "run"), ("analyze", "run", "--out", "other")):
+        assert "data=digts: unknown data; did you mean 'digits'?" in refused(vitlab(*command, "data=digts"))
+
+
+def test_a_folder_that_holds_something_else_is_refused_before_anything_is_imported(vitlab, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    assert "--out mine: is not empty and holds no study" in refused(vitlab("scale", "--out", "mine"))
+    (tmp_path / "file").touch()
+    assert "--out file: is a file; give a folder" in refused(vitlab("scale", "--out", "file"))
+    assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
+
+
+def test_a_pipe_that_closes_early_is_no_traceback(tmp_path):
+    """`vitlab list models | head -0`"""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "vitlab.cli", "list", "models"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(writer)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["vitlab", "vitlab.cli", "vitlab.config", "vitlab.data", "vitlab.studies.grid", "vitlab.studies.store",
+     "vitlab.studies.executors", "vitlab.training.files", "vitlab.files", "vitlab.registry",
+     "vitlab.reports.tracking.uploads", "vitlab.commands.sync"],
+)  # fmt: skip
+def test_what_says_it_imports_no_torch_imports_none(module, tmp_path):
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert not HEAVY & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["generate", "run", "--beams", "3", "--temperature", "0.5", "--top-p", "0.9"],
+            "--beams 3: searches for one text and draws none; give it without --temperature, --top-p",
+        ),
+        (
+            ["generate", "run", "--length-penalty", "0.5"],
+            "--length-penalty 0.5: is for a search; give --beams N with it",
+        ),
+        (
+            ["describe", "model=gpt2", "image_size=64"],
+            "image_size=64: model=gpt2 has none; choices: length, vocabulary",
+        ),
+        (
+            ["describe", "model=vit_nano", "data=digits", "channels=3"],
+            "channels=3: comes with data=digits; give channels or data, not both",
+        ),
+        (
+            ["train", "data=pydoc", "data.tokenizer=null"],
+            "data.tokenizer=null: must not be empty; give a value, or leave it out for bpe",
+        ),
+        (
+            ["scale", "text_quick", "recipe.batch_size=4"],
+            "recipe.batch_size: 'recipe' has no keys of its own in a study; give "
+            '"set=[model.dropout=0.2,recipe.batch_size=4]" for every run',
+        ),
+        (
+            ["scale", "model.depth=4"],
+            "model.depth: no key 'model' in a study; give \"set=[model.depth=4]\" for every run",
+        ),
+    ],
+)
+def test_options_that_would_be_ignored_or_stand_elsewhere_are_refused(vitlab, words, line):
+    done = vitlab(*words)
+    assert (done.code, done.lines) == (2, [f"vitlab: {line}"])

@@ -1,0 +1,144 @@
+"""Augmentation and normalisation against the same done by hand, with a different prime for every dimension."""
+
+import pytest
+import torch
+
+from vitlab.data.transforms.basic import augment, crop, normalize
+
+B, C, H, W = 29, 3, 5, 7
+
+
+def images(dtype=torch.uint8):
+    return torch.randint(1, 256, (B, C, H, W), generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(("mean", "std"), [([0.5], [0.25]), ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]), ([0.5], [0.5, 1, 2])])
+def test_normalize_is_the_formula(mean, std):
+    x = images()
+    found = normalize(x, mean, std)
+    assert found.dtype == torch.float32
+    for c in range(C):
+        expected = (x[:, c].double() / 255 - mean[c % len(mean)]) / std[c % len(std)]
+        torch.testing.assert_close(found[:, c].double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_normalize_keeps_its_input_and_the_memory_format():
+    x = images(torch.float32).contiguous(memory_format=torch.channels_last)
+    before = x.clone()
+    assert normalize(x, [0.5], [0.5]).is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(x, before)
+
+
+def test_nothing_to_do_gives_the_very_tensor_and_draws_nothing():
+    x, g = images(), generator()
+    state = g.get_state()
+    assert augment(x, flip=False, shift=0, generator=g) is x
+    assert torch.equal(g.get_state(), state)
+
+
+def test_a_flip_mirrors_about_half_of_the_images_and_no_others():
+    x = images()
+    found = augment(x, flip=True, shift=0, generator=generator())
+    mirrored = (found == x.flip(3)).flatten(1).all(1)
+    same = (found == x).flatten(1).all(1)
+    assert (mirrored ^ same).all()
+    assert 5 < mirrored.sum() < 24
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("flip", [False, True])
+def test_every_image_is_one_of_the_padded_crops(dtype, flip):
+    """All (2 * 2 + 1)^2 crops of the padded image, each perhaps mirrored, by slicing; several are used."""
+    x, shift = images(dtype), 2
+    found = augment(x, flip=flip, shift=shift, generator=generator(1))
+    assert found.dtype == dtype
+    assert found.shape == x.shape
+    used = set()
+    for image, cropped in zip(x, found, strict=True):
+        sides = [image, image.flip(2)] if flip else [image]
+        matches = [
+            (mirrored, top, left)
+            for mirrored, side in enumerate(sides)
+            for top in range(2 * shift + 1)
+            for left in range(2 * shift + 1)
+            if torch.equal(torch.nn.functional.pad(side, (shift,) * 4)[:, top : top + H, left : left + W], cropped)
+        ]
+        assert len(matches) == 1
+        used |= set(matches)
+    assert {top for _, top, _ in used} == {left for _, _, left in used} == set(range(5))
+    assert {mirrored for mirrored, _, _ in used} == ({0, 1} if flip else {0})
+
+
+def test_the_same_generator_state_gives_the_same_batch():
+    x = images()
+    torch.manual_seed(0)
+    first = augment(x, True, 3, generator(7))
+    torch.manual_seed(1)
+    assert torch.equal(first, augment(x, True, 3, generator(7)))
+    assert not torch.equal(first, augment(x, True, 3, generator(8)))
+
+
+# ---- random resized crop
+
+
+def ramps(height=31, width=47, count=199):
+    """uint8 images whose channels say where a pixel is: 4 times its row, 4 times its column."""
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return (4 * torch.stack([rows, columns])).to(torch.uint8).expand(count, -1, -1, -1)
+
+
+def boxes(x):
+    """(height, width, top, left) in pixels of the part that a crop of `ramps` shows, measured from its slopes."""
+    rows, columns = x[:, 0].double() / 4, x[:, 1].double() / 4
+    H, W = rows.shape[1:]
+    inner_rows, inner_columns = slice(H // 4, -(H // 4)), slice(W // 4, -(W // 4))
+    step_y = (rows[:, -(H // 4) - 1, 0] - rows[:, H // 4, 0]) / (len(range(H)[inner_rows]) - 1)
+    step_x = (columns[:, 0, -(W // 4) - 1] - columns[:, 0, W // 4]) / (len(range(W)[inner_columns]) - 1)
+    middle_y, middle_x = rows[:, H // 2, 0], columns[:, 0, W // 2]
+    return step_y * H, step_x * W, middle_y, middle_x
+
+
+def test_without_a_scale_a_crop_is_the_very_tensor_and_draws_nothing():
+    x, g = images(), generator()
+    state = g.get_state()
+    assert crop(x, None, g) is x
+    assert torch.equal(g.get_state(), state)
+
+
+@pytest.mark.parametrize("scale", [(0.1, 0.5), (0.64, 0.64), (0.08, 1.0)])
+def test_a_crop_shows_a_part_of_the_area_and_aspect_that_was_asked_for(scale):
+    x = ramps()
+    found = crop(x, scale, generator())
+    assert found.dtype == torch.uint8
+    assert found.shape == x.shape
+    height, width, middle_y, middle_x = boxes(found)
+    area, aspect = height * width / (31 * 47), width / height
+    assert (area > scale[0] - 0.04).all()
+    assert (area < scale[1] + 0.04).all()
+    if scale[0] < scale[1]:
+        assert area.std() > 0.1 * (scale[1] - scale[0]), "each image draws its own"
+    assert (aspect > 0.70).all()
+    assert (aspect < 1.43 if scale[1] < 1 else aspect < 47 / 31 + 0.1).all()
+    if scale[0] < 0.5:  # larger parts of a wide image are wide themselves
+        assert aspect.min() < 0.85
+    assert aspect.max() > 1.2
+    assert middle_y.std() > 0.5
+    assert middle_x.std() > 1
+    for middle, size, side in ((middle_y, height, 31), (middle_x, width, 47)):
+        assert (middle - size / 2 > -1.5).all(), "it stays inside"
+        assert (middle + size / 2 < side + 1.5).all()
+
+
+def test_a_crop_is_a_function_of_the_generator_alone():
+    x = ramps(count=7)
+    assert torch.equal(crop(x, (0.3, 1), generator(3)), crop(x, (0.3, 1), generator(3)))
+    assert not torch.equal(crop(x, (0.3, 1), generator(3)), crop(x, (0.3, 1), generator(4)))
+
+
+def test_a_crop_of_aspect_one_is_not_stretched():
+    height, width, _, _ = boxes(crop(ramps(), (0.3, 0.3), generator(), (1, 1)))
+    torch.testing.assert_close(height, width, rtol=0.05, atol=0.5)

@@ -1,0 +1,299 @@
+"""The uint8 cache: built once, whole or not at all, by any number of processes."""
+
+import importlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from vitlab import config, data
+from vitlab.config import UserError
+from vitlab.data.cache import images
+from vitlab.data.images import glyphs
+
+MODULE = """
+    import os
+    import time
+    from pathlib import Path
+    import numpy as np
+    from vitlab.config import UserError
+    from vitlab.data.base import ImageData, Split
+
+    CALLS = Path(__file__).with_name("calls")
+    N, SIZE = {"train": 431, "test": 131}, (5, 7)
+
+    class Read:
+        def __init__(self, config, part):
+            self.offset, self.pause = {"train": 0, "test": 1000}[part], config.pause
+            self.broken = set(config.broken) if part == "train" else set()
+
+        def __call__(self, indices):
+            time.sleep(self.pause)
+            bad = sorted(self.broken & set(indices.tolist()))
+            if bad:
+                raise UserError([f"cannot read {i}" for i in bad])
+            rows = np.arange(3 * 5 * 7).reshape(3, 5, 7)
+            return ((indices + self.offset)[:, None, None, None] * 17 + rows).astype(np.uint8)
+
+    def load(config):
+        with CALLS.open("a") as file:
+            file.write(f"{os.getpid()}\\n")
+        splits = {part: Split(np.arange(n) % 4, Read(config, part)) for part, n in N.items()}
+        return ImageData(config.name, ("a", "b", "c", "d"), SIZE, 3, **splits)
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """The configuration of a data set that the user wrote, in a module of its own, and an empty cache."""
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"toyset_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").touch()
+    (tmp_path / name / "images.py").write_text(textwrap.dedent(MODULE))
+
+    def make(**changes):
+        return config.load("data", {"name": "toy", "kind": f"{name}.images", "pause": 0.0, "broken": [], **changes})
+
+    make.calls = lambda: len((tmp_path / name / "calls").read_text().splitlines())
+    make.source = tmp_path / name / "images.py"
+    make.cache = tmp_path / "cache"
+    return make
+
+
+def entries(folder):
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock")) if folder.exists() else []
+
+
+def direct(node):
+    return data.load(config.load("data", {**config.resolved(node), "cache": "never"}))
+
+
+def test_the_cache_holds_what_the_set_reads(toy):
+    node = toy()
+    expected, found = direct(node), data.load(node)
+    assert found.train.read is not expected.train.read
+    for part in ("train", "test"):
+        a, b = getattr(expected, part), getattr(found, part)
+        indices = np.random.default_rng(0).permutation(len(a))[:97]
+        assert np.array_equal(a.read(indices), b.read(indices))
+        assert np.array_equal(a.labels, b.labels)
+        assert b.labels.dtype == np.int64
+    assert (found.name, found.classes, found.image_size, found.channels) == ("toy", ("a", "b", "c", "d"), (5, 7), 3)
+    assert len(entries(toy.cache)) == 1
+
+
+def test_a_second_load_does_not_open_the_set(toy):
+    data.load(toy())
+    calls = toy.calls()
+    again = data.load(toy())
+    assert toy.calls() == calls
+    assert again.train.read(np.array([430])).shape == (1, 3, 5, 7)
+
+
+def test_a_batch_is_a_copy_that_can_be_written(toy):
+    read = data.load(toy()).train.read
+    batch = read(np.array([3, 3, 5]))
+    assert type(batch) is np.ndarray
+    batch[:] = 0
+    assert read(np.array([3])).any()
+
+
+def test_data_can_be_pickled_and_read_in_another_process(toy):
+    found = data.load(toy())
+    copy = pickle.loads(pickle.dumps(found))
+    assert len(pickle.dumps(found.train.read)) < 1000
+    assert np.array_equal(copy.test.read(np.arange(5)), found.test.read(np.arange(5)))
+
+
+def test_progress_counts_every_image_once(toy):
+    seen = []
+    data.load(toy(), lambda *values: seen.append(values))
+    assert seen[0] == ("caching toy", 0, 562)
+    assert seen[-1] == ("caching toy", 562, 562)
+    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
+
+
+@pytest.mark.parametrize(("key", "value"), [("pause", 0.001), ("image_size", 9)])
+def test_what_changes_pixels_makes_another_entry(toy, key, value):
+    data.load(toy())
+    data.load(toy(**{key: value}))
+    assert len(entries(toy.cache)) == 2
+
+
+def test_what_changes_no_pixels_does_not(toy):
+    data.load(toy())
+    data.load(toy(mean=[0.1], std=[0.2], sizes=[4], augment={"flip": True, "shift": 2}, cache="always"))
+    assert len(entries(toy.cache)) == 1
+
+
+def test_a_change_of_the_users_source_or_files_is_seen(toy, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a").write_text("1")
+    node = toy(root=str(folder))
+    data.load(node)
+    toy.source.write_text(toy.source.read_text() + "\n# changed\n")
+    data.load(node)
+    assert len(entries(toy.cache)) == 2
+    (folder / "a").write_text("22")
+    data.load(node)
+    assert len(entries(toy.cache)) == 3
+    data.load(node)
+    assert len(entries(toy.cache)) == 3
+
+
+def test_auto_leaves_large_sets_alone(toy, monkeypatch):
+    monkeypatch.setattr(images, "LIMIT", 562 * 3 * 5 * 7 - 1)
+    data.load(toy())
+    assert entries(toy.cache) == []
+    data.load(toy(cache="always"))
+    assert len(entries(toy.cache)) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_never_touches_no_folder(toy):
+    data.load(toy(cache="never"))
+    assert not toy.cache.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(toy, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "file" / "below"))
+    with pytest.warns(UserWarning, match=r"cannot write the image cache in .*VITLAB_CACHE"):
+        found = data.load(toy())
+    assert found.train.read(np.array([0, 1])).shape == (2, 3, 5, 7)
+
+
+def test_a_full_disk_is_a_warning_and_leaves_nothing(toy, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(images, "write_json", full)  # the last file of an entry
+    with pytest.warns(UserWarning, match="No space left on device"):
+        found = data.load(toy())
+    assert found.train.read(np.array([0])).shape == (1, 3, 5, 7)
+    assert entries(toy.cache) == []
+
+
+@pytest.mark.parametrize("harm", ["truncate", "garbage", "no labels"])
+def test_a_damaged_entry_is_built_again(toy, harm):
+    data.load(toy())
+    (name,) = entries(toy.cache)
+    entry = toy.cache / name
+    if harm == "truncate":
+        os.truncate(entry / "train.npy", 500)
+    elif harm == "garbage":
+        (entry / "data.json").write_text("{")
+    else:
+        (entry / "test_labels.npy").unlink()
+    again = data.load(toy())
+    assert np.array_equal(again.train.read(np.arange(431)), direct(toy()).train.read(np.arange(431)))
+    assert entries(toy.cache) == [name]
+
+
+def test_images_that_cannot_be_read_are_all_looked_for_and_five_are_named(toy):
+    with pytest.raises(UserError) as caught:
+        data.load(toy(broken=[3, 150, 151, 290, 291, 400, 430]))
+    assert caught.value.problems == [
+        *(f"cannot read {i}" for i in (3, 150, 151, 290, 291)),
+        "... and 2 more images that cannot be read",
+    ]
+    assert entries(toy.cache) == []
+
+
+SCRIPT = """
+import sys, numpy as np
+sys.path.insert(0, sys.argv[1])
+from vitlab import config, data
+node = config.load("data", {"name": "toy", "kind": sys.argv[2], "pause": float(sys.argv[3]), "broken": []})
+print("ready", flush=True)
+print(int(data.load(node).train.read(np.arange(431)).astype(int).sum()))
+"""
+
+
+def start(toy, pause):
+    kind = f"{toy.source.parent.name}.images"
+    command = [sys.executable, "-c", SCRIPT, str(toy.source.parent.parent), kind, str(pause)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_build_one_entry_once(toy):
+    processes = [start(toy, 0.3) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert outputs[0] == outputs[1]
+    assert toy.calls() == 1
+    assert len(entries(toy.cache)) == 1
+
+
+def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypatch):
+    process = start(toy, 5.0)
+    deadline = time.monotonic() + 60
+    while not any(name.endswith(".partial") for name in entries(toy.cache)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    (partial,) = entries(toy.cache)
+    node = toy(pause=5.0)
+    entry = images.place(node, importlib.import_module(node.kind))
+    assert partial == f"{entry.name}.partial"
+    assert images.opened(entry, "toy") is None
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # the same configuration, without its pauses
+    assert data.load(node).train.read(np.arange(431)).shape == (431, 3, 5, 7)
+    assert entries(toy.cache) == [entry.name]
+
+
+def test_the_files_are_plain_arrays(toy):
+    data.load(toy())
+    (name,) = entries(toy.cache)
+    images = np.load(toy.cache / name / "train.npy", allow_pickle=False)
+    assert images.shape == (431, 3, 5, 7)
+    assert json.loads((toy.cache / name / "data.json").read_text())["channels"] == 3
+
+
+def test_a_warm_load_imports_no_torch_and_takes_no_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path))
+    node = config.load("data", {"name": "glyphs", "train_images": 720, "test_images": 72})
+    assert np.array_equal(data.load(node).train.labels, glyphs.load(node).train.labels)
+    begin = time.perf_counter()
+    data.load(node)
+    assert time.perf_counter() - begin < 0.2
+    script = (
+        "import sys; from vitlab import config, data; "
+        "data.load(config.load('data', {'name': 'glyphs', 'train_images': 720, 'test_images': 72})); "
+        "sys.exit(bool({'torch', 'matplotlib', 'PIL'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_what_does_not_fit_the_images_is_reported_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path))
+    with pytest.raises(UserError) as caught:
+        data.load(
+            config.load(
+                "data",
+                {"name": "glyphs", "train_images": 36, "test_images": 36, "mean": [1, 2, 3], "augment": {"shift": 24}},
+            )
+        )
+    assert caught.value.problems == [
+        "data.mean=[1.0, 2.0, 3.0]: give 1 value",
+        "data.augment.shift=24: must be below the image's side of 24 pixels",
+    ]
+
+
+def test_a_kind_that_does_not_exist_and_a_missing_key_are_the_users_mistakes():
+    with pytest.raises(UserError, match=r"kind=no\.such\.module"):
+        data.load(config.load("data", {"name": "x", "kind": "no.such.module"}))
+    with pytest.raises(UserError, match="is no data set"):
+        data.load(config.load("data", {"name": "x", "kind": "resize"}))
+    with pytest.raises(UserError, match=r"data.root is missing: give data.root=VALUE"):
+        data.load(config.load("data", "imagefolder"))

@@ -1,0 +1,51 @@
+"""scikit-learn's digits, whole and resized."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from vitlab import config
+from vitlab.config import UserError
+from vitlab.data.images import digits
+
+
+def load(**changes):
+    return digits.load(config.load("data", {"name": "digits", **changes}))
+
+
+def everything(data):
+    return np.concatenate([split.read(np.arange(len(split))) for split in (data.train, data.test)])
+
+
+def test_at_its_own_size_each_image_is_the_original():
+    data = load(image_size=8)
+    original = np.rint(load_digits().images * 255 / 16).astype(np.uint8)
+    assert sorted(image.tobytes() for image in everything(data)) == sorted(image.tobytes() for image in original)
+    by_image = dict(zip((image.tobytes() for image in original), load_digits().target, strict=True))
+    for split in (data.train, data.test):
+        images = split.read(np.arange(len(split)))
+        assert [by_image[image.tobytes()] for image in images] == split.labels.tolist()
+
+
+def test_the_held_out_share_is_stratified_and_always_the_same():
+    data = load()
+    assert (len(data.train), len(data.test)) == (1438, 359)
+    share = np.bincount(data.test.labels) / (np.bincount(data.test.labels) + np.bincount(data.train.labels))
+    assert np.abs(share - 0.2).max() < 0.01
+    assert np.array_equal(load().test.labels, data.test.labels)
+
+
+def test_resizing_keeps_the_mean_and_the_order_of_the_axes():
+    small, large = load(image_size=8), load(image_size=[16, 24])
+    a, b = (data.train.read(np.arange(100)).astype(float) for data in (small, large))
+    assert b.shape == (100, 1, 16, 24)
+    # [16, 24] covers 24x24 and drops 4 rows at the top and at the bottom
+    whole = load(image_size=24).train.read(np.arange(100)).astype(float)
+    assert np.abs(whole[:, :, 4:20] - b).max() <= 1
+    assert abs(whole.mean() - a.mean()) < 2
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, float("nan")])
+def test_a_share_that_leaves_nothing_is_refused(share):
+    with pytest.raises(UserError, match=r"data\.test_share="):
+        load(test_share=share)

@@ -1,0 +1,124 @@
+"""Framed texts: known sequences, truncation as BERT's own loop does it, planes that fit each other."""
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.pair_inputs import framed, truncated
+from vitlab.data.text.types import NO_TAG, Ragged, Texts
+
+GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, size=29)
+BERT = SimpleNamespace(pad=0, start=1, separator=2, end=2, size=29)
+X = NOTHING
+
+
+def ragged(*rows):
+    starts = np.cumsum([0, *map(len, rows)])
+    return Ragged(np.array([value for row in rows for value in row], dtype=np.int32), starts.astype(np.int64))
+
+
+def texts(*parts, tags=None, targets=None):
+    labels = np.arange(len(parts[0]), dtype=np.int64) % 3
+    return Texts(tuple(ragged(*part) for part in parts), labels, targets, tags, size=0)
+
+
+def read(*parts, length, rows=None, tokenizer=GPT, tags=None, **options):
+    split = framed(texts(*parts, tags=tags), tokenizer, length, **options)
+    found = split.read(np.arange(len(split)) if rows is None else np.array(rows))
+    assert found.dtype == np.int64
+    return found.tolist()
+
+
+def test_a_text_stands_between_start_and_end():
+    assert read([[11, 12, 13], [14], []], length=7) == [
+        [[1, 11, 12, 13, 3, X, X], [0] * 7],
+        [[1, 14, 3, X, X, X, X], [0] * 7],
+        [[1, 3, X, X, X, X, X], [0] * 7],
+    ]
+
+
+def test_a_long_text_loses_its_end_and_the_end_token_stays():
+    assert read([[11, 12, 13, 14, 15]], length=5) == [[[1, 11, 12, 13, 3], [0] * 5]]
+    assert read([[11, 12, 13]], length=5) == [[[1, 11, 12, 13, 3], [0] * 5]]
+
+
+def test_a_pair_has_a_separator_and_segments():
+    pair = [[11, 12], [13]], [[21], [22, 23, 24]]
+    assert read(*pair, length=8) == [
+        [[1, 11, 12, 2, 21, 3, X, X], [0, 0, 0, 0, 1, 1, 0, 0]],
+        [[1, 13, 2, 22, 23, 24, 3, X], [0, 0, 0, 1, 1, 1, 1, 0]],
+    ]
+    assert read(*pair, length=8, tokenizer=BERT)[0][0] == [1, 11, 12, 2, 21, 2, X, X]
+
+
+def test_the_longer_of_a_pair_is_cut_first():
+    assert read([[11, 12, 13, 14, 15, 16]], [[21, 22]], length=8)[0] == [
+        [1, 11, 12, 13, 2, 21, 22, 3],
+        [0, 0, 0, 0, 0, 1, 1, 1],
+    ]
+    assert read([[11]], [[21, 22, 23, 24, 25]], length=6)[0][0] == [1, 11, 2, 21, 22, 3]
+    assert read([[11, 12, 13]], [[21, 22, 23]], length=6)[0][0] == [1, 11, 12, 2, 21, 3]
+
+
+def by_tokens(first, second, room):
+    """BERT's loop (run_classifier.py): of two equally long ones the second is cut."""
+    while first + second > room:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return first, second
+
+
+@pytest.mark.parametrize("room", [1, 2, 5, 8, 13])
+def test_truncation_is_that_of_the_loop_for_all_lengths(room):
+    first, second = (grid.ravel() for grid in np.meshgrid(np.arange(17), np.arange(17)))
+    found = np.stack(truncated(first, second, room), axis=1).tolist()
+    assert found == [list(by_tokens(a, b, room)) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+
+
+def test_each_choice_is_a_pair_with_the_text():
+    found = read([[11, 12], [13]], [[21], [22]], [[23, 24], [25]], [[26], []], length=7)
+    assert np.shape(found) == (2, 3, 2, 7)
+    assert [sequence[0] for sequence in found[0]] == [
+        [1, 11, 12, 2, 21, 3, X],
+        [1, 11, 12, 2, 23, 24, 3],
+        [1, 11, 12, 2, 26, 3, X],
+    ]
+    assert found[1][2] == [[1, 13, 2, 3, X, X, X], [0, 0, 0, 1, 0, 0, 0]]
+
+
+def test_both_orders_are_two_sequences():
+    (found,) = read([[11, 12]], [[21]], length=7, both_orders=True)
+    assert found == [
+        [[1, 11, 12, 2, 21, 3, X], [0, 0, 0, 0, 1, 1, 0]],
+        [[1, 21, 2, 11, 12, 3, X], [0, 0, 0, 1, 1, 1, 0]],
+    ]
+
+
+def test_tags_stand_below_their_tokens():
+    rows, tags = [[11, 12, 13], [14, 15, 16, 17]], ragged([5, NO_TAG, 6], [7, 8, NO_TAG, 9])
+    assert read(rows, length=5, tags=tags) == [
+        [[1, 11, 12, 13, 3], [0] * 5, [X, 5, X, 6, X]],
+        [[1, 14, 15, 16, 3], [0] * 5, [X, 7, 8, X, X]],
+    ]
+
+
+def test_rows_are_read_in_any_order_and_as_often_as_asked():
+    parts = [[11], [12, 13], [14]], [[21], [22], [23, 24]]
+    whole = read(*parts, length=7)
+    assert read(*parts, length=7, rows=[2, 0, 2, 1]) == [whole[2], whole[0], whole[2], whole[1]]
+    assert read(*parts, length=7, rows=[1]) == [whole[1]]
+
+
+def test_a_split_has_the_labels_counts_texts_and_travels_to_other_processes():
+    split = framed(texts([[11, 12], [13]]), GPT, 5, targets=np.array([0.5, 2.0], dtype=np.float32))
+    assert (len(split), split.total, split.unit) == (2, 2, "text")
+    assert split.labels.tolist() == [0, 1]
+    assert split.targets.tolist() == [0.5, 2.0]
+    copy = pickle.loads(pickle.dumps(split))
+    rows = np.arange(2)
+    assert np.array_equal(copy.read(rows), split.read(rows))

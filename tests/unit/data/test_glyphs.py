@@ -1,0 +1,104 @@
+"""Glyphs: every picture a function of the seed and its index."""
+
+import numpy as np
+import pytest
+
+from vitlab import config
+from vitlab.config import UserError
+from vitlab.data.images import glyphs
+
+
+def load(**changes):
+    node = config.load("data", {"name": "glyphs", "train_images": 360, "test_images": 72, **changes})
+    return glyphs.load(node)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load()
+
+
+def test_the_set_is_what_it_says(data):
+    images = data.train.read(np.arange(40))
+    assert images.shape == (40, 1, 24, 24)
+    assert images.dtype == np.uint8
+    assert (len(data.train), len(data.test), data.channels, data.image_size) == (360, 72, 1, (24, 24))
+    assert data.classes == tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+    assert set(np.bincount(data.train.labels)) == {10}
+    assert set(np.bincount(data.test.labels)) == {2}
+
+
+def test_twelve_fonts_are_drawn_from():
+    names = [path.name for path in glyphs.fonts()]
+    assert len(names) == 12
+    assert all(name.startswith("DejaVu") for name in names)
+
+
+@pytest.mark.parametrize("size", [24, [19, 31]])
+def test_an_image_does_not_depend_on_its_batch(size):
+    data = load(image_size=size)
+    whole = data.train.read(np.arange(360))
+    shuffled = np.random.default_rng(0).permutation(360)
+    for batch in (1, 2, 7, 53):
+        for start in range(0, 360, 90):
+            chosen = shuffled[start : start + batch]
+            assert np.array_equal(data.train.read(chosen), whole[chosen])
+    assert np.array_equal(load(image_size=size, train_images=500).train.read(np.arange(360)), whole)
+
+
+def test_held_out_images_are_none_of_the_training_images(data):
+    train = {image.tobytes() for image in data.train.read(np.arange(360))}
+    test = {image.tobytes() for image in data.test.read(np.arange(72))}
+    assert (len(train), len(test)) == (360, 72)
+    assert not train & test
+
+
+def test_the_seed_changes_every_image(data):
+    indices = np.arange(36)
+    other = load(seed=1).train.read(indices)
+    assert not (data.train.read(indices) == other).all(axis=(1, 2, 3)).any()
+
+
+def test_a_class_is_its_letter():
+    """Without noise and turning, an image is nearest to a master of its own class."""
+    data = load(noise=0.0, rotation=0.0, shift=0.0, scale=[0.875, 0.875], image_size=32)
+    masters, _ = glyphs.masters(28)
+    flat = masters.flatten(3).squeeze(2).numpy()  # fonts, classes, pixels of 32x32
+    images = data.train.read(np.arange(360)).reshape(360, -1) / 255
+    scores = np.corrcoef(images, flat.reshape(-1, flat.shape[-1]))[:360, 360:]
+    found = scores.argmax(axis=1) % len(data.classes)
+    assert (found == data.train.labels).mean() > 0.97
+
+
+def test_light_glyphs_stand_in_the_image_on_a_dark_background():
+    images = load(noise=0.0, shift=0.0).train.read(np.arange(72))[:, 0].astype(float) / 255
+    dark, light = images.min(axis=(1, 2)), images.max(axis=(1, 2))
+    assert (dark > 0.09).all()
+    assert (dark < 0.21).all()
+    assert (light > 0.6).all()
+    mass = images - dark[:, None, None]
+    place = (mass.sum(axis=1) * np.arange(24)).sum(axis=1) / mass.sum(axis=(1, 2))
+    assert abs(place.mean() - 11.5) < 0.5
+
+
+def test_a_larger_scale_covers_more():
+    def covered(scale):
+        images = load(noise=0.0, shift=0.0, rotation=0.0, scale=[scale, scale]).train.read(np.arange(36))[:, 0]
+        tall = (images > 110).any(axis=2).sum(axis=1)
+        wide = (images > 110).any(axis=1).sum(axis=1)
+        return np.maximum(tall, wide)
+
+    assert np.abs(covered(0.5) - 12).max() <= 2  # the larger side, of 24 pixels
+    assert np.abs(covered(0.9) - 21.6).max() <= 2.4
+
+
+def test_noise_has_the_deviation_that_was_asked_for():
+    clean, noisy = (load(noise=noise, image_size=48).train.read(np.arange(64)).astype(float) for noise in (0.0, 0.05))
+    assert abs((noisy - clean).std() / 255 - 0.05) < 0.002
+
+
+def test_all_mistakes_are_reported_at_once():
+    with pytest.raises(UserError) as caught:
+        load(train_images=3, noise=-1.0, scale=[0.9, 0.6], rotation=float("nan"))
+    assert len(caught.value.problems) == 4
+    assert "data.train_images=3: give at least 36, one image of each class" in caught.value.problems

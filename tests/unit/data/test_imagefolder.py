@@ -1,0 +1,316 @@
+"""Folders of real image files of many kinds, with and without a split, whole and broken."""
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitlab import config, data
+from vitlab.config import UserError
+from vitlab.data.cache.content_hash import contents
+from vitlab.data.images import imagefolder
+
+RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+
+
+def save(path, colour=RED, size=(37, 23), mode="RGB", **options):
+    """An image file of one colour; width x height."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.new("RGB", size, colour)
+    (image if mode == "RGB" else image.convert(mode)).save(path, **options)
+    return path
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two classes of 10 and 7 images, each of its own grey level."""
+    for i in range(10):
+        save(tmp_path / "set" / "cat" / f"{i}.png", (i * 20,) * 3)
+    for i in range(7):
+        save(tmp_path / "set" / "dog" / f"{i}.png", (i * 20 + 7,) * 3)
+    return tmp_path / "set"
+
+
+def load(root, **changes):
+    return data.load(config.load("data", {"name": "imagefolder", "root": str(root), "image_size": 11, **changes}))
+
+
+def problems(root, **changes):
+    with pytest.raises(UserError) as caught:
+        load(root, **changes)
+    return caught.value.problems
+
+
+def levels(split):
+    return split.read(np.arange(len(split)))[:, 0, 5, 5].tolist()
+
+
+def test_a_share_of_each_class_is_held_out(root):
+    found = load(root, test_share=0.3)
+    assert found.classes == ("cat", "dog")
+    assert (found.image_size, found.channels) == ((11, 11), 3)
+    assert np.bincount(found.train.labels).tolist() == [7, 5]
+    assert np.bincount(found.test.labels).tolist() == [3, 2]
+    for split in (found.train, found.test):
+        assert [level % 20 == 7 for level in levels(split)] == [bool(label) for label in split.labels]
+    assert sorted(levels(found.train) + levels(found.test)) == sorted(
+        [i * 20 for i in range(10)] + [i * 20 + 7 for i in range(7)]
+    )
+
+
+def test_the_held_out_images_depend_on_the_seed_and_stay_when_files_are_added(root):
+    before = set(levels(load(root).test))
+    assert set(levels(load(root).test)) == before
+    assert any(set(levels(load(root, seed=seed).test)) != before for seed in (1, 2, 3))
+    for i in range(2):
+        save(root / "cat" / f"new{i}.png", (201 + i,) * 3)
+    after = set(levels(load(root).test))
+    assert len(before - after) <= 1
+
+
+def test_both_sides_keep_an_image_of_each_class(tmp_path):
+    for label in ("a", "b"):
+        for i in range(2):
+            save(tmp_path / "set" / label / f"{i}.png")
+    for share in (0.01, 0.99):
+        found = load(tmp_path / "set", test_share=share)
+        assert found.train.labels.tolist() == found.test.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation", "test"])
+def test_train_and_held_out_folders_are_the_split(tmp_path, name):
+    for part, n in (("train", 5), (name, 3)):
+        for label, colour in (("a", RED), ("b", BLUE)):
+            for i in range(n):
+                save(tmp_path / part / label / f"{i}.png", colour)
+    found = load(tmp_path)
+    assert (len(found.train), len(found.test)) == (10, 6)
+    assert found.classes == ("a", "b")
+    for split in (found.train, found.test):
+        pixels = split.read(np.arange(len(split)))[:, :, 0, 0]
+        assert [tuple(p) for p in pixels.tolist()] == [(RED, BLUE)[label] for label in split.labels]
+
+
+def test_classes_named_train_and_test_are_classes(tmp_path):
+    for label in ("train", "test", "plane"):
+        for i in range(3):
+            save(tmp_path / "set" / label / f"{i}.png")
+    assert load(tmp_path / "set").classes == ("plane", "test", "train")
+
+
+def near(found, colour, tolerance):
+    return np.abs(found.astype(int) - np.array(colour)[:, None, None]).max() <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "options", "tolerance"),
+    [
+        ("x.png", "RGB", {}, 0),
+        ("x.bmp", "RGB", {}, 0),
+        ("x.webp", "RGB", {"lossless": True}, 0),
+        ("x.tif", "RGB", {}, 0),
+        ("x.JPG", "RGB", {"quality": 95}, 3),
+        ("x.jpeg", "CMYK", {"quality": 95}, 4),
+        ("x.gif", "P", {}, 12),
+        ("palette.png", "P", {}, 12),
+        ("alpha.png", "RGBA", {}, 0),
+    ],
+)
+def test_kinds_of_files(root, name, mode, options, tolerance):
+    save(root / "cat" / name, GREEN, mode=mode, **options)
+    found = load(root)
+    every = np.concatenate([split.read(np.arange(len(split))) for split in (found.train, found.test)])
+    assert sum(near(image, GREEN, tolerance) for image in every) == 1
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_16_bit_grey_is_brought_to_8(tmp_path, root, suffix):
+    ramp = np.full((23, 37), 201 * 257, dtype=np.uint16)
+    Image.fromarray(ramp).save(root / "dog" / f"deep.{suffix}")
+    found = load(root)
+    assert 201 in levels(found.train) + levels(found.test)
+
+
+def one(root, path, **changes):
+    """The pixels of one file of a class, (3, H, W)."""
+    from vitlab.data.images import decode
+
+    return decode.read(path, changes.get("size", (11, 11)), 3)
+
+
+def test_transparent_pixels_are_white(root):
+    image = Image.new("RGBA", (20, 20), (0, 0, 0, 0))
+    image.paste((*RED, 255), (0, 0, 10, 20))
+    image.save(root / "cat" / "logo.png")
+    found = one(root, root / "cat" / "logo.png", size=(20, 20))
+    assert near(found[:, :, :10], RED, 0)
+    assert near(found[:, :, 10:], (255, 255, 255), 0)
+    palette = Image.new("P", (8, 8), 1)
+    palette.putpalette([*RED, *GREEN])
+    palette.save(root / "cat" / "p.png", transparency=1)
+    assert near(one(root, root / "cat" / "p.png"), (255, 255, 255), 0)
+
+
+def test_the_exif_orientation_is_applied(root):
+    image = Image.new("RGB", (40, 20), RED)
+    image.paste(BLUE, (0, 0, 40, 10))  # the upper half
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    image.save(root / "cat" / "phone.jpg", exif=exif, quality=95)
+    found = one(root, root / "cat" / "phone.jpg", size=(20, 40))
+    assert near(found[:, :8], RED, 6)
+    assert near(found[:, 12:], BLUE, 6)
+
+
+def test_the_shorter_side_is_fitted_and_the_centre_cropped(root):
+    """Stripes across a wide image: the crop keeps the middle ones."""
+    image = Image.new("RGB", (60, 20), RED)
+    image.paste(GREEN, (20, 0, 40, 20))
+    image.save(root / "cat" / "wide.png")
+    assert near(one(root, root / "cat" / "wide.png", size=(10, 10))[:, :, 1:9], GREEN, 0)  # the edges blend
+    wide = one(root, root / "cat" / "wide.png", size=(10, 30))
+    assert near(wide[:, :, 11:19], GREEN, 0)
+    assert near(wide[:, :, :9], RED, 0)
+    assert near(wide[:, :, 21:], RED, 0)
+
+
+def test_a_large_jpeg_is_reduced_as_by_pillow(root):
+    noise = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    large = Image.fromarray(noise).resize((1600, 1200), Image.Resampling.BICUBIC)
+    large.save(root / "cat" / "large.jpg", quality=95)
+    expected = np.asarray(large.resize((64, 48), Image.Resampling.BILINEAR)).astype(int)
+    found = one(root, root / "cat" / "large.jpg", size=(48, 64)).transpose(1, 2, 0)
+    assert np.abs(found - expected).mean() < 2
+
+
+def test_files_below_class_folders_links_and_hidden_ones(root, tmp_path):
+    save(tmp_path / "elsewhere" / "linked.png", (231,) * 3)
+    save(root / "cat" / "more" / "deep.png", (233,) * 3)
+    save(root / "cat" / "._hidden.png", (235,) * 3)
+    (root / "cat" / "notes.txt").write_text("no image")
+    (root / ".git").mkdir()
+    (root / "dog" / "link").symlink_to(tmp_path / "elsewhere")
+    (root / "dog" / "loop").symlink_to(root / "dog")
+    found = load(root)
+    seen = levels(found.train) + levels(found.test)
+    assert (231 in seen, 233 in seen, 235 in seen) == (True, True, False)
+    assert found.classes == ("cat", "dog")
+    assert len(seen) == 10 + 1 + 7 + 1  # the loop adds nothing
+
+
+def test_a_new_file_makes_a_new_entry(root, tmp_path):
+    first = load(root)
+    assert len(load(root).train) == len(first.train)
+    save(root / "cat" / "11.png", (250,) * 3)
+    found = load(root)
+    assert len(found.train) + len(found.test) == 18
+
+
+def test_a_home_folder_is_expanded(root, monkeypatch):
+    monkeypatch.setenv("HOME", str(root.parent))
+    assert load("~/set").classes == ("cat", "dog")
+
+
+def test_wrong_folders(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for name, text in (
+        ("nowhere", "no such folder"),
+        ("file", "not a folder"),
+        ("empty", "holds no folders; put the images of each class into a folder of its own"),
+    ):
+        (line,) = problems(tmp_path / name)
+        assert line.startswith(f"data.root={tmp_path / name}: {text}")
+    save(tmp_path / "loose" / "a.png")
+    assert "holds no folders, but 1 loose images" in problems(tmp_path / "loose")[0]
+
+
+def test_all_faults_of_the_classes_are_reported_at_once(root):
+    (root / "empty").mkdir()
+    save(root / "lonely" / "a.png")
+    found = problems(root)
+    assert len(found) == 2
+    assert "class 'empty' has no images" in found[0]
+    assert "class 'lonely' has a single image" in found[1]
+    assert problems(root, test_share=1.5)[0].startswith("data.test_share=1.5: ")
+
+
+def test_one_class_is_not_enough(tmp_path):
+    for part in ("cat", "train"):
+        for i in range(3):
+            save(tmp_path / f"only{part}" / part / f"{i}.png")
+    assert problems(tmp_path / "onlycat") == [
+        f"data.root={tmp_path / 'onlycat'}: only one class, 'cat'; give two or more, each a folder of images"
+    ]
+    (line,) = problems(tmp_path / "onlytrain")
+    assert "only train/; add val/" in line
+    assert str(tmp_path / "onlytrain" / "train") in line
+
+
+def test_a_split_must_have_the_same_classes(tmp_path):
+    for path in ("train/a", "train/b", "train/c", "val/a", "val/d"):
+        save(tmp_path / path / "0.png")
+    found = problems(tmp_path)
+    assert [line.split(": ")[1].split(";")[0] for line in found] == [
+        "class 'b' is not in val/",
+        "class 'c' is not in val/",
+        "class 'd' is not in train/",
+    ]
+
+
+def test_broken_files_are_named_before_training(root):
+    whole = save(root / "cat" / "cut.jpg", size=(200, 200), quality=95)
+    whole.write_bytes(whole.read_bytes()[:700])
+    (root / "cat" / "text.jpg").write_text("not an image")
+    (root / "dog" / "nothing.png").write_bytes(b"")
+    found = problems(root)
+    assert len(found) == 3
+    assert all(line.startswith(f"data.root={root}: cannot read ") for line in found)
+    text = "\n".join(sorted(found))
+    assert "cat/cut.jpg: " in text
+    assert "truncated" in text
+    assert "cat/text.jpg: it is not an image" in text
+    assert "dog/nothing.png: the file is empty" in text
+    for i in range(5):
+        (root / "dog" / f"bad{i}.png").write_bytes(b"\x89PNG")
+    found = problems(root)
+    assert len(found) == 6
+    assert found[-1] == "... and 3 more images that cannot be read"
+
+
+def test_without_a_cache_a_broken_file_is_named_when_it_is_read(root):
+    for folder in ("cat", "dog"):
+        for path in (root / folder).iterdir():
+            path.write_bytes(b"broken")
+    found = load(root, cache="never")
+    with pytest.raises(UserError, match=r"cannot read cat/\d.png: it is not an image"):
+        found.test.read(np.array([0]))
+
+
+def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp_path):
+    def found(folder):
+        name = {"name": "imagefolder", "root": str(folder), "image_size": 11}
+        return contents(config.load("data", name), load(folder))
+
+    before = found(root)
+    assert found(shutil.copytree(root, tmp_path / "copy", copy_function=shutil.copyfile)) == before
+    save(root / "cat" / "3.png", size=(41, 29))
+    assert found(root) != before, "another image of the same name"
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "copy", root)
+    assert found(root) == before
+    (root / "cat" / "3.png").rename(root / "cat" / "33.png")
+    assert found(root) != before
+
+
+def test_a_large_folder_is_not_walked_again_for_each_run(root, monkeypatch):
+    config_of, opened = config.load("data", {"name": "imagefolder", "root": str(root), "image_size": 11}), load(root)
+    before = contents(config_of, opened)
+    monkeypatch.setattr(imagefolder, "stamps", None)
+    assert contents(config_of, opened) == before

@@ -1,0 +1,298 @@
+"""Masking of BERT and SpanBERT: shares, fates and lengths of spans against the known probabilities."""
+
+import pytest
+import torch
+
+from vitlab.data.sequences.mask_spans import choose_spans
+from vitlab.data.sequences.mask_tokens import choose_tokens, corrupt, gathered
+
+PAD, CLS, SEP, MASK = 0, 2, 3, 7
+SPECIAL = (PAD, CLS, SEP, MASK)
+VOCABULARY = 23
+ROWS, LENGTH = 2003, 512  # 1e6 tokens
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def text(rows=ROWS, length=LENGTH, second=211, padding=31):
+    """Tokens (rows, length), [CLS] first sentence [SEP] second sentence [SEP] padding; and which are maskable."""
+    ordinary = torch.tensor([token for token in range(VOCABULARY) if token not in SPECIAL])
+    tokens = ordinary[torch.randint(len(ordinary), (rows, length), generator=generator(1))]
+    tokens[:, 0], tokens[:, second - 1], tokens[:, length - padding - 1 :] = CLS, SEP, PAD
+    tokens[:, length - padding - 1] = SEP
+    return tokens, ~torch.isin(tokens, torch.tensor(SPECIAL))
+
+
+def chi_square(counts, probabilities):
+    expected = probabilities * counts.sum()
+    return ((counts - expected) ** 2 / expected).sum().item()
+
+
+def geometric(longest=10, p=0.2):
+    weights = (1 - p) ** torch.arange(longest, dtype=torch.float64)
+    return weights / weights.sum()
+
+
+def even(n):
+    return torch.full((n,), 1 / n, dtype=torch.float64)
+
+
+def lengths_of(spans):
+    """The length of every span of a batch: the index of its last token."""
+    return spans.index[spans.chosen & (spans.right == torch.arange(spans.chosen.shape[1]) + 1)]
+
+
+def corrupted(tokens, chosen, seed=0, **changed):
+    options = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL, "generator": generator(seed)}
+    return corrupt(tokens, chosen, **{**options, **changed})
+
+
+@pytest.fixture(scope="module")
+def spans():
+    return choose_spans(text()[1], 0.15, generator(5))
+
+
+# --- tokens ---
+
+
+def test_15_percent_of_each_row_up_or_down_and_no_special_token():
+    _, maskable = text()
+    chosen = choose_tokens(maskable, 0.15, generator())
+    assert not (chosen & ~maskable).any()
+    each = int(maskable[0].sum())
+    counts = chosen.sum(1)
+    assert set(counts.tolist()) == {int(0.15 * each), int(0.15 * each) + 1}
+    assert chosen.sum().item() / maskable.sum().item() == pytest.approx(0.15, abs=0.0002)
+
+
+def test_every_place_is_as_likely():
+    maskable = text()[1][:, 3:240]
+    counts = choose_tokens(maskable, 0.15, generator()).double().sum(0)[maskable[0]]
+    assert chi_square(counts, even(len(counts))) < 310, "the 0.999 quantile of chi square with 235 degrees of freedom"
+
+
+def test_every_set_of_tokens_is_as_likely():
+    maskable = torch.tensor([0, 1, 1, 0, 1, 1, 1], dtype=torch.bool).repeat(10007, 1)
+    chosen = choose_tokens(maskable, 0.4, generator())
+    assert (chosen.sum(1) == 2).all()
+    sets = (chosen.long() * 2 ** torch.arange(7)).sum(1).bincount().double()
+    assert (sets > 0).sum() == 10
+    assert chi_square(sets[sets > 0], even(10)) < 27.9, "the 0.999 quantile"
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 7])
+def test_the_share_is_right_in_expectation_for_the_shortest_rows(tokens):
+    maskable = torch.arange(11).expand(100003, 11) < tokens
+    found = choose_tokens(maskable, 0.15, generator()).sum() / maskable.sum()
+    assert found.item() == pytest.approx(0.15, abs=0.004)
+    found = choose_spans(maskable.roll(1, 1), 0.15, generator()).chosen.sum() / maskable.sum()
+    assert found.item() == pytest.approx(0.15, abs=0.004)
+
+
+def test_no_share_all_of_it_and_rows_without_a_maskable_token():
+    _, maskable = text(13, 37, 17, 6)
+    maskable[3] = False
+    assert not choose_tokens(maskable, 0, generator()).any()
+    assert torch.equal(choose_tokens(maskable, 1, generator()), maskable)
+    chosen = choose_tokens(maskable, 0.5, generator())
+    assert not chosen[3].any()
+    assert chosen.sum() == 12 * 28 // 2
+
+
+@pytest.mark.parametrize("choose", [choose_tokens, choose_spans])
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_that_is_none(choose, share):
+    with pytest.raises(ValueError, match=r"share=.*from 0 to 1"):
+        choose(torch.ones(2, 5, dtype=torch.bool), share, generator())
+
+
+# --- what the model sees ---
+
+
+def test_80_10_10_and_the_others_as_they_were():
+    _, chosen = text()
+    tokens = torch.full(chosen.shape, CLS)  # none of those drawn, so what was kept can be told from what was replaced
+    before = tokens.clone()
+    seen = corrupted(tokens, chosen)
+    assert torch.equal(tokens, before)
+    assert (seen[~chosen] == CLS).all()
+    counts = seen[chosen].bincount(minlength=VOCABULARY).double()
+    shares = counts / counts.sum()
+    assert shares[MASK].item() == pytest.approx(0.8, abs=0.005)
+    assert shares[CLS].item() == pytest.approx(0.1, abs=0.005)
+    assert shares[PAD] == shares[SEP] == 0
+    drawn = counts[[token for token in range(VOCABULARY) if token not in SPECIAL]]
+    assert (drawn.sum() / counts.sum()).item() == pytest.approx(0.1, abs=0.005)
+    assert chi_square(drawn, even(19)) < 42.4, "the 0.999 quantile of chi square with 18 degrees of freedom"
+
+
+def test_one_fate_for_all_tokens_of_a_span(spans):
+    seen = corrupted(torch.full(spans.chosen.shape, CLS), spans.chosen, groups=spans.groups)
+    assert (seen[~spans.chosen] == CLS).all()
+    fate = torch.full_like(seen, 2).masked_fill(seen == MASK, 0).masked_fill(seen == CLS, 1)
+    inside = spans.chosen & (spans.index > 1)
+    assert torch.equal(fate[inside], fate.roll(1, 1)[inside])
+    counts = fate[spans.index == 1].bincount(minlength=3)
+    shares = (counts / counts.sum()).tolist()
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
+    replaced = inside & (fate == 2) & (spans.index == 2)
+    same = (seen == seen.roll(1, 1))[replaced].double().mean().item()
+    assert same == pytest.approx(1 / 19, abs=0.02), "each token of a span is drawn by itself"
+
+
+def test_neighbouring_spans_and_rows_have_their_own_fates(spans):
+    seen = corrupted(torch.full(spans.chosen.shape, CLS), spans.chosen, groups=spans.groups)
+    masked = (seen == MASK).double()
+    first, second = ((masked * (spans.chosen & (spans.groups == k) & (spans.index == 1))).sum(1) for k in (0, 1))
+    assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.08
+    assert 0.7 < first.mean() < 0.9, "rows differ"
+
+
+def test_vocabularies_that_cannot_be():
+    tokens, chosen = text(3, 17, 7, 2)
+    with pytest.raises(ValueError, match="all 4 tokens"):
+        corrupted(tokens, chosen, mask_token=1, vocabulary=4, special=range(4))
+    with pytest.raises(ValueError, match=r"tokens \[7, 23\] are outside a vocabulary of 5"):
+        corrupted(tokens, chosen, vocabulary=5, special=(1, 23))
+
+
+# --- spans ---
+
+
+def test_lengths_are_geometric_and_the_share_is_15_percent(spans):
+    _, maskable = text()
+    lengths = lengths_of(spans)
+    counts = lengths.bincount(minlength=11)[1:].double()
+    assert len(counts) == 10
+    assert lengths.double().mean().item() == pytest.approx(3.8, abs=0.05)
+    assert chi_square(counts, geometric()) < 27.9, "the 0.999 quantile of chi square with 9 degrees of freedom"
+    assert spans.chosen.sum().item() / maskable.sum().item() == pytest.approx(0.15, abs=0.0005)
+    assert spans.chosen.sum(1).max() <= 0.15 * maskable[0].sum() + 10
+
+
+def test_lengths_are_geometric_in_short_rows_and_for_another_law():
+    maskable = text(20011, 64, 23, 1)[1]
+    found = choose_spans(maskable, 0.15, generator(3))
+    assert chi_square(lengths_of(found).bincount(minlength=11)[1:].double(), geometric()) < 27.9
+    assert found.chosen.sum().item() / maskable.sum().item() == pytest.approx(0.15, abs=0.001)
+    found = choose_spans(maskable, 0.15, generator(4), p=0.5, longest=3)
+    assert chi_square(lengths_of(found).bincount(minlength=4)[1:].double(), geometric(3, 0.5)) < 13.8
+    assert found.chosen.sum().item() / maskable.sum().item() == pytest.approx(0.15, abs=0.001)
+    found = choose_spans(maskable, 0.15, generator(4), p=1)
+    assert (found.index.unique() == torch.tensor([0, 1])).all()
+
+
+def test_a_lone_span_begins_anywhere_where_it_fits():
+    maskable = torch.ones(100003, 31, dtype=torch.bool)
+    maskable[:, [0, 13, 30]] = False
+    found = choose_spans(maskable, 0.1, generator())  # 2.8 tokens: one span or none
+    assert found.groups.max() == 0
+    for length, fitting in ((1, [*range(1, 13), *range(14, 30)]), (10, [1, 2, 3, *range(14, 21)])):
+        starts = (found.right - found.left == length + 1) & (found.index == 1)
+        counts = starts.sum(0).double()
+        assert counts.nonzero().squeeze(1).tolist() == fitting
+        assert chi_square(counts[fitting], even(len(fitting))) < {1: 55.5, 10: 27.9}[length], "the 0.999 quantiles"
+
+
+def by_hand(chosen):
+    """groups, left, right and index of one row of booleans, by going through it."""
+    rows, group, start = [], -1, None
+    for place, inside in enumerate(chosen):
+        if not inside:
+            start = None
+            rows.append((-1, 0, 0, 0))
+            continue
+        if start is None:
+            start, group = place, group + 1
+        right = next(k for k in range(place, len(chosen)) if not chosen[k])
+        rows.append((group, start - 1, right, place - start + 1))
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 1])
+def test_spans_lie_in_maskable_tokens_and_their_boundaries_are_seen(share):
+    _, maskable = text(29, 67, 31, 5)
+    maskable[7] = False
+    maskable[8, 3:] = False
+    maskable[9, 1::2] = False
+    found = choose_spans(maskable, share, generator())
+    chosen = found.chosen
+    assert chosen.any()
+    assert not (chosen & ~maskable).any()
+    assert not chosen[7].any()
+    for row in range(29):
+        expected = by_hand(chosen[row].tolist())
+        assert [t[row].tolist() for t in (found.groups, found.left, found.right, found.index)] == expected
+    assert (found.left <= found.right).all()
+    assert all(tensor.dtype == torch.int64 for tensor in found[1:])
+    assert not chosen.gather(1, found.left)[chosen].any()
+    assert not chosen.gather(1, found.right)[chosen].any()
+    assert found.index.max() <= 10
+    if share == 1:
+        beside = torch.nn.functional.pad(chosen, (1, 1))
+        assert (chosen | beside[:, :-2] | beside[:, 2:])[maskable].all(), "no room is left"
+
+
+def test_spans_stay_off_the_ends_of_a_row_and_none_is_none():
+    everything = torch.ones(41, 19, dtype=torch.bool)
+    found = choose_spans(everything, 0.7, generator())
+    assert found.chosen.any()
+    assert not found.chosen[:, [0, -1]].any()
+    for none in (choose_spans(everything, 0, generator()), choose_spans(~everything, 0.5, generator())):
+        assert not none.chosen.any()
+        assert (none.groups == -1).all()
+        assert not any(tensor.any() for tensor in none[2:])
+    assert not choose_spans(everything[:, :2], 1, generator()).chosen.any()
+
+
+@pytest.mark.parametrize(("p", "longest"), [(0, 10), (1.1, 10), (0.2, 0)])
+def test_laws_of_lengths_that_are_none(p, longest):
+    with pytest.raises(ValueError, match=f"p={p}, longest={longest}: p must be above 0"):
+        choose_spans(torch.ones(2, 5, dtype=torch.bool), 0.15, generator(), p=p, longest=longest)
+
+
+def test_all_is_a_function_of_the_generator_alone():
+    tokens, maskable = text(17, 101, 47, 3)
+
+    def drawn(seed):
+        source = generator(seed)
+        chosen, found = choose_tokens(maskable, 0.15, source), choose_spans(maskable, 0.15, source)
+        return torch.stack([chosen, *found, corrupted(tokens, chosen, generator=source)])
+
+    state = torch.get_rng_state()
+    first = drawn(1)
+    torch.rand(3)
+    assert torch.equal(first, drawn(1))
+    assert all((a != b).any() for a, b in zip(first, drawn(2), strict=True))
+    torch.set_rng_state(state)
+    drawn(1)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+# --- places ---
+
+
+def test_the_places_of_the_chosen_tokens_packed():
+    chosen = torch.tensor([[0, 1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 1]], dtype=torch.bool)
+    places, filled = gathered(chosen, 5)
+    assert places.tolist() == [[1, 3, 4, 6, 0], [0, 0, 0, 0, 0], [0, 6, 0, 0, 0]]
+    assert filled.tolist() == [[True] * 4 + [False], [False] * 5, [True, True, False, False, False]]
+    places, filled = gathered(chosen, 3)
+    assert places.tolist() == [[1, 3, 4], [0, 0, 0], [0, 6, 0]]
+    assert filled.sum(1).tolist() == [3, 0, 2]
+    assert gathered(chosen, 11)[0].shape == (3, 11), "more than a row has"
+
+
+def test_as_many_places_as_promised_hold_all_chosen_tokens(spans):
+    for chosen, most in ((choose_tokens(text()[1], 0.15, generator()), 77), (spans.chosen, int(0.15 * LENGTH) + 10)):
+        places, filled = gathered(chosen, most)
+        assert filled.sum() == chosen.sum()
+        assert torch.equal(places[filled], chosen.nonzero()[:, 1])
+
+
+def test_places_have_shapes_without_values():
+    places, filled = gathered(torch.ones(3, 7, dtype=torch.bool, device="meta"), 5)
+    assert places.shape == filled.shape == (3, 5)
+    assert (places.dtype, filled.dtype) == (torch.int64, torch.bool)

@@ -1,0 +1,117 @@
+"""Sequences from texts: streams, blocks, pairs."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from tests.texts import END, SEPARATOR, START, STOP, counting, ragged
+from vitlab.data.sequences.blocks import NOTHING, packed
+from vitlab.data.sequences.next_sentence import FOLLOWS, RANDOM, paired
+from vitlab.data.subset import training_items
+
+DOCUMENTS = [[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30]]
+
+
+def read(split):
+    return split.read(np.arange(len(split))).tolist()
+
+
+def test_a_stream_joins_all_texts():
+    split = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False)
+    assert read(split) == [[10, 11, 12, STOP], [20, 21, 22, 23], [24, 25, 26, STOP]]
+    assert (split.unit, split.per_item, split.total) == ("token", 4, 12)
+    whole = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False, whole=False)
+    assert read(whole)[3] == [30, STOP, NOTHING, NOTHING]
+
+
+def test_where_texts_begin_in_a_stream_is_counted_once():
+    stream = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False).read
+    stream(np.array([0]))
+    assert stream.firsts.tolist() == [0, 4, 12, 14]
+    assert stream.firsts is stream.firsts
+
+
+def test_each_token_of_a_stream_is_ahead_of_one_sequence_and_in_the_next():
+    split = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False, ahead=1, whole=False)
+    assert read(split) == [
+        [10, 11, 12, STOP, 20],
+        [20, 21, 22, 23, 24],
+        [24, 25, 26, STOP, 30],
+        [30, STOP, NOTHING, NOTHING, NOTHING],
+    ]
+
+
+def test_blocks_do_not_cross_texts_and_count_documents():
+    split = packed(ragged(DOCUMENTS), STOP, 4, within_texts=True, ahead=1)
+    assert read(split) == [
+        [10, 11, 12, STOP, NOTHING],
+        [20, 21, 22, 23, 24],
+        [24, 25, 26, STOP, NOTHING],
+        [30, STOP, NOTHING, NOTHING, NOTHING],
+    ]
+    assert (split.unit, split.total, split.groups.tolist()) == ("document", 3, [0, 1, 1, 2])
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("length", [3, 7, 64])
+def test_every_token_is_predicted_once(within, length):
+    rows = counting(17)
+    split = packed(ragged(rows), STOP, length, within_texts=within, ahead=1, whole=False)
+    predicted = split.read(np.arange(len(split)))[:, 1:]
+    stream = np.concatenate([[*row, STOP] for row in rows])
+    expected = np.concatenate([[*row[1:], STOP] for row in rows]) if within else stream[1:]
+    assert predicted[predicted != NOTHING].tolist() == expected.tolist()
+
+
+def test_any_rows_in_any_order_are_read_and_readers_cross_processes():
+    for within in (False, True):
+        split = packed(ragged(counting(11)), STOP, 8, within_texts=within, ahead=1)
+        rows = np.array([5, 0, 3, 3])
+        again = pickle.loads(pickle.dumps(split.read))
+        assert np.array_equal(again(rows), split.read(np.arange(len(split)))[rows])
+
+
+def test_training_sets_by_tokens_and_by_documents_are_nested():
+    for within in (False, True):
+        split = packed(ragged(counting(31)), STOP, 8, within_texts=within)
+        sizes = [3, 11, 31] if within else [24, 160, "all"]
+        chosen = [set(training_items(split, size, seed=2).tolist()) for size in sizes]
+        assert chosen[0] < chosen[1] < chosen[2] == set(range(len(split)))
+
+
+# ---- pairs
+
+
+def test_pairs_are_framed_with_their_segments():
+    texts = ragged(counting(29))
+    split = paired(texts, (START, SEPARATOR, END), length=17)
+    for i, (tokens, segments) in enumerate(split.read(np.arange(len(split)))):
+        (text, other), (begin, from_), (first, second) = split.read.text[i], split.read.offset[i], split.read.size[i]
+        a, b = texts[text][begin : begin + first], texts[other][from_ : from_ + second]
+        kept = tokens[tokens != NOTHING]
+        assert kept.tolist() == [START, *a, SEPARATOR, *b, END]
+        assert segments[: len(kept)].tolist() == [0] * (first + 2) + [1] * (second + 1)
+        assert tokens[len(kept) :].tolist() == [NOTHING] * (17 - len(kept))
+        if split.labels[i] == FOLLOWS:
+            assert (other, from_) == (text, begin + first)
+        else:
+            assert other != text
+
+
+def test_half_of_the_second_segments_follow():
+    split = paired(ragged(counting(4000)), (START, SEPARATOR, END), length=12)
+    assert len(split) > 20_000
+    assert abs((split.labels == RANDOM).mean() - 0.5) < 0.01
+
+
+def test_pairs_are_the_same_each_time_and_their_subsets_are_half_and_half():
+    one, other = (paired(ragged(counting(90)), (START, SEPARATOR, END), length=12) for _ in range(2))
+    assert np.array_equal(one.read.text, other.read.text)
+    some = training_items(one, 40, seed=3)
+    assert abs(one.labels[some].sum() - 40 * one.labels.mean()) <= 1
+
+
+def test_texts_too_short_for_pairs_give_none():
+    assert len(paired(ragged([[7, 8, 9], [7]]), (START, SEPARATOR, END), length=12)) == 0
+    assert len(paired(ragged([[7, 8, 9, 10, 11, 12]]), (START, SEPARATOR, END), length=12)) == 0

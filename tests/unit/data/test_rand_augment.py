@@ -1,0 +1,179 @@
+"""RandAugment: each operation against timm's on PIL images, what is drawn and how often."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from timm.data import auto_augment
+
+from vitlab import tasks
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.base import ImageData, Split
+from vitlab.data.transforms.rand_augment import NAMES, OPERATIONS, SIGNED, UNSIGNED, rand_augment
+
+TIMM = {  # the names there
+    "auto_contrast": "AutoContrast",
+    "equalize": "Equalize",
+    "invert": "Invert",
+    "posterize": "Posterize",
+    "solarize": "Solarize",
+    "solarize_add": "SolarizeAdd",
+    "rotate": "Rotate",
+    "color": "Color",
+    "contrast": "Contrast",
+    "brightness": "Brightness",
+    "sharpness": "Sharpness",
+    "shear_x": "ShearX",
+    "shear_y": "ShearY",
+    "translate_x": "TranslateXRel",
+    "translate_y": "TranslateYRel",
+}
+INCREASING = {"Posterize", "Solarize", "Color", "Contrast", "Brightness", "Sharpness"}
+GEOMETRIC = {"rotate", "shear_x", "shear_y", "translate_x", "translate_y"}
+
+
+def pictures(count=5, channels=3, height=37, width=53):
+    """Smooth uint8 pictures with a wide range of colours."""
+    coarse = torch.rand(count, channels, 4, 5, generator=torch.Generator().manual_seed(0)) * 200 + 20
+    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic", align_corners=True)
+    return smooth.clamp(0, 255).to(torch.uint8)
+
+
+def config(*overrides):
+    return compose(TrainConfig, [f"recipe.rand_augment.{o}" for o in overrides]).recipe.rand_augment
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def by_timm(picture, name, magnitude, increasing, sign):
+    """The same operation of timm on one PIL image, its sign forced."""
+    name = TIMM[name] + ("Increasing" if increasing and TIMM[name] in INCREASING else "")
+    kept, auto_augment._randomly_negate = auto_augment._randomly_negate, lambda value: sign * value
+    try:
+        parameters = {"img_mean": (128, 128, 128), "interpolation": Image.Resampling.BILINEAR}
+        out = auto_augment.AugmentOp(name, 1.0, magnitude, parameters)(
+            Image.fromarray(picture.permute(1, 2, 0).numpy())
+        )
+    finally:
+        auto_augment._randomly_negate = kept
+    return torch.from_numpy(np.array(out)).permute(2, 0, 1)
+
+
+def test_there_are_timms_fifteen_operations():
+    assert set(NAMES) == set(TIMM)
+    assert len(auto_augment._RAND_INCREASING_TRANSFORMS) == len(NAMES)
+    assert {n.removesuffix("Increasing") for n in auto_augment._RAND_INCREASING_TRANSFORMS} == set(TIMM.values())
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("magnitude", [2.5, 9, 10])
+@pytest.mark.parametrize("increasing", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_operation_is_timms(name, increasing, magnitude, sign):
+    x = pictures()
+    found = OPERATIONS[name](x, (sign if name in SIGNED else 1) * magnitude / 10, increasing)
+    assert found.dtype == torch.uint8
+    assert found.shape == x.shape
+    theirs = -sign if name.startswith("translate") else sign  # its shifts go the other way, as half of them do
+    if name == "posterize":  # Pillow refuses to keep no bit, so that timm fails at 10, and at 2.4 without increasing
+        magnitude = {(10, True): 9}.get((magnitude, increasing), magnitude)
+    expected = torch.stack([by_timm(picture, name, magnitude, increasing, theirs) for picture in x])
+    difference = (found.int() - expected.int()).abs().float()
+    if name in GEOMETRIC:  # edges are cut half a pixel apart
+        assert difference.median() <= 2
+        assert difference.mean() < 6
+    else:
+        assert difference.mean() < 1.5
+    if name not in ("solarize",) or increasing or magnitude < 10:
+        assert not torch.equal(found, x), "it does something"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_each_operation_takes_one_channel_too(name, channels):
+    found = OPERATIONS[name](pictures(channels=channels), 0.9, True)
+    assert found.shape == (5, channels, 37, 53)
+    assert found.dtype == torch.uint8
+
+
+def test_with_no_magnitude_only_what_has_none_does_much():
+    x = pictures()
+    for name in set(NAMES) - {"auto_contrast", "equalize", "invert"}:
+        difference = (OPERATIONS[name](x, 0.0, True).int() - x.int()).abs().float().mean()
+        assert difference < (10 if name == "posterize" else 0.6), name  # timm's keeps 4 bits then
+
+
+def test_off_it_is_the_very_tensor_and_draws_nothing():
+    x, g = pictures(), generator()
+    state = g.get_state()
+    assert rand_augment(x, None, g) is x
+    assert torch.equal(g.get_state(), state)
+
+
+def test_it_is_a_function_of_the_generator_alone_and_keeps_its_input():
+    x = pictures(29)
+    before = x.clone()
+    options = config("layers=2", "std=0.5")
+    torch.manual_seed(0)
+    first = rand_augment(x, options, generator(7))
+    torch.manual_seed(1)
+    assert torch.equal(first, rand_augment(x, options, generator(7)))
+    assert not torch.equal(first, rand_augment(x, options, generator(8)))
+    assert torch.equal(x, before)
+    assert first.shape == x.shape
+    assert first.dtype == torch.uint8
+
+
+def counted(monkeypatch, images, *overrides, steps=40):
+    """{(operation, level): images that got it} over some batches."""
+    seen = {}
+
+    def spy(name):
+        def operation(rows, level, increasing):
+            seen[name, level] = seen.get((name, level), 0) + len(rows)
+            return rows
+
+        return operation
+
+    monkeypatch.setattr("vitlab.data.transforms.rand_augment.OPERATIONS", {name: spy(name) for name in NAMES})
+    g, options = generator(), config(*overrides)
+    for _ in range(steps):
+        rand_augment(images, options, g)
+    return seen
+
+
+@pytest.mark.parametrize("probability", [1.0, 0.5])
+def test_each_image_draws_its_operations_evenly(monkeypatch, probability):
+    layers, steps, count = 3, 40, 101
+    x = torch.zeros(count, 3, 2, 2, dtype=torch.uint8)
+    seen = counted(monkeypatch, x, f"layers={layers}", f"probability={probability}", "magnitude=7", steps=steps)
+    expected = layers * steps * count * probability / len(NAMES)
+    for name in NAMES:
+        levels = {level: number for (n, level), number in seen.items() if n == name}
+        assert set(levels) == ({0.7, -0.7} if name in SIGNED else {0.7})
+        assert sum(levels.values()) == pytest.approx(expected, abs=5 * expected**0.5)
+        for number in levels.values():
+            assert number == pytest.approx(expected / len(levels), abs=5 * expected**0.5)
+
+
+def test_a_random_magnitude_is_normal_about_the_recipes_and_at_most_ten(monkeypatch):
+    x = torch.zeros(101, 3, 2, 2, dtype=torch.uint8)
+    seen = counted(monkeypatch, x, "layers=1", "magnitude=9", "std=0.5")
+    levels = torch.tensor([abs(level) * 10 for _, level in seen])
+    assert len(levels) > 500, "one for each operation and sign of each batch"
+    assert levels.max() == 10
+    assert levels.median().item() == pytest.approx(9, abs=0.1)
+    assert levels[levels < 10].std() > 0.3
+    assert (levels > 6.5).all()
+    assert set(UNSIGNED) | set(SIGNED) == {name for name, _ in seen}
+
+
+def test_images_of_two_channels_are_refused():
+    pixels = np.zeros((4, 2, 5, 5), dtype=np.uint8)
+    half = Split(np.arange(4) % 2, pixels.__getitem__)
+    data = ImageData("pairs", ("a", "b"), (5, 5), 2, half, half)
+    chosen = compose(TrainConfig, ["recipe.rand_augment.layers=2"])
+    with pytest.raises(UserError, match=r"take images of 1 or 3 channels, data=pairs has 2; give"):
+        tasks.build(chosen.task, recipe=chosen.recipe, data=data, data_config=chosen.data)

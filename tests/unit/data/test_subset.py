@@ -1,0 +1,137 @@
+"""Nested stratified subsets, their sizes and their manifest."""
+
+import hashlib
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vitlab.config import UserError
+from vitlab.data.base import Split
+from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, training_items, write_manifest
+from vitlab.studies.plan import default_sizes
+
+COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
+
+
+def labels(counts=COUNTS):
+    return np.random.default_rng(3).permutation(np.repeat(np.arange(len(counts)), counts))
+
+
+@pytest.mark.parametrize(("value", "expected"), [(17, 17), (0.1, 100), (0.25, 250), ("all", 1000), (1, 1), (1e-9, 1)])
+def test_sizes_are_numbers_fractions_or_all(value, expected):
+    assert resolve_size(value, 1000) == expected
+
+
+@pytest.mark.parametrize("value", [0, -3, 1.5, "half", True, None, float("nan")])
+def test_a_size_that_is_none_of_them_is_refused(value):
+    with pytest.raises(UserError, match=f"size={value}"):
+        resolve_size(value, 1000)
+
+
+def test_an_order_holds_every_index_once():
+    order = nested_order(labels(), seed=0)
+    assert order.dtype == np.int64
+    assert np.array_equal(np.sort(order), np.arange(sum(COUNTS)))
+
+
+def test_every_prefix_holds_every_class_and_its_share_of_each():
+    y = labels()
+    order, total, classes = nested_order(y, seed=5), sum(COUNTS), len(COUNTS)
+    assert set(y[order[:classes]]) == set(range(classes))
+    for size in range(classes, total + 1):
+        held = np.bincount(y[order[:size]], minlength=classes)
+        exact = size * np.array(COUNTS) / total
+        # one image more for rounding, and the classes' first images, which come early
+        assert np.abs(held - exact).max() < 1 + classes, size
+
+
+def test_a_balanced_set_is_split_evenly_at_each_multiple_of_the_classes():
+    y = np.arange(7 * 11) % 7
+    order = nested_order(y, seed=1)
+    for size in range(7, 78, 7):
+        assert set(np.bincount(y[order[:size]])) == {size // 7}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
+def test_subsets_are_nested_and_depend_on_the_seed_alone(seed):
+    y = labels()
+    smaller = subset(y, 5, seed)
+    for size in (6, 53, 0.5, 353, "all"):
+        larger = subset(y, size, seed)
+        assert set(smaller) < set(larger)
+        assert np.array_equal(larger, np.sort(larger))
+        assert np.array_equal(larger, subset(y, size, seed))
+        smaller = larger
+    assert not np.array_equal(subset(y, 53, seed), subset(y, 53, seed + 1))
+
+
+def split(count):
+    return Split(np.zeros(count, dtype=np.int64), None)
+
+
+def test_size_problems_are_all_reported_with_value_and_limit():
+    found = size_problems([10, 50_000, "all", 32_000, 0.5, 0.001, "x"], split(32_000), range(36), name="glyphs")
+    assert found == [
+        "sizes=10: glyphs has 36 classes; give at least 36, one image of each",
+        "sizes=50000: glyphs has 32000 training images; give at most 32000 or all",
+        "sizes=32000: the same 32000 images as sizes=all; give only one of them",
+        "sizes=0.001 (32 images): glyphs has 36 classes; give at least 36, one image of each",
+        "sizes=x: a size is a whole number, a fraction between 0 and 1, or all",
+    ]
+    assert size_problems([36, 500, "all"], split(32_000), [str(i) for i in range(36)]) == []
+    assert size_problems([7], split(5), "ab", key="train_size")[0].startswith("train_size=7: ")
+
+
+def test_the_manifest_says_what_the_subsets_hold(tmp_path):
+    y, classes = labels(), ("a", "b", "c", "d", "e")
+    path = tmp_path / "subsets" / "toy-seed4.json"
+    written = write_manifest(path, Split(y, None), classes, ["all", 53, 0.5], seed=4)
+    manifest = json.loads(path.read_text())
+    assert manifest == written
+    assert (manifest["data"], manifest["seed"], manifest["sizes"]) == ("toy", 4, [53, 177, 354])
+    for entry in manifest["subsets"]:
+        indices = subset(y, entry["size"], seed=4)
+        assert entry["sha256"] == hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest()
+        assert entry["per_class"] == {name: int((y[indices] == k).sum()) for k, name in enumerate(classes)}
+        assert sum(entry["per_class"].values()) == entry["size"]
+    assert list(tmp_path.rglob("*.tmp")) == []
+
+
+def test_sizes_in_tokens_are_whole_sequences():
+    y = labels()
+    whole = Split(y, None, unit="token", per_item=17)
+    assert whole.total == 17 * len(y)
+    for size, count in ((17, 1), (33, 1), (34, 2), (17 * 53 + 5, 53), ("all", len(y))):
+        assert np.array_equal(training_items(whole, size, seed=3), subset(y, count, seed=3))
+    (line,) = size_problems([16], whole, ())
+    assert line == "sizes=16: less than one sequence; give at least 17, the tokens of one"
+    (line,) = size_problems([33, 34, 52, 50], whole, ())
+    assert line == "sizes=50: 2 whole sequences, as many as sizes=34; give only one of them"
+
+
+def test_default_sizes_are_different_training_sets():
+    def found(train, strata=()):
+        return default_sizes([0.1, 0.25, 0.3, 0.5, "all"], SimpleNamespace(train=train, strata=strata))
+
+    tokens = Split(np.zeros(7, dtype=np.int64), None, unit="token", per_item=17)
+    assert found(tokens) == [30, 36, 60, 119], "1, 2, 3 and 7 sequences"
+    assert found(split(40)) == [4, 10, 12, 20, 40]
+    assert found(split(40), "abcdefghijk") == [11, 12, 20, 40]
+    assert found(split(1)) == [1]
+
+
+def test_sizes_in_documents_take_all_items_of_each():
+    groups = np.repeat(np.arange(29), np.arange(1, 30))
+    whole = Split(np.zeros(len(groups), dtype=np.int64), None, unit="document", groups=groups)
+    assert whole.total == 29
+    smaller = set()
+    for size in (1, 5, 13, 29):
+        items = training_items(whole, size, seed=7)
+        documents = set(groups[items].tolist())
+        assert len(documents) == size
+        assert smaller <= documents
+        assert len(items) == sum(d + 1 for d in documents)
+        smaller = documents
+    assert "has 29 training documents" in size_problems([30], whole, ())[0]

@@ -1,0 +1,447 @@
+"""Texts from the user's files: folders of documents, CSV, the files of GLUE, Hugging Face's data sets."""
+
+import json
+import os
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+from vitlab import config, data, tasks
+from vitlab.config import UserError
+from vitlab.data.text.types import NO_TAG
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+
+
+def load(name, **changes):
+    return data.load(config.load("data", {"name": name, "vocabulary": 300, **changes}))
+
+
+def problems(name, **changes):
+    with pytest.raises(UserError) as caught:
+        load(name, **changes)
+    assert not any("\n" in line for line in caught.value.problems)
+    return caught.value.problems
+
+
+def texts(found, split, part=0):
+    rows = getattr(found, split).parts[part]
+    return [found.tokenizer.decode(rows[row]) for row in range(len(rows))]
+
+
+def write(path, *lines, end="\n", encoding="utf-8"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + end for line in lines).encode(encoding))
+    return str(path)
+
+
+# -- documents
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for n in range(23):
+        write(tmp_path / "books" / f"part{n % 3}" / f"{n}.txt", f"Chapter {n}.", "", f"It has {n} words.")
+    write(tmp_path / "books" / "notes.MD", "# Notes")
+    write(tmp_path / "books" / "table.csv", "a,b")
+    write(tmp_path / "books" / ".hidden.txt", "hidden")
+    return tmp_path / "books"
+
+
+def test_each_file_is_a_document(folder):
+    found = load("textfile", path=str(folder), test_share=0.25)
+    expected = {f"Chapter {n}.\n\nIt has {n} words." for n in range(23)} | {"# Notes"}
+    train, test = texts(found, "train"), texts(found, "test")
+    assert set(train) | set(test) == expected
+    assert (len(train), len(test)) == (18, 6)
+    assert found.classes == ()
+    write(folder / "later.txt", "Later")
+    later = load("textfile", path=str(folder), test_share=0.25)
+    assert len(set(texts(later, "test")) ^ set(test)) <= 2  # those that are there stay where they were
+
+
+@pytest.mark.parametrize(("name", "key"), [("textfile", "path"), ("csv", "path"), ("conll", "path")])
+def test_what_is_no_regular_file_is_not_read(tmp_path, name, key):
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever, as /dev/zero never ends
+    (line,) = problems(name, **{key: str(tmp_path / "pipe")})
+    assert line.startswith(f"data.{key}={tmp_path}/pipe: ")
+    assert "no regular file; give a file of " in line
+
+
+def test_a_tokenizer_that_is_no_regular_file_is_not_read(tmp_path, folder):
+    os.mkfifo(tmp_path / "pipe")
+    (line,) = problems("textfile", path=str(folder), tokenizer=str(tmp_path / "pipe"))
+    assert line == (
+        f"data.tokenizer={tmp_path}/pipe: is no regular file; give a tokenizer.json, or bpe, wordpiece, characters"
+    )
+
+
+def test_where_no_held_out_text_was_found_is_said(tmp_path):
+    path = write(tmp_path / "few.csv", "text,label", "one,a", "two,b")
+    assert problems("csv", path=path, label="label") == [
+        f"data=csv: no held-out texts found in data.path={path} (data.test_share=0.1, 2 other texts); "
+        "give more texts there"
+    ]
+    empty = write(tmp_path / "empty.csv", "text,label", ",a")
+    (line,) = problems("csv", path=path, label="label", test_path=empty)
+    assert line == f"data=csv: its held-out texts, of data.test_path={empty}, hold no token of data.tokenizer=bpe"
+
+
+def test_a_number_too_large_for_training_is_refused_by_its_row(tmp_path):
+    path = write(tmp_path / "n.csv", "text,score", "one,1", "two,1e300", "three,2")
+    assert problems("csv", path=path, label="score", target="number") == [
+        f"data.path={path}: row 3: 1e300 is larger than 1e+30; give such numbers in another unit"
+    ]
+
+
+def test_columns_that_a_label_may_be_are_named(tmp_path):
+    path = write(tmp_path / "a.csv", "text,stars,length", *(f"text {n},{n % 2},{n}" for n in range(20)))
+    words = ["task=text_classification", "data=csv", f"data.path={path}", "data.vocabulary=300"]
+    made = config.compose(config.TrainConfig, words)
+    with pytest.raises(UserError) as caught:
+        tasks.build(made.task, recipe=made.recipe, data=data.load(made.data), data_config=made.data)
+    assert caught.value.problems == [
+        "data=csv: has nothing to predict; give data.label=COLUMN, choices: stars, length; or task=causal_lm, which "
+        "needs none"
+    ]
+
+
+def test_extensions_and_paragraphs(folder):
+    assert len(load("textfile", path=str(folder), extensions=["csv", ".MD"]).train) == 1
+    found = load("textfile", path=str(folder), split_on="blank_line")
+    assert len(found.train) + len(found.test) == 23 * 2 + 1
+    write(folder / "again.txt", *(["The same paragraph.", ""] * 5))
+    found = load("textfile", path=str(folder), split_on="blank_line")
+    assert not set(texts(found, "train")) & set(texts(found, "test"))
+
+
+def test_of_a_single_file_the_end_is_held_out(tmp_path):
+    lines = [f"line {n}" for n in range(100)]
+    path = write(tmp_path / "book.txt", *lines)
+    found = load("textfile", path=path, test_share=0.2)
+    (train,), (test,) = texts(found, "train"), texts(found, "test")
+    assert train + test == "\n".join(lines)
+    assert train.endswith("\n")
+    assert 0.19 < len(test) / len(train + test) <= 0.2
+    assert problems("textfile", path=write(tmp_path / "one.txt", "one line")) == [
+        f"data.path={tmp_path}/one.txt: a single text without a line to begin the held-out part; "
+        "give data.test_path=FILE"
+    ]
+
+
+def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
+    path, test_path = write(tmp_path / "a.txt", "one two three"), write(tmp_path / "b.txt", "four")
+    found = load("textfile", path=path, test_path=test_path)
+    assert (texts(found, "train"), texts(found, "test")) == (["one two three"], ["four"])
+    write(tmp_path / "b.txt", "five six")
+    assert texts(load("textfile", path=path, test_path=test_path), "test") == ["five six"]
+
+
+def test_windows_lines_and_byte_order_marks(tmp_path):
+    path = write(tmp_path / "a.txt", "\ufeffone", "two", "three", end="\r\n")
+    found = load("textfile", path=path, test_path=path)
+    assert texts(found, "train") == ["one\ntwo\nthree"]
+
+
+def test_bad_text_files(folder, tmp_path):
+    (folder / "bad.txt").write_bytes(b"good\xff")
+    assert problems("textfile", path=str(folder)) == [
+        f"data.path={folder}/bad.txt: byte 4 (0xff) is not UTF-8; save the file as UTF-8"
+    ]
+    (tmp_path / "empty.txt").write_text(" \n")
+    assert problems("textfile", path=str(tmp_path / "empty.txt")) == [
+        f"data.path={tmp_path}/empty.txt: there is no text in it"
+    ]
+    assert problems("textfile", path=str(tmp_path / "no")) == [f"data.path={tmp_path}/no: no such file or folder"]
+    assert problems("textfile", path=str(folder), extensions=["doc"])[0].startswith(
+        f"data.path={folder}: no text files (.doc); give others"
+    )
+    assert problems("textfile", path=str(folder), split_on="page", test_share=2.0) == [
+        "data.split_on=page: unknown; choices: file, blank_line",
+        "data.test_share=2.0: give a share of the documents between 0 and 1",
+    ]
+    assert problems("textfile") == ["data.path is missing: give data.path=VALUE"]
+
+
+# -- GLUE's files, in their true formats
+
+
+def test_sst2(tmp_path):
+    train = write(
+        tmp_path / "train.tsv",
+        "sentence\tlabel",
+        "hide new secretions from the parental units \t0",
+        'contains no wit , only "labored gags \t0',  # a quote that is never closed
+        "that loves its characters \t1",
+    )
+    dev = write(tmp_path / "dev.tsv", "sentence\tlabel", "it 's a charming journey . \t1", "unflinchingly bleak \t0")
+    found = load("tsv", path=train, test_path=dev, text="sentence", label="label")
+    assert found.classes == ("0", "1")
+    assert texts(found, "train")[1] == 'contains no wit , only "labored gags '
+    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([0, 0, 1], [1, 0])
+
+
+def test_cola(tmp_path):
+    lines = ["gj04\t1\t\tOur friends won't buy this.", "gj04\t0\t*\tThe more pseudos.", 'c_13\t1\t\tHe said: "so".']
+    path = write(tmp_path / "train.tsv", *lines)
+    found = load("tsv", path=path, test_path=path, header=False, text=3, label=1)
+    assert texts(found, "train") == ["Our friends won't buy this.", "The more pseudos.", 'He said: "so".']
+    assert found.train.labels.tolist() == [1, 0, 1]
+
+
+def test_mrpc(tmp_path):
+    path = write(
+        tmp_path / "msr_paraphrase_train.txt",
+        "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        '1\t702876\t702977\tHe called him " the witness " .\tReferring to him as only " the witness " .',
+        "0\t2108705\t2108831\tYucaipa owned it.\tYucaipa bought it for $ 693 million .",
+        end="\r\n",
+    )
+    found = load("tsv", path=path, test_path=path, text=["#1 String", "#2 String"], label="Quality")
+    assert len(found.train.parts) == 2
+    assert texts(found, "train")[0] == 'He called him " the witness " .'
+    assert texts(found, "train", part=1)[1] == "Yucaipa bought it for $ 693 million ."
+    assert found.train.labels.tolist() == [1, 0]
+
+
+def test_stsb(tmp_path):
+    path = write(
+        tmp_path / "train.tsv",
+        "index\tgenre\tsentence1\tsentence2\tscore",
+        "0\tmain\tA plane is taking off.\tAn air plane is taking off.\t5.000",
+        "1\tmain\tA man is smoking.\tA man is skating.\t0.500",
+    )
+    found = load("tsv", path=path, test_path=path, text=["sentence1", "sentence2"], label="score", target="number")
+    assert found.train.targets.tolist() == [5.0, 0.5]
+    assert found.classes == ()
+
+
+def test_mnli(tmp_path):
+    head = "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label"
+    rows = ["0\t31\tConceptually.\tProduct.\tneutral\tneutral", "1\t32\tyou know\tYou lose\tentailment\tentailment"]
+    train = write(tmp_path / "train.tsv", head, *rows, "2\t33\tOne.\tTwo.\tcontradiction\tcontradiction")
+    dev = write(tmp_path / "dev_matched.tsv", head, rows[1], "9\t9\tNo one agrees.\tNo.\tneutral\t-")
+    options = {"path": train, "test_path": dev, "text": ["sentence1", "sentence2"], "label": "gold_label"}
+    assert problems("tsv", **options) == [
+        f"data.test_path={dev}: held-out rows of '-', which no training row is; "
+        "choices: contradiction, entailment, neutral"
+    ]
+    found = load("tsv", **options, skip=["-"])
+    assert found.classes == ("contradiction", "entailment", "neutral")
+    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([2, 1, 0], [1])
+
+
+# -- tables of any shape
+
+
+def test_csv_with_quotes_and_a_held_out_share(tmp_path):
+    rows = [f'"a, ""quoted"" text\nof row {n}",{"yes" if n % 5 else "no"}' for n in range(50)]
+    path = write(tmp_path / "a.csv", "text,kind", *rows, "", rows[3])
+    found = load("csv", path=path, label="kind", test_share=0.2)
+    assert found.classes == ("no", "yes")
+    assert 'a, "quoted" text\nof row 7' in texts(found, "train") + texts(found, "test")
+    assert not set(texts(found, "train")) & set(texts(found, "test"))  # also not the row that comes twice
+    assert np.bincount(found.test.labels)[0] == 2
+    assert len(found.train) + len(found.test) == 51
+    assert texts(load("csv", path=path, label="kind", test_share=0.2, cache="never"), "test") == texts(found, "test")
+
+
+def test_texts_alone_are_for_a_language_model(tmp_path):
+    found = load("csv", path=write(tmp_path / "a.csv", "text", *(f"row {n}" for n in range(20))))
+    assert found.classes == ()
+    assert (len(found.train), len(found.test)) == (18, 2)
+
+
+def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
+    rows = [f"The sky{n};is blue;is round;is late;{n % 3 + 1}" for n in range(6)]
+    path = write(tmp_path / "a.csv", "stem;x;y;z;right", *rows)
+    options = {"path": path, "test_path": path, "delimiter": ";", "label": "right"}
+    found = load("csv", text=["stem", "x", "y", "z"], **options)
+    assert len(found.train.parts) == 4
+    assert found.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert problems("csv", text=["stem", "x", "y"], **options) == [
+        "data.label=right: 3 different values for 2 choices; it must say which choice is right"
+    ]
+
+
+def test_whole_numbers_are_classes_in_their_order(tmp_path):
+    path = write(tmp_path / "a.csv", "text,stars", *(f"row {n},{n % 12}" for n in range(48)))
+    assert load("csv", path=path, label="stars").classes == tuple(map(str, range(12)))
+
+
+def test_tags_of_words(tmp_path):
+    rows = ["John lives in New York,PER O O LOC LOC", "Nobody came,O O"]
+    path = write(tmp_path / "a.csv", "words,tags", *rows)
+    options = {"path": path, "test_path": path, "text": "words", "label": "tags", "target": "tags"}
+    found = load("csv", **options)
+    assert found.classes == ("LOC", "O", "PER")
+    tags = found.train.tags[0]
+    assert tags[tags != NO_TAG].tolist() == [2, 1, 1, 0, 0]
+    assert texts(found, "train") == ["John lives in New York", "Nobody came"]
+    write(tmp_path / "a.csv", "words,tags", *rows, "one two,O")
+    assert problems("csv", **options) == [f"data.path={path}: row 4: 2 words and 1 tags; give one for each word"]
+
+
+def test_bad_tables(tmp_path):
+    path = write(tmp_path / "a.csv", "sentence,label,label", "a,1,2", "b,,", "", "c,x,3")
+    where = f"data.path={path}"
+    assert problems("csv", path=path) == [
+        f"data.text=text: {where} has no column 'text'; choices: sentence, label",
+    ]
+    assert problems("csv", path=path, text="sentenc", label="lable", target="clas", test_share=1.0) == [
+        f"data.text=sentenc: {where} has no column 'sentenc'; did you mean 'sentence'? choices: sentence, label",
+        f"data.label=lable: {where} has no column 'lable'; did you mean 'label'? choices: sentence, label",
+        "data.target=clas: unknown; did you mean 'class'? choices: class, number, tags",
+        "data.test_share=1.0: give a share of the rows between 0 and 1",
+    ]
+    assert problems("csv", path=path, text="sentence", label="label") == [
+        f"{where}: two columns are named 'label'; rename one of them"
+    ]
+    options = {"path": write(tmp_path / "b.csv", "text,label", "a,1", "", "b,", "c,x"), "label": "label"}
+    where = f"data.path={options['path']}"
+    assert problems("csv", **options) == [f"{where}: row 4: no label; add it, or leave such rows out by data.skip=['']"]
+    assert problems("csv", **options, target="number") == [f"{where}: row 4: '' is no number"]
+    assert problems("csv", **options, target="number", skip=[""]) == [f"{where}: row 5: 'x' is no number"]
+    assert problems("csv", path=options["path"], target="number") == ["data.target=number: give data.label=COLUMN"]
+    assert problems("csv", path=options["path"], text=["text", "label"], label="label", target="tags") == [
+        "data.text=['text', 'label']: tags are of the words of one column"
+    ]
+    assert problems("csv", path=options["path"], text=[]) == ["data.text=[]: give at least one column"]
+    assert problems("csv", path=options["path"], delimiter=";;") == [
+        "data.delimiter=';;': give a single character, for example ',' or '\\t'"
+    ]
+    assert problems("csv", path=str(tmp_path)) == [f"data.path={tmp_path}: a folder; give a file of rows"]
+    assert problems("csv", path=write(tmp_path / "c.csv", "text,label")) == [
+        f"data.path={tmp_path}/c.csv: no rows below the names of the columns"
+    ]
+    assert problems("csv", path=write(tmp_path / "d.csv")) == [f"data.path={tmp_path}/d.csv: no rows"]
+    assert problems("csv", path=write(tmp_path / "e.csv", "text", '"never closed'))[0].endswith(
+        "; for a file without quotes give data.quoting=false"
+    )
+    latin = write(tmp_path / "f.csv", "text", "café", encoding="latin-1")
+    assert problems("csv", path=latin) == [f"data.path={latin}: byte 8 (0xe9) is not UTF-8; save the file as UTF-8"]
+
+
+# -- words with tags
+
+
+def test_conll_2003(tmp_path):
+    lines = ["-DOCSTART- -X- -X- O", "", "EU NNP B-NP B-ORG", "rejects VBZ B-VP O", "", "", "Peter NNP B-NP B-PER"]
+    path = write(tmp_path / "train.txt", *lines, "Blackburn NNP I-NP I-PER")
+    found = load("conll", path=path, test_path=path)
+    assert found.classes == ("B-ORG", "B-PER", "I-PER", "O")
+    assert texts(found, "train") == ["EU rejects", "Peter Blackburn"]
+    tags = found.train.tags
+    assert [tags[row][tags[row] != NO_TAG].tolist() for row in range(2)] == [[0, 3], [1, 2]]
+    assert load("conll", path=path, test_path=path, tag=1).classes == ("NNP", "VBZ")
+
+
+def test_conll_u(tmp_path):
+    lines = ["# sent_id = 1", "1\tDogs\tdog\tNOUN", "2\tbark\tbark\tVERB", "", "# text = No .", "1\tNo\tno\tINTJ"]
+    path = write(tmp_path / "train.conllu", *lines, "2\t.\t.\tPUNCT")
+    options = {"path": path, "test_path": path, "word": 1}
+    found = load("conll", **options, tag=3)
+    assert found.classes == ("INTJ", "NOUN", "PUNCT", "VERB")
+    assert texts(found, "train") == ["Dogs bark", "No ."]
+    assert problems("conll", **options, tag=4) == [f"data.path={path}: line 2 has 4 columns, none with number 4"]
+    assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
+        f"data.path={tmp_path}/a.txt: no lines with words"
+    ]
+    assert problems("conll", path=str(tmp_path)) == [f"data.path={tmp_path}: a folder; give a file of words and tags"]
+
+
+# -- Hugging Face's data sets
+
+
+@pytest.fixture
+def reviews(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    rows = [
+        {"review": f"film number {n}", "stars": n % 3, "tokens": ["film", str(n)], "tags": [0, 1]} for n in range(30)
+    ]
+    names = datasets.ClassLabel(names=["bad", "fair", "good"])
+    features = datasets.Features(
+        review=datasets.Value("string"),
+        stars=names,
+        tokens=datasets.List(datasets.Value("string")),
+        tags=datasets.List(datasets.ClassLabel(names=["WORD", "NUMBER"])),
+    )
+    datasets.Dataset.from_list(rows, features=features).to_parquet(tmp_path / "train.parquet")
+    datasets.Dataset.from_list(rows[:7], features=features).to_parquet(tmp_path / "test.parquet")
+    (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_parquet_files_with_names_of_classes(reviews):
+    files = {"files": str(reviews / "train.parquet"), "test_files": [str(reviews / "test.parquet")]}
+    found = load("huggingface", dataset="parquet", text="review", label="stars", **files)
+    assert found.classes == ("bad", "fair", "good")
+    assert texts(found, "test") == [f"film number {n}" for n in range(7)]
+    assert found.test.labels.tolist() == [n % 3 for n in range(7)]
+    tagged = load("huggingface", dataset="parquet", text="tokens", label="tags", target="tags", **files)
+    assert tagged.classes == ("WORD", "NUMBER")
+    tags = tagged.train.tags[29]
+    assert tags[tags != NO_TAG].tolist() == [0, 1]
+    choices = load("huggingface", dataset="parquet", text=["review", "tokens"], **files)
+    assert len(choices.train.parts) == 3
+
+
+def test_json_lines_and_a_share(reviews):
+    options = {"dataset": "json", "files": str(reviews / "train.json"), "text": "review", "label": "stars"}
+    found = load("huggingface", **options, test_share=0.2)
+    assert found.classes == ("0", "1", "2")
+    assert np.bincount(found.test.labels).tolist() == [2, 2, 2]
+    assert problems("huggingface", **options, test_split="test") == [
+        "data.test_split=test: no such split; choices: train"
+    ]
+    assert problems("huggingface", **{**options, "text": "reviw"})[0].startswith(
+        "data.text=reviw: data.dataset=json (train) has no column 'reviw'; did you mean 'review'?"
+    )
+
+
+def test_files_by_a_pattern_and_their_changes(reviews):
+    options = {"dataset": "json", "files": str(reviews / "tr*.json"), "text": "review"}
+    assert len(load("huggingface", **options).train) == 27
+    lines = (reviews / "train.json").read_text().splitlines()
+    write(reviews / "train.json", *lines[:10])
+    assert len(load("huggingface", **options).train) == 9
+
+
+def test_what_cannot_be_loaded_is_one_line(reviews):
+    (reviews / "bad.json").write_text("{")
+    (line,) = problems("huggingface", dataset="json", files=str(reviews / "bad.json"))
+    assert line.startswith("data.dataset=json: cannot be loaded: ")
+    write(reviews / "damaged" / "train.jsonl", '{"text": "good"}', '{"text": bad}')
+    (line,) = problems("huggingface", dataset=str(reviews / "damaged"))
+    assert "JSON parse error: Invalid value" in line, "what is wrong, not that something is"
+    (line,) = problems("huggingface", dataset="json", files=str(reviews / "no.json"))
+    assert line == f"data.files={reviews}/no.json: no such file"
+    (line,) = problems("huggingface", dataset="nobody/nothing")
+    assert line.startswith("data.dataset=nobody/nothing: cannot be loaded: ")
+
+
+def test_nothing_is_unpickled(reviews):
+    import pandas
+
+    path = reviews / "rows.pkl"
+    pandas.DataFrame({"text": ["one", "two", "three"]}).to_pickle(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # its own, that the builder will go
+        (line,) = problems("huggingface", dataset="pandas", files=str(path))
+    assert line == "data.dataset=pandas: would be unpickled, which can run any program; save it as Parquet, CSV or JSON"
+    (line,) = problems("huggingface", dataset=str(reviews / "rows.pkl"))
+    assert line.startswith(f"data.dataset={path}: cannot be loaded: ")
+
+
+def test_the_library_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert problems("huggingface", dataset="imdb") == [
+        "data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'"
+    ]

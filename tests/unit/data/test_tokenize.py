@@ -1,0 +1,250 @@
+"""Tokenizers of every kind: what they lose, what they repeat, where their special tokens are."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from vitlab.config import UserError
+from vitlab.data.text import tokenization
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXTS = [
+    "The cat sat on the mat, and the dog sat on the log.",
+    "A dog is not a cat; a log is not a mat.\n\nCats and dogs: sitting, sat, sits.",
+    "Über die Brücke, naïve café: 12,345 + 678 = 13,023.\n\tindented\r\n",
+]
+ROLES = ("pad", "unknown", "start", "separator", "end", "document_end", "mask")
+
+
+def trained(kind, vocabulary=331, **options):
+    return tokenization.train(TEXTS, kind, vocabulary, **options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *TEXTS,
+        "",
+        " ",
+        "\n\n \t x  y ",
+        "日本語 \U0001f600 e\u0301 \u202e\ufeff\x00\x7f",
+        "<|mask|> [MASK] <|endoftext|>",
+    ],
+)
+def test_byte_level_bpe_loses_nothing(text):
+    bpe = trained("bpe")
+    (ids,) = bpe.encode([text])
+    assert bpe.decode(ids) == text
+    assert not set(ids) & set(bpe.special)
+    assert "".join(bpe.token_texts(ids)).isascii() is text.isascii()
+
+
+def test_characters_lose_only_what_was_never_seen():
+    characters = trained("characters")
+    for text in TEXTS:
+        (ids,) = characters.encode([text])
+        assert len(ids) == len(text)
+        assert characters.decode(ids) == text
+        assert characters.unknown not in ids
+    (ids,) = characters.encode(["c日t"])
+    assert ids[1] == characters.unknown
+    assert characters.decode(ids) == "ct"
+    assert characters.decode(ids, keep_special=True) == "c<|unk|>t"
+    assert characters.token_texts(ids) == ["c", "<|unk|>", "t"]
+    assert characters.size == 7 + len(set("".join(TEXTS)))
+
+
+def test_characters_keep_the_most_frequent_where_the_vocabulary_is_too_small():
+    few = tokenization.train(["bbbb aaa cc d"], "characters", 7 + 3)
+    assert few.size == 10
+    assert few.decode(few.encode(["abcd "])[0]) == "ab "
+
+
+def test_wordpiece_is_berts():
+    wordpiece = trained("wordpiece", lowercase=True)
+    (ids,) = wordpiece.encode(["THE CAT sat, naïve"])
+    pieces = wordpiece.token_texts(ids)
+    assert pieces[:4] == ["the", "cat", "sat", ","]
+    assert wordpiece.decode(ids).startswith("the cat sat, naive")
+    assert "the" in trained("wordpiece").inner.get_vocab()
+    assert "The" not in wordpiece.inner.get_vocab()
+    assert wordpiece.encode(["日"])[0] == [wordpiece.unknown]
+    assert any(token.startswith("##") for token in wordpiece.token_texts(range(wordpiece.size)))
+
+
+def test_lowercase_of_the_other_kinds():
+    for kind in ("bpe", "characters"):
+        tokenizer = trained(kind, lowercase=True)
+        assert tokenizer.decode(tokenizer.encode(["The CAT"])[0]) == "the cat"
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_special_tokens_by_role(kind):
+    tokenizer = trained(kind)
+    ids = {role: getattr(tokenizer, role) for role in ROLES}
+    named = {role: tokenizer.inner.id_to_token(id) for role, id in ids.items() if id is not None}
+    if kind == "wordpiece":
+        assert named == dict(zip(ROLES, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[SEP]", "[SEP]", "[MASK]"], strict=True))
+    else:
+        names = ["<|pad|>", "<|unk|>", "<|start|>", "<|delimiter|>", "<|extract|>", "<|endoftext|>", "<|mask|>"]
+        expected = dict(zip(ROLES, names, strict=True))
+        if kind == "bpe":
+            del expected["unknown"]  # no byte is
+        assert named == expected
+    assert set(tokenizer.special) == {id for id in ids.values() if id is not None}
+    assert tokenizer.decode([tokenizer.start, *tokenizer.encode(["cat"])[0], tokenizer.end]) == "cat"
+    assert max(tokenizer.special) < tokenizer.size <= 331
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_training_is_the_same_on_any_number_of_cores(kind):
+    script = (
+        "import hashlib; from tests.unit.data.test_tokenize import trained; "
+        f"print(hashlib.sha256(trained({kind!r}, 401).inner.to_str().encode()).hexdigest())"
+    )
+    found = set()
+    for cores in ("1", "3", "3", "5"):  # hash tables differ from process to process too
+        environment = {**os.environ, "RAYON_NUM_THREADS": cores}
+        run = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, check=True)
+        found.add(run.stdout)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_save_and_load(kind, tmp_path):
+    tokenizer = trained(kind)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    copies = [
+        tokenization.Tokenizer.load(tmp_path / "tokenizer.json"),
+        tokenization.from_file(tmp_path),
+        pickle.loads(pickle.dumps(tokenizer)),
+    ]
+    for copy in copies:
+        assert copy.encode([*TEXTS, "<|mask|>[MASK]"]) == tokenizer.encode([*TEXTS, "<|mask|>[MASK]"])
+        assert [getattr(copy, role) for role in ROLES] == [getattr(tokenizer, role) for role in ROLES]
+        assert (copy.size, copy.special) == (tokenizer.size, tokenizer.special)
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_hugging_face_reads_the_file(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = trained(kind)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert theirs(TEXTS, add_special_tokens=False)["input_ids"] == tokenizer.encode(TEXTS)
+
+
+@pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_words_are_encoded_as_the_text_they_make(kind):
+    tokenizer = trained(kind)
+    words = ["The", "dog", "sat", "on", "naïve", "cafés", "."]
+    ids, numbers = tokenizer.encode_words(words)
+    assert ids == tokenizer.encode([" ".join(words)])[0]
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(7))
+    for number, word in enumerate(words):
+        own = [id for id, of in zip(ids, numbers, strict=True) if of == number]
+        assert tokenizer.decode(own).strip() == word
+
+
+def test_a_long_text_is_encoded_in_pieces_as_if_it_were_whole():
+    text = "\n".join(f"line {n} of the text\n\n  indented {n % 13}" for n in range(9001))
+    assert len(list(tokenization.pieces(text))) > 2
+    assert "".join(tokenization.pieces(text)) == text
+    for kind in tokenization.KINDS:
+        tokenizer = trained(kind)
+        assert tokenizer.apart
+        assert tokenizer.encode([text, "a"])[0] == tokenizer.inner.encode(text, add_special_tokens=False).ids
+
+
+def gpt2(folder, special="<|endoftext|>"):
+    """A file as Hugging Face's GPT-2 has it: byte-level BPE with one special token, the last."""
+    inner = tokenizers.Tokenizer(
+        models.BPE({c: n for n, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, [])
+    )
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    if special:
+        inner.add_special_tokens([special])
+    inner.enable_truncation(5)
+    inner.enable_padding(length=7)
+    inner.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+def test_roles_that_a_file_lacks_are_the_one_token_it_has(tmp_path):
+    tokenizer = tokenization.from_file(gpt2(tmp_path))
+    assert tokenizer.special == (256,)
+    assert {getattr(tokenizer, role) for role in ("pad", "start", "separator", "end", "document_end")} == {256}
+    assert tokenizer.mask is None
+    assert tokenizer.unknown is None
+    assert tokenizer.size == 257
+    assert len(tokenizer.encode(["neither cut nor filled"])[0]) == 22
+
+
+def test_berts_file(tmp_path):
+    vocabulary = trained("wordpiece", lowercase=True).inner.get_vocab()
+    theirs = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenization.from_file(tmp_path)
+    for text in TEXTS:
+        assert tokenizer.encode([text])[0] == theirs.encode(text).ids[1:-1]  # without [CLS] and [SEP]
+    assert (tokenizer.start, tokenizer.separator) == (vocabulary["[CLS]"], vocabulary["[SEP]"])
+    assert tokenizer.end == tokenizer.document_end == tokenizer.separator
+    assert (tokenizer.pad, tokenizer.mask) == (vocabulary["[PAD]"], vocabulary["[MASK]"])
+
+
+def test_robertas_names(tmp_path):
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    inner = tokenizers.Tokenizer(models.WordLevel({name: n for n, name in enumerate([*names, "a"])}, "<unk>"))
+    inner.add_special_tokens(names)
+    inner.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenization.from_file(tmp_path)
+    assert [getattr(tokenizer, role) for role in ROLES] == [1, 3, 0, 2, 2, 2, 4]
+    assert tokenizer.special == (0, 1, 2, 3, 4)
+
+
+def test_files_that_are_no_tokenizers(tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "other.json").write_text('{"version": 3}')
+    none = gpt2(tmp_path, special="")
+    for path, expected in {
+        tmp_path / "no.json": "no such file; give a tokenizer.json, or bpe, wordpiece, characters",
+        tmp_path / "broken.json": "not a tokenizer.json: ",
+        tmp_path / "other.json": "not a tokenizer.json: ",
+        none: "it has no token for the end of a text; known are <|endoftext|>, </s>, [SEP], ",
+    }.items():
+        with pytest.raises(UserError) as caught:
+            tokenization.from_file(path)
+        (line,) = caught.value.problems
+        assert line.startswith(f"data.tokenizer={path}: {expected}")
+        assert "\n" not in line
+
+
+def test_kinds_and_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert [tokenization.is_path(name) for name in ("bpe", "x.json", "a/b", "mine")] == [False, True, True, True]
+    with pytest.raises(UserError) as caught:
+        tokenization.is_path("wordpeice")
+    assert caught.value.problems == [
+        "data.tokenizer=wordpeice: unknown kind; did you mean 'wordpiece'? choices: bpe, wordpiece, characters, "
+        "or the path of a tokenizer.json"
+    ]
+
+
+def test_a_vocabulary_too_small_is_said_and_one_too_large_is_not_filled():
+    with pytest.raises(UserError, match=r"^data.vocabulary=200: give at least 262, for 256 bytes and 6 special"):
+        trained("bpe", 200)
+    with pytest.raises(UserError, match=r"^data.vocabulary=7: give at least 8"):
+        trained("characters", 7)
+    assert trained("bpe", 262).size == 262
+    assert trained("wordpiece", 16).size <= 16
+    for kind in tokenization.KINDS:
+        assert trained(kind, 60_000).size < 1000

@@ -1,0 +1,252 @@
+"""torchvision's sets, from archives in their true formats on disk. Only the published checksums are replaced."""
+
+import bz2
+import gzip
+import hashlib
+import pickle
+import struct
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import scipy.io
+from PIL import Image
+from torchvision import datasets
+
+from vitlab import config, data
+from vitlab.config import UserError
+from vitlab.data.images.torchvision_sets import NAMES, downloading, parts_of
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("urllib.request.urlopen", offline)
+
+
+def offline(*_, **__):
+    raise URLError("no network in tests")
+
+
+def load(dataset, root, **changes):
+    node = {"name": dataset, "kind": "torchvision", "dataset": dataset, "root": str(root), "download": False, **changes}
+    return data.load(config.load("data", node))
+
+
+def problems(*args, **kwargs):
+    with pytest.raises(UserError) as caught:
+        load(*args, **kwargs)
+    return caught.value.problems
+
+
+def md5(path):
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def pixels(split):
+    return split.read(np.arange(len(split)))
+
+
+def write_cifar(root, monkeypatch, constructor=datasets.CIFAR10, label_key="labels", classes=10):
+    """The python archive: pickled batches of uint8 (N, 3072) in C, H, W order, and a meta file."""
+    folder = root / constructor.base_folder
+    folder.mkdir(parents=True)
+    written = {}
+    for listing in ("train_list", "test_list"):
+        entries = []
+        for name, _ in getattr(constructor, listing):
+            images = rng.integers(0, 256, (classes * 2, 3072), dtype=np.uint8)
+            labels = (np.arange(classes * 2) % classes).tolist()
+            (folder / name).write_bytes(pickle.dumps({"data": images, label_key: labels}))
+            entries.append([name, md5(folder / name)])
+            written.setdefault(listing, []).append((images.reshape(-1, 3, 32, 32), labels))
+        monkeypatch.setattr(constructor, listing, entries)
+    meta = dict(constructor.meta)
+    (folder / meta["filename"]).write_bytes(pickle.dumps({meta["key"]: [f"class{i}" for i in range(classes)]}))
+    monkeypatch.setattr(constructor, "meta", {**meta, "md5": md5(folder / meta["filename"])})
+    return {k: (np.concatenate([x for x, _ in v]), [y for _, ys in v for y in ys]) for k, v in written.items()}
+
+
+@pytest.mark.parametrize(
+    ("constructor", "label_key", "classes"), [(datasets.CIFAR10, "labels", 10), (datasets.CIFAR100, "fine_labels", 100)]
+)
+def test_cifar(tmp_path, monkeypatch, constructor, label_key, classes):
+    written = write_cifar(tmp_path / "data", monkeypatch, constructor, label_key, classes)
+    found = load(constructor.__name__, tmp_path / "data")
+    assert (found.channels, found.image_size) == (3, (32, 32))
+    assert found.classes == tuple(f"class{i}" for i in range(classes))
+    for split, key in ((found.train, "train_list"), (found.test, "test_list")):
+        assert np.array_equal(pixels(split), written[key][0])
+        assert split.labels.tolist() == written[key][1]
+
+
+def test_the_shipped_configuration_finds_cifar_in_its_root(tmp_path, monkeypatch):
+    written = write_cifar(tmp_path / "data", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    found = data.load(config.load("data", "cifar10"))
+    assert np.array_equal(pixels(found.test), written["test_list"][0])
+
+
+def test_another_size_is_resized_and_another_root_is_another_set(tmp_path, monkeypatch):
+    written = write_cifar(tmp_path / "one", monkeypatch)
+    half = pixels(load("CIFAR10", tmp_path / "one", image_size=16).train)
+    assert half.shape == (100, 3, 16, 16)
+    for image, original in zip(half[:5], written["train_list"][0], strict=False):
+        expected = Image.fromarray(original.transpose(1, 2, 0)).resize((16, 16), Image.Resampling.BILINEAR)
+        assert np.abs(image.transpose(1, 2, 0).astype(int) - np.asarray(expected)).max() <= 1
+    other = write_cifar(tmp_path / "two", monkeypatch)
+    assert np.array_equal(pixels(load("CIFAR10", tmp_path / "two").train), other["train_list"][0])
+
+
+def test_files_without_their_published_checksum_are_not_unpickled(tmp_path, monkeypatch):
+    write_cifar(tmp_path, monkeypatch)
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(print))
+    monkeypatch.setattr("pickle.load", lambda *_, **__: pytest.fail("unpickled"))
+    (line,) = problems("CIFAR10", tmp_path)
+    assert line.startswith("data.dataset=CIFAR10: Dataset not found or corrupted")
+
+
+def idx(array):
+    """The IDX format of MNIST: two zero bytes, the type, the number of dimensions, each of them, the bytes."""
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def write_mnist(root, constructor, monkeypatch, folder=None, prefixes=("train", "t10k")):
+    raw = root / (folder or constructor.__name__) / "raw"
+    raw.mkdir(parents=True)
+    written, resources = [], []
+    for prefix, n in zip(prefixes, (40, 20), strict=True):
+        images, labels = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8), (np.arange(n) % 10).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            path = raw / f"{prefix}-{kind}-ubyte.gz"
+            path.write_bytes(gzip.compress(idx(array)))
+            resources.append((path.name, md5(path)))
+        written.append((images, labels))
+    if hasattr(constructor, "resources"):
+        monkeypatch.setattr(constructor, "resources", resources)
+    return written
+
+
+@pytest.mark.parametrize("constructor", [datasets.FashionMNIST, datasets.MNIST, datasets.KMNIST])
+def test_idx_files_are_unpacked_and_stay_grey(tmp_path, monkeypatch, constructor):
+    written = write_mnist(tmp_path, constructor, monkeypatch)
+    found = load(constructor.__name__, tmp_path, image_size=28, download=True)
+    assert (found.channels, len(found.classes)) == (1, 10)
+    for split, (images, labels) in zip((found.train, found.test), written, strict=True):
+        assert np.array_equal(pixels(split)[:, 0], images)
+        assert split.labels.tolist() == labels.tolist()
+    large = load(constructor.__name__, tmp_path, image_size=[28, 56])
+    assert pixels(large.test).shape == (20, 1, 28, 56)
+
+
+def test_emnist_takes_its_split_from_the_options(tmp_path):
+    raw = tmp_path / "EMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "test"):
+        images, labels = rng.integers(0, 256, (52, 28, 28), dtype=np.uint8), (np.arange(52) % 26 + 1).astype(np.uint8)
+        (raw / f"emnist-letters-{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (raw / f"emnist-letters-{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    found = load("EMNIST", tmp_path, options={"split": "letters"})
+    assert found.classes == tuple("abcdefghijklmnopqrstuvwxyz")  # counted from 1 in the files
+    assert set(found.train.labels.tolist()) == set(range(26))
+    (line,) = problems("EMNIST", tmp_path)
+    assert line.startswith("data.options.split is missing: EMNIST needs it; give data.options.split=X, one of byclass,")
+    (line,) = problems("EMNIST", tmp_path, options={"split": "leters"})
+    assert "Unknown value 'leters' for argument split" in line
+
+
+def test_svhn_counts_zero_from_ten(tmp_path, monkeypatch):
+    images, listing = {}, dict(datasets.SVHN.split_list)
+    for part, n in (("train", 30), ("test", 20)):
+        images[part] = rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
+        path = tmp_path / f"{part}_32x32.mat"
+        labels = (np.arange(n) % 10 + 1).astype(np.uint8)[:, None]  # the digit 0 is class 10 there
+        scipy.io.savemat(path, {"X": images[part].transpose(1, 2, 3, 0), "y": labels})
+        listing[part] = [listing[part][0], path.name, md5(path)]
+    monkeypatch.setattr(datasets.SVHN, "split_list", listing)
+    found = load("SVHN", tmp_path)
+    assert found.classes == tuple("0123456789")
+    assert np.array_equal(pixels(found.train), images["train"].transpose(0, 3, 1, 2))
+    assert found.train.labels[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+
+
+def test_usps_text_files(tmp_path):
+    for name, n in (("usps.bz2", 20), ("usps.t.bz2", 10)):
+        rows = [
+            f"{i % 10 + 1} " + " ".join(f"{k + 1}:{v:.3f}" for k, v in enumerate(np.linspace(-1, 1, 256)))
+            for i in range(n)
+        ]
+        (tmp_path / name).write_bytes(bz2.compress("\n".join(rows).encode()))
+    found = load("USPS", tmp_path, image_size=16)
+    assert (len(found.train), len(found.test), found.channels) == (20, 10, 1)
+    assert np.abs(pixels(found.test)[0, 0].ravel() - np.linspace(0, 255, 256)).max() <= 1
+
+
+def test_a_set_in_image_files(tmp_path):
+    for part, n in (("train", 4), ("test", 3)):
+        for k, label in enumerate(("AD", "AE")):
+            folder = tmp_path / "country211" / part / label
+            folder.mkdir(parents=True)
+            for i in range(n):
+                Image.new("RGB", (30, 20), (50 * k, i, 9)).save(folder / f"{i}.png")
+    found = load("Country211", tmp_path, image_size=8)
+    assert found.classes == ("AD", "AE")
+    assert (len(found.train), len(found.test), found.channels) == (8, 6, 3)
+    assert (pixels(found.train)[:, 0, 0, 0] == found.train.labels * 50).all()
+    (tmp_path / "country211" / "train" / "AD" / "0.png").write_bytes(b"broken")
+    (line,) = problems("Country211", tmp_path, image_size=8)
+    assert line.startswith(f"data.root={tmp_path}: cannot read image 0 of Country211: ")
+
+
+def test_a_set_without_a_split_has_a_share_of_each_class_held_out(tmp_path):
+    for k, label in enumerate(("Forest", "River", "Sea")):
+        folder = tmp_path / "eurosat" / "2750" / label
+        folder.mkdir(parents=True)
+        for i in range(10):
+            Image.new("RGB", (16, 16), (60 * k, 20 * i, 0)).save(folder / f"{i}.jpg", quality=100, subsampling=0)
+    found = load("EuroSAT", tmp_path, image_size=16, test_share=0.3)
+    assert np.bincount(found.test.labels).tolist() == [3, 3, 3]
+    assert np.bincount(found.train.labels).tolist() == [7, 7, 7]
+    assert not {x.tobytes() for x in pixels(found.train)} & {x.tobytes() for x in pixels(found.test)}
+
+
+def test_an_unknown_set_is_answered_with_the_nearest():
+    (line,) = problems("CIFAR1O", "data")
+    assert line.startswith("data.dataset=CIFAR1O: unknown data set; did you mean 'CIFAR10'? choices: ")
+    assert problems("CocoDetection", "data")[0].startswith("data.dataset=CocoDetection: unknown data set")
+
+
+def test_missing_files_name_the_root_and_the_download(tmp_path):
+    (line,) = problems("CIFAR10", tmp_path)
+    assert line == (
+        f"data.dataset=CIFAR10: Dataset not found or corrupted; put its files in data.root={tmp_path}, "
+        "or set data.download=true"
+    )
+    (line,) = problems("CIFAR10", tmp_path, download=True)
+    assert "cannot download it to data.root=" in line
+    assert "no network in tests" in line
+    assert "set data.download=false" in line
+    (line,) = problems("FER2013", tmp_path, download=True)
+    assert "torchvision cannot download it" in line
+
+
+def test_options_that_a_set_does_not_take(tmp_path):
+    found = problems("Imagenette", tmp_path, options={"siz": "160px", "train": True}, test_share=2.0)
+    assert found[0] == "data.options.siz=160px: not an option of Imagenette; did you mean 'size'? choices: size"
+    assert found[1].startswith("data.options.train=True: not an option of Imagenette")
+    assert found[2].startswith("data.test_share=2.0: ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_set_asks_torchvision_for_splits_that_it_has(tmp_path, name):
+    """Each constructor gets past its own checks of the arguments, to the files that are not there."""
+    if name == "PCAM":
+        pytest.importorskip("h5py")
+    constructor, options = getattr(datasets, name), {"split": "digits"} if name == "EMNIST" else {}
+    for part in parts_of(constructor):
+        with pytest.raises((RuntimeError, OSError), match=r"not found|not present|corrupted|No such file"):
+            constructor(tmp_path, **options, **part, **downloading(constructor, False))
+    (line,) = problems(name, tmp_path, options=options)
+    assert f"data.root={tmp_path}" in line

@@ -1,0 +1,135 @@
+"""Models for other programs: timm's classes, safetensors, ONNX."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from safetensors import safe_open
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.mlp_mixer import MlpMixer
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from vitlab import UserError, build_model, export_weights, load_weights
+from vitlab.models.weights.export import save_onnx, save_safetensors
+
+SIZE, PATCH, CLASSES = (15, 28), (5, 7), 11
+SIZES = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 36}
+TIMMS = {"img_size": SIZE, "patch_size": PATCH, "num_classes": CLASSES, "embed_dim": 24, "depth": 2, "num_heads": 3}
+TIMMS |= {"mlp_ratio": 1.5}
+VARIANTS = {
+    "class token": ({}, lambda: VisionTransformer(**TIMMS)),
+    "distillation": ({"distillation": True}, lambda: VisionTransformerDistilled(**TIMMS)),
+    "registers, LayerScale, mean": (
+        {"registers": 2, "layer_scale": 0.1, "pool": "mean", "class_token": True},
+        lambda: VisionTransformer(reg_tokens=2, init_values=0.1, global_pool="avg", fc_norm=False, **TIMMS),
+    ),
+    "positions of the patches alone, qk_norm": (
+        {"registers": 3, "prefix_positions": False, "mixer": {"name": "attention", "qk_norm": True}},
+        lambda: VisionTransformer(reg_tokens=3, no_embed_class=True, qk_norm=True, **TIMMS),
+    ),
+    "fixed positions": (
+        {"pool": "mean", "positions": "sincos2d"},
+        lambda: VisionTransformer(class_token=False, global_pool="avg", fc_norm=False, **TIMMS),
+    ),
+    "norm after pooling, RMSNorm, ReLU": (
+        {"pool": "mean", "fc_norm": True, "norm": "rmsnorm", "mlp": "relu"},
+        lambda: VisionTransformer(
+            class_token=False, global_pool="avg", norm_layer="rmsnorm", act_layer="relu", **TIMMS
+        ),
+    ),
+    "mixer": (
+        {"mixer": {"name": "token_mlp", "hidden": 12}, "positions": "none", "pool": "mean"},
+        lambda: MlpMixer(
+            img_size=SIZE, patch_size=PATCH, num_classes=CLASSES, embed_dim=24, num_blocks=2, mlp_ratio=(0.5, 1.5)
+        ),
+    ),
+}  # fmt: skip
+
+
+def vit(seed=1, **changes):
+    torch.manual_seed(seed)
+    model = build_model("vit_ti16", image_size=SIZE, patch_size=list(PATCH), num_classes=CLASSES, **SIZES | changes)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.05, std=0.2)
+    return model.eval()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_own_to_timm_and_back_keeps_every_logit(variant):
+    changes, build = VARIANTS[variant]
+    mine, theirs, images = vit(**changes), build().eval(), torch.randn(5, 3, *SIZE)
+    theirs.load_state_dict(export_weights(mine), strict=True)
+    torch.testing.assert_close(theirs(images), mine(images), rtol=1e-5, atol=1e-5)
+    back = vit(seed=2, **changes)
+    load_weights(back, theirs.state_dict())
+    assert torch.equal(back(images), mine(images))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"mixer": "fourier"}, "format=timm: timm's models have no mixer Fourier; give format=own"),
+        ({"norm_first": False}, "norms after the residual sums"),
+        ({"positions": "rotary"}, "rotary positions"),
+        ({"head_width": 16}, "heads of 16 wide at a width of 24"),
+        ({"mixer": "token_mlp"}, "MLP-Mixer with positions, or with tokens before the patches"),
+    ],
+)
+def test_what_timm_has_not_is_refused(changes, says):
+    model = vit(**changes)
+    with pytest.raises(UserError, match=says):
+        export_weights(model)
+    assert export_weights(model, "own").keys() == model.state_dict().keys()
+
+
+def test_a_format_that_does_not_exist_is_named():
+    with pytest.raises(UserError, match="format=tim: unknown format; did you mean 'timm'"):
+        export_weights(vit(), "tim")
+
+
+def test_safetensors_hold_the_weights_and_what_they_are(tmp_path):
+    model = vit()
+    save_safetensors(model, tmp_path / "vit.safetensors", "own", {"model": "vit", "classes": '["a"]'})
+    with safe_open(tmp_path / "vit.safetensors", "pt") as file:
+        assert {key: file.metadata()[key] for key in ("model", "classes")} == {"model": "vit", "classes": '["a"]'}
+        assert {*file.keys()} == {*model.state_dict()}
+    other = vit(seed=2)
+    load_weights(other, tmp_path / "vit.safetensors")
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        vit,
+        lambda: vit(distillation=True, registers=2, layer_scale=0.1, mlp="swiglu", norm="rmsnorm"),
+        lambda: vit(positions="rotary", head_width=12, pool="mean", norm_first=False),
+        lambda: vit(mixer="token_mlp", positions="none", pool="mean"),
+        lambda: vit(mixer="depthwise", pool="mean"),
+        lambda: build_model("resnet_nano", num_classes=CLASSES, image_size=SIZE).eval(),
+    ],
+    ids=["vit", "distilled", "rotary", "mixer", "depthwise", "resnet"],
+)
+def test_onnx_gives_torchs_logits_at_two_batch_sizes(build, tmp_path):
+    model = build()
+    save_onnx(model, tmp_path / "model.onnx", image_size=SIZE, channels=3, about={"classes": json.dumps(["a", "b"])})
+    onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"))
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for batch in (1, 5):
+        images = torch.randn(batch, 3, *SIZE)
+        (logits,) = session.run(["logits"], {"images": images.numpy()})
+        np.testing.assert_allclose(logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4)
+    assert session.get_modelmeta().custom_metadata_map["classes"] == '["a", "b"]'
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_model_above_two_gigabytes_is_not_written_as_onnx(tmp_path):
+    with torch.device("meta"):
+        model = build_model("vit_h14")
+    with pytest.raises(UserError, match=r"2\.5 GB do not fit into one ONNX file; give \.safetensors"):
+        save_onnx(model, tmp_path / "h.onnx", image_size=(224, 224), channels=3)
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,189 @@
+"""`init=` of a text model: what of a pre-trained one fits another, what begins anew, what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.texts import text_data, texts
+from vitlab import UserError, load_weights, models
+from vitlab.config import DescribeConfig, TrainConfig, compose, resolved
+from vitlab.data.text.tokenization import train
+from vitlab.models.weights.load import Weights, fit
+from vitlab.training.callbacks import Interrupted
+from vitlab.training.run import Run
+from vitlab.training.sources import refuse_tokenizer
+
+SIZES = {"width": 24, "depth": 2}
+BODIES = {
+    "gpt_nano": {**SIZES, "heads": 3, "positions": "learned"},
+    "bert_nano": {**SIZES, "heads": 3, "positions": "learned", "pool": "token"},
+    "lstm_nano": SIZES,
+}
+LENGTH, V = 13, 29
+POOLER = ["pooler.weight", "pooler.bias"]
+
+
+def build(name, head, seed=0, **shape):
+    torch.manual_seed(seed)
+    config = compose(DescribeConfig, base={"model": {"name": name, **BODIES[name]}}).model
+    classes = {"num_classes": 5} if head in ("sequence", "token") else {}
+    model = models.build(config, **{"length": LENGTH, "vocabulary": V, "head": head, **classes, **shape})
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def same(one, other, names):
+    theirs = other.state_dict()
+    return all(torch.equal(value, theirs[name]) for name, value in one.state_dict().items() if name.startswith(names))
+
+
+@pytest.mark.parametrize("head", ["sequence", "token"])
+@pytest.mark.parametrize("name", ["gpt_nano", "lstm_nano"])
+def test_of_a_language_model_the_body_is_loaded_and_the_head_is_new(name, head):
+    source, target = build(name, "next_token"), build(name, head, seed=1)
+    report = load_weights(target, source.state_dict())
+    assert same(target, source, "text.")
+    assert report.new == ["head.weight", "head.bias"]
+    assert 0.01 < target.head.weight.std() < 0.03  # normal of 0.02; it was 0.3
+    assert not target.head.bias.any()
+    assert (report.missing, report.unused, report.unexpected) == ([], [], [])
+    tokens = torch.randint(V, (3, 7))
+    torch.testing.assert_close(target.hidden(tokens), source.text(tokens))
+
+
+@pytest.mark.parametrize(
+    ("head", "kept", "new"),
+    [("masked", ("text.", "pooler."), []), ("span", ("text.",), POOLER)],
+)
+def test_of_a_masked_model_berts_pooler_is_loaded_and_its_heads_are_not_used(head, kept, new):
+    source, target = build("bert_nano", head), build("bert_nano", "sequence", seed=1)
+    report = load_weights(target, source.state_dict())
+    assert same(target, source, kept)
+    assert (report.new, report.missing, report.unexpected) == (["head.weight", "head.bias"], new, [])
+    assert {"transform.weight", "norm.bias", "bias"} <= {*report.unused}
+    assert not [name for name in report.unused if name.startswith(kept)]
+    assert "unused: " in str(report)
+    tokens = build("bert_nano", "token", seed=2)
+    report = load_weights(tokens, source.state_dict())
+    assert same(tokens, source, "text.")
+    assert report.missing == []
+
+
+def test_a_head_of_the_same_classes_is_kept_and_of_others_is_new():
+    source, target = build("bert_nano", "sequence"), build("bert_nano", "sequence", seed=1)
+    weights = Weights(source.state_dict(), "source", classes=tuple("abcde"))
+    assert fit(target, weights, classes=tuple("abcde")).new == []
+    assert same(target, source, "")
+    assert fit(target, weights, classes=tuple("vwxyz")).new == ["head.weight", "head.bias"]
+
+
+def test_of_more_learned_positions_the_first_are_taken():
+    source, target = build("gpt_nano", "next_token", length=17), build("gpt_nano", "sequence", seed=1)
+    report = load_weights(target, source.state_dict())
+    assert torch.equal(target.text.embed.positions, source.text.embed.positions[:LENGTH])
+    assert report.resized == ["text.embed.positions (17x24 -> 13x24)"]
+    assert "text.embed.positions" in report.loaded
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ({"length": 11}, "it has positions for 11 tokens, the model takes 13; give data.length=11"),
+        ({"vocabulary": 31}, "its vocabulary has 31 tokens, the model's 29; both must have the same tokenizer: give"),
+    ],
+)
+def test_fewer_positions_and_another_vocabulary_are_refused_and_change_nothing(shape, says):
+    source, target = build("bert_nano", "masked", **shape), build("bert_nano", "sequence", seed=1)
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    with pytest.raises(UserError) as caught:
+        load_weights(target, source.state_dict())
+    (line,) = caught.value.problems
+    assert says in line
+    assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
+
+
+def test_positions_that_are_computed_may_be_fewer():
+    source, target = build("lstm_nano", "next_token", length=11), build("lstm_nano", "sequence", seed=1)
+    assert load_weights(target, source.state_dict()).resized == []
+
+
+def test_another_tokenizer_of_the_same_size_is_refused(tmp_path):
+    one, other = (train([text], "characters", 20) for text in ("abc", "xyz"))
+    assert one.size == other.size
+    refuse_tokenizer(str(tmp_path), one)  # a source without one, such as a file of weights
+    one.save(tmp_path / "tokenizer.json")
+    refuse_tokenizer(str(tmp_path), one)
+    refuse_tokenizer(str(tmp_path), train(["cba"], "characters", 20))
+    refuse_tokenizer(str(tmp_path), None)
+    with pytest.raises(UserError, match=r"was trained with another tokenizer; give data\.tokenizer="):
+        refuse_tokenizer(str(tmp_path), other)
+
+
+def classified():
+    """Texts of two classes: those of the first begin with even tokens."""
+    rows = [[6 + 2 * (number % 17) + label, 9, 11] for number in range(24) for label in (0, 1)]
+    made = texts(rows, labels=[0, 1] * 24)
+    return replace(text_data(made, made), classes=("even", "odd"))
+
+
+def train_run(folder, data, *words, stop=None):
+    model = [
+        "model=bert_nano",
+        "model.depth=1",
+        "model.pool=token",
+        "model.width=24",
+        "model.heads=3",
+        "trainer.accelerator=cpu",
+    ]
+    config = compose(TrainConfig, [*model, "budget.steps=6", "trainer.evaluations=1", "recipe.lr=0.01", *words])
+    run = Run(config, data, folder)
+    run.files.folder.mkdir(parents=True, exist_ok=True)
+    run.files.write_config(resolved(config))
+    return run, run.fit(stop=stop)
+
+
+def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
+    data = classified()
+    before, _ = train_run(tmp_path / "pretrained", text_data(length=data.length), "task=masked_lm")
+    words = ["task=text_classification", f"init={tmp_path / 'pretrained'}"]
+    frozen, metrics = train_run(tmp_path / "frozen", data, *words, "recipe.freeze=body")
+    assert same(frozen.model, before.model, "text.")
+    assert not same(frozen.model, before.model, "pooler.")
+    assert {"accuracy", "f1", "matthews", "loss", "train_loss"} <= metrics.keys()
+    whole, _ = train_run(tmp_path / "whole", data, *words)
+    assert not same(whole.model, before.model, "text.")
+    assert frozen.flops_per_example < whole.flops_per_example
+
+
+def test_a_run_that_is_stopped_goes_on_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(0)  # of many lengths, so that batches are cut differently
+    rows = [6 + rng.integers(0, 30, rng.integers(1, 14)) for _ in range(48)]
+    made = texts(rows, labels=[0, 1] * 24)
+    data = replace(text_data(made, made), classes=("even", "odd"))
+    words = ["task=text_classification", "model.dropout=0.1", "recipe.batch_size=5", "recipe.freeze=body"]
+    whole, _ = train_run(tmp_path / "whole", data, *words)
+    steps = iter(range(9))
+    with pytest.raises(Interrupted):
+        train_run(tmp_path / "parts", data, *words, stop=lambda: next(steps) == 2)
+    parts, _ = train_run(tmp_path / "parts", data, *words)
+    assert 0 < parts.resumed_step < 6
+    assert same(parts.model, whole.model, "")
+
+
+def test_a_run_does_not_go_on_with_other_texts_of_the_same_tokens(tmp_path):
+    words = ["task=text_classification"]
+    data = classified()
+    train_run(tmp_path / "run", data, *words)
+    train_run(tmp_path / "run", classified(), *words)  # the same texts, read again
+    for changed in (
+        replace(data, train=replace(data.train, labels=1 - data.train.labels)),
+        replace(data, test=texts([[6, 9, 12]] * 48, labels=[0, 1] * 24)),
+    ):
+        with pytest.raises(UserError, match=rf"--out {tmp_path}/run: data=made has changed since its run began; "):
+            train_run(tmp_path / "run", changed, *words)
+    (tmp_path / "run" / "data.json").unlink()  # as in a folder of an older version
+    train_run(tmp_path / "run", changed, *words)

@@ -1,0 +1,203 @@
+"""The pages of attention over pictures: of real runs, in a browser."""
+
+import json
+import re
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from tests.unit.reports.chromium import needs_chromium
+from tests.unit.reports.few_runs import EVIL_MODEL, EVIL_RUN, FOUR, RESNET, left, near, press, quiet, shades_of, slider
+from tests.unit.reports.test_html import Page
+from vitlab.config import UserError
+from vitlab.reports.pages import image_attention
+from vitlab.reports.pages.study import write_report
+from vitlab.reports.results import analysis_files
+from vitlab.training.files import RunFiles
+
+
+@pytest.fixture
+def page(few_runs):
+    return few_runs.folder / "attention" / f"{FOUR}.html"
+
+
+# ---- the page of a run
+
+
+@needs_chromium
+def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_runs, page):
+    browser.open(page)
+    maps = analysis_files.maps(few_runs.run(FOUR))
+    assert maps.maps.shape == (8, 5, 4, 4, 2)
+    browser.run("document.getElementById('layer').focus()")
+    canvases = {kind: f'[data-picture="2"] [data-map="{kind}"] canvas' for kind in ("map", "rollout")}
+    pictures = []
+    for layer in (5, 4, 3):
+        assert slider(browser) == f"layer {layer} of 5"
+        mean = maps.maps.mean(axis=2)[:, layer - 1]
+        pictures.append(shades_of(browser, canvases["map"]))
+        assert near(pictures[-1], mean[2], mean.max())
+        reached = maps.rollout[:, layer - 1]
+        assert near(shades_of(browser, canvases["rollout"]), reached[2], reached.max())
+        shown = browser.run("[...document.querySelectorAll('tr[data-layer]:not([hidden])')].map(r => r.dataset.layer)")
+        assert shown == [str(layer)] * 4
+        assert browser.run("[...document.querySelectorAll('g.now')].map(g => g.dataset.layer)") == [str(layer)] * 2
+        left(browser)
+    assert not np.array_equal(pictures[0], pictures[1])
+    quiet(browser, page)
+
+
+@needs_chromium
+def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
+    browser.open(page)
+    maps = analysis_files.maps(few_runs.run(FOUR)).maps
+    for id_, value in (("head", "1"), ("scale", "all")):
+        browser.run(f"""(() => {{ const s = document.getElementById('{id_}'); s.value = '{value}';
+            s.dispatchEvent(new Event('change')) }})()""")
+    assert near(shades_of(browser, '[data-picture="5"] [data-map="map"] canvas'), maps[5, 4, 1], maps[:, :, 1].max())
+    assert browser.run("document.querySelector('#maps h2').textContent") == "layer 5 of 5, head 2"
+    browser.run("document.getElementById('scale').value = 'map'")
+    browser.run("document.getElementById('scale').dispatchEvent(new Event('change'))")
+    found = shades_of(browser, '[data-picture="5"] [data-map="map"] canvas')
+    assert near(found, maps[5, 4, 1], maps[5, 4, 1].max())
+
+
+@needs_chromium
+def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
+    browser.open(page)
+    maps = analysis_files.maps(few_runs.run(FOUR))
+    mean = maps.maps.mean(axis=2)
+    browser.run("document.querySelector('[data-picture=\"0\"]').focus({focusVisible: true})")
+    press(browser, "ArrowRight", 39)
+    reading = "document.getElementById('reading').textContent"
+    words, attention, reached = re.fullmatch(r"(.*): attention (.*), rollout (.*)", browser.run(reading)).groups()
+    assert words == f"Picture 1, {maps.names[0]}, row 1, column 2"
+    assert float(attention) == pytest.approx(mean[0, 4, 0, 1], rel=0.06)
+    assert float(reached) == pytest.approx(maps.rollout[0, 4, 0, 1], rel=0.06)
+    assert browser.run("document.querySelectorAll('.cursor').length") == 3  # in the picture and in both maps
+    box = browser.run("""new Promise((done) => {
+        const map = document.querySelector('[data-picture="3"] [data-map="map"]');
+        map.scrollIntoView({ behavior: 'instant', block: 'center' });
+        requestAnimationFrame(() => requestAnimationFrame(() => {
+            const r = map.getBoundingClientRect();
+            done([r.left + r.width * 0.9, r.top + r.height * 0.6]);
+        }));
+    })""")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    assert browser.run(reading).startswith(f"Picture 4, {maps.names[3]}, row 3, column 2: ")
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["attention", "compare"])
+def test_narrow_pages_fit_and_the_theme_changes(browser, page, compare, name, scheme):
+    path = page if name == "attention" else compare
+    browser.open(path, width=400, scheme=scheme)
+    assert browser.run("document.documentElement.scrollWidth") == 400
+    paper = "getComputedStyle(document.body).backgroundColor"
+    before = browser.run(paper)
+    browser.run("document.querySelector('#theme').click()")
+    assert {before, browser.run(paper)} == {"rgb(252, 252, 251)", "rgb(19, 21, 25)"}
+    browser.run("localStorage.clear()")
+    quiet(browser, path)
+
+
+@needs_chromium
+def test_print_shows_the_present_layer_and_no_controls(browser, page):
+    browser.open(page, width=794, scheme="dark", media="print")
+    assert browser.run("getComputedStyle(document.querySelector('.bar')).display") == "none"
+    assert browser.run("getComputedStyle(document.body).color") == "rgb(27, 29, 33)"
+    assert browser.run("document.querySelector('#maps h2').textContent") == "layer 5 of 5, mean over 4 heads"
+    assert browser.run("document.documentElement.scrollWidth") <= 794
+
+
+def test_the_page_holds_the_heads_numbers(few_runs, page):
+    found = Page(page.read_text())
+    analysis = json.loads((few_runs.run(FOUR).analysis_folder / "head_types.json").read_text())
+    last = [row for row in analysis["rows"] if row["step"] == 4]
+    assert len(last) == 20
+    assert [attributes["data-layer"] for attributes in found.all("tr") if "data-layer" in attributes] == [
+        str(row["layer"]) for row in last
+    ]
+    assert f"{last[0]['type']} " in found.text
+    assert "reads no class token" in found.text
+    assert (
+        "What the class token attends to" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
+    )
+    assert page.stat().st_size < 100_000
+
+
+# ---- the report's links, and names with markup
+
+
+def test_the_report_links_what_there_is_and_says_what_a_resnet_lacks(few_runs):
+    found = Page(few_runs.report_path.read_text())
+    addresses = [a["href"] for a in found.all("a") if a.get("href", "").startswith(("attention/", "compare", "resnet"))]
+    there = [unquote(address) for address in addresses]
+    assert {f"attention/{FOUR}.html", f"attention/{EVIL_RUN}.html", "compare.html"} <= set(there)
+    assert f"{RESNET}/analysis/receptive_field.png" in there
+    assert all((few_runs.folder / address).exists() for address in there)
+    assert "has no attention over patches." in found.text
+    assert not (few_runs.folder / "attention" / f"{RESNET}.html").exists()
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", [f"attention/{EVIL_RUN}.html", "compare.html", "report.html"])
+def test_names_are_never_markup(browser, few_runs, name):
+    path = few_runs.folder / name
+    plain = Page(path.read_text())
+    assert not [attributes for attributes in plain.all("img") if attributes.get("src") == "x"]
+    assert not [key for _, attributes in plain.elements for key in attributes if key.startswith("on")]
+    browser.open(path)
+    labels = "[...document.querySelectorAll('optgroup')].map(g => g.label).join(' ')"
+    text = browser.run(
+        f"document.querySelector('main').textContent + document.querySelector('h1').textContent + {labels}"
+    )
+    assert EVIL_RUN in text
+    assert (EVIL_MODEL in text) or name.startswith("attention"), "a run's page names the run alone"
+    assert browser.run("document.querySelectorAll('img[src=x], [onerror]').length") == 0
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize(
+    ("modality", "asked", "there", "lacks"),
+    [
+        ("image", "rollout", None, True),
+        ("image", "attention_entropy", None, False),  # it does not need patches, nor does cka
+        ("image", "attention_distance", "attention_distance", False),
+        ("text", "attention_entropy", None, True),
+        ("text", "head_patterns", "head_patterns", False),
+    ],
+)
+def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, modality, asked, there, lacks):
+    run = RunFiles(tmp_path)
+    if there:
+        run.write_analysis(there, "", [])
+    assert analysis_files.lacks_attention(run, {"data": {"modality": modality}, "analyses": ["cka", asked]}) is lacks
+
+
+# ---- what is malformed or too much
+
+
+def test_pictures_past_the_limit_are_left_out_and_said(copy, monkeypatch):
+    monkeypatch.setattr(image_attention, "MOST", 3 * (5 * 4 * 8 + 5 * 8))
+    write_report(copy.folder)
+    text = (copy.folder / "attention" / f"{FOUR}.html").read_text()
+    assert len(Page(text).all("img")) == 3
+    assert "5 more are left out" in text
+
+
+@pytest.mark.parametrize("change", ["not a file of numpy", {"maps": np.full((8, 5, 4, 4, 2), np.nan)}, {"names": None}])
+def test_malformed_maps_are_one_line_that_names_the_file(copy, change):
+    path = copy.run(FOUR).analysis_folder / "attention_maps.npz"
+    if isinstance(change, str):
+        path.write_text(change)
+    else:
+        with np.load(path) as arrays:
+            kept = {key: value for key, value in {**arrays, **change}.items() if value is not None}
+        np.savez(path, **kept)
+    with pytest.raises(UserError) as caught:
+        write_report(copy.folder)
+    (line,) = caught.value.problems
+    assert line.startswith(f"{path}: ")

@@ -1,0 +1,163 @@
+"""Two runs side by side: of real runs, in a browser."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.reports.chromium import needs_chromium
+from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET, embedded, left, near, press, quiet, shades_of, slider
+from tests.unit.reports.test_html import Page
+from tests.unit.reports.test_study import make_study
+from vitlab.reports.pages import compare
+from vitlab.reports.pages.study import write_report
+from vitlab.reports.results import analysis_files
+
+
+@needs_chromium
+def test_two_runs_of_other_depths_are_under_one_slider(browser, few_runs, compare):
+    browser.open(compare)
+    assert browser.run("[document.getElementById('a').value, document.getElementById('b').value]") == [FOUR, EVIL_RUN]
+    assert slider(browser) == "A layer 5 of 5, B layer 2 of 2"
+    a, b = (f'[data-picture="1"] [data-side="{letter}"] canvas' for letter in "AB")
+    four, two = (analysis_files.maps(few_runs.run(run)).maps.mean(axis=2) for run in (FOUR, EVIL_RUN))
+    assert (four.shape, two.shape) == ((8, 5, 4, 2), (8, 2, 2, 4))
+    browser.run("document.getElementById('layer').focus()")
+    for mine, theirs in ((5, 2), (4, 2), (3, 2), (2, 1)):
+        assert slider(browser) == f"A layer {mine} of 5, B layer {theirs} of 2"
+        assert near(shades_of(browser, a), four[1, mine - 1], four[:, mine - 1].max())
+        assert near(shades_of(browser, b), two[1, theirs - 1], two[:, theirs - 1].max())
+        left(browser)
+    quiet(browser, compare)
+
+
+@needs_chromium
+def test_another_run_is_chosen_and_the_address_says_so(browser, few_runs, compare):
+    browser.open(compare)
+    choose = (
+        "(() => {{ const s = document.getElementById('{}'); s.value = {}; s.dispatchEvent(new Event('change')) }})()"
+    )
+    browser.run(choose.format("b", json.dumps(RESNET)))
+    assert browser.run("document.querySelector('h1').textContent") == f"{FOUR} against {RESNET}"
+    assert browser.run("location.hash") == f"#a={FOUR}&b={RESNET}"
+    assert slider(browser) == "layer 5 of 5"
+    assert "has no attention over patches" in browser.run("document.getElementById('lacking').textContent")
+    rows = {row["run"]: row for row in few_runs.rows()}
+    numbers = browser.run(
+        "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    )
+    by_name = {line[0]: line[1:] for line in numbers}
+    gap = round(100 * (rows[RESNET]["accuracy"] - rows[FOUR]["accuracy"]), 1)
+    said = by_name["accuracy"][2].replace("\u2212", "-").removesuffix(" points")
+    assert (0.0 if said == "same" else float(said)) == pytest.approx(gap, abs=0.06)
+    assert by_name["steps"] == ["4", "4", "same"]
+    settings = browser.run(
+        "[...document.querySelectorAll('#settings tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    )
+    assert ["model.name", "vit_nano", "resnet_nano"] in settings
+    assert all(a != b for _, a, b in settings)
+    assert browser.run("document.querySelectorAll('[data-chart=\"train\"] .curve').length") == 2
+    assert browser.run("document.querySelectorAll('[data-chart=\"distances\"] .curve').length") == 1
+    browser.run("document.getElementById('swap').click()")
+    assert browser.run("document.querySelector('h1').textContent") == f"{RESNET} against {FOUR}"
+    quiet(browser, compare)
+
+
+@needs_chromium
+def test_an_address_chooses_the_runs_and_an_unknown_one_is_said(browser, compare):
+    browser.open(compare)
+    wait = "new Promise((done) => setTimeout(done, 50))"
+    browser.run(f"location.hash = new URLSearchParams({{a: {json.dumps(EVIL_RUN)}, b: {json.dumps(FOUR)}}}).toString()")
+    browser.run(wait)
+    assert browser.run("document.querySelector('h1').textContent") == f"{EVIL_RUN} against {FOUR}"
+    browser.run("location.hash = new URLSearchParams({a: '<b>gone</b>'}).toString()")
+    browser.run(wait)
+    told = browser.run("document.getElementById('unknown').textContent")
+    assert told == "This study has no finished run <b>gone</b>."
+    assert browser.run("document.querySelectorAll('b').length") == 0
+    assert browser.errors == []
+
+
+@needs_chromium
+def test_a_curve_is_read_by_keyboard(browser, few_runs, compare):
+    browser.open(compare)
+    browser.run("document.querySelector('[data-chart=\"train\"] svg').focus({focusVisible: true})")
+    press(browser, "Home", 36)
+    rows = {run: few_runs.run(run).metrics() for run in (FOUR, EVIL_RUN)}
+    first = [next(row["train/loss"] for row in rows[run] if "train/loss" in row) for run in (FOUR, EVIL_RUN)]
+    found = browser.run("document.querySelector('[data-chart=\"train\"] .value').textContent")
+    step, a, b = re.fullmatch(r"step (\d+): A ([\d.]+), B ([\d.]+)", found).groups()
+    assert step == "1"
+    assert [float(a), float(b)] == pytest.approx(first, abs=0.006)
+
+
+# ---- what is missing or too much
+
+
+def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(copy):
+    run = copy.run(FOUR)
+    path = run.analysis_folder / "attention_maps.npz"
+    (run.analysis_folder / "trained").mkdir()
+    shutil.move(path, run.analysis_folder / "trained" / path.name)
+    assert analysis_files.maps(run) is not None
+    (run.analysis_folder / "trained" / path.name).unlink()
+    write_report(copy.folder)
+    text = Page(copy.report_path.read_text()).text
+    assert f"vitlab analyze 'a b/{FOUR}' attention_maps" in text
+    lacking = {one["name"]: one["maps"] for one in embedded(copy.folder / "compare.html")["runs"]}
+    assert lacking[FOUR]["command"] == f"vitlab analyze 'a b/{FOUR}' attention_maps && vitlab report 'a b'"
+    assert lacking[RESNET] == {"why": "has no attention over patches"}
+    assert "set" in lacking[EVIL_RUN]
+
+
+def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(few_runs, monkeypatch):
+    rows = few_runs.rows()
+    configs = {row["run"]: few_runs.run(row["run"]).config() for row in rows}
+    found, sets = compare.packed_maps(few_runs, rows, configs)
+    assert len(sets) == 1
+    assert (len(sets[0]["pictures"]), sets[0]["count"]) == (8, 8)
+    assert [one.get("set") for one in found] == [0, 0, None]
+    monkeypatch.setattr(compare, "MOST", 8 * 5 * 8)
+    found, _ = compare.packed_maps(few_runs, rows, configs)
+    assert [one.get("why") for one in found][:2] == [None, "has maps, but they are left out to keep this page small"]
+
+
+@needs_chromium
+def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, copy, monkeypatch):
+    monkeypatch.setattr(compare, "MOST_PICTURES", 3 * 5 * 8)  # 3 of the first run's maps, 7 of the other's
+    write_report(copy.folder)
+    data = embedded(copy.folder / "compare.html")
+    assert [len(one["pictures"]) for one in data["sets"]] == [7]
+    assert [one["maps"].get("pictures") for one in data["runs"]] == [3, 7, None]
+    browser.open(copy.folder / "compare.html")
+    assert browser.run("document.querySelectorAll('.picture').length") == 3
+    assert "other pictures" not in browser.run("document.getElementById('lacking').textContent")
+    told = browser.run("document.getElementById('maps-note').textContent")
+    assert told.startswith("5 of 8 pictures are left out to keep this page small. The mean")
+    two = analysis_files.maps(copy.run(EVIL_RUN)).maps.mean(axis=2)
+    assert near(shades_of(browser, '[data-picture="2"] [data-side="B"] canvas'), two[2, 1], two[:3, 1].max())
+    assert browser.errors == []
+
+
+def test_an_older_study_has_its_comparison_and_no_page(tmp_path):
+    study = make_study(tmp_path / "old")
+    write_report(study.folder)
+    assert not (study.folder / "attention").exists()
+    data = embedded(study.folder / "compare.html")
+    assert len(data["runs"]) == 15
+    assert data["start"] == ["vit_nano-n32000-s0", "resnet_nano-n32000-s0"]
+    (first, *_) = data["runs"]
+    assert [len(layer) for layer in first["distances"]] == [4] * 4
+    assert len(first["curves"]["train"][0]) == 40
+
+
+def test_one_run_is_compared_with_none(copy):
+    rows = copy.rows()
+    assert Path(copy.folder / "compare.html").is_file()
+    copy.write_rows(rows[:1])
+    write_report(copy.folder)
+    assert not (copy.folder / "compare.html").exists()
+    assert "compare.html" not in copy.report_path.read_text()
+    assert "compare.html" not in (copy.folder / "attention" / f"{rows[0]['run']}.html").read_text()

@@ -1,0 +1,93 @@
+"""The metric against compute and time: known answers, what is left out, how the axis is labelled."""
+
+import pytest
+
+from vitlab.reports.figures import compute
+from vitlab.reports.figures.backends import matplotlib_backend
+from vitlab.reports.figures.spec import Axis, log_ticks, tick_text
+
+
+def row(model, size, seed, accuracy, flops, seconds, **more):
+    found = {"run": f"{model}-n{size}-s{seed}", "model": model, "family": "vit", "train_size": size, "seed": seed}
+    return {**found, "accuracy": accuracy, "train_flops": flops, "wall_s": seconds, **more}
+
+
+ROWS = [
+    row("vit_a", 53, 0, 0.5, 2e12, 7.0),
+    row("vit_a", 53, 1, 0.7, 4e12, 11.0),
+    row("vit_a", 1009, 0, 0.9, 3e13, 130.0),
+    row("vit_b", 53, 0, 0.4, 6e12, 23.0),
+]
+
+
+def of(figure, label):
+    return next(series for series in figure.series if series.label == label)
+
+
+def test_line_goes_through_the_means_of_both_in_order_of_size():
+    figure = compute.metric_against_flops(list(reversed(ROWS)))
+    line = of(figure, "vit_a")
+    assert (list(line.x), list(line.y)) == ([3e12, 3e13], [pytest.approx(0.6), 0.9])
+    assert not line.has_band
+    assert line.hover[0] == "vit_a, 53 training examples\n60.0% ± 14.1 over 2 seeds\n3.00 TFLOP"
+    assert list(line.links) == ["", "vit_a-n1009-s0/"]
+    assert sorted(of(figure, "vit_a, each run").x) == [2e12, 4e12, 3e13]
+    assert figure.title == "Held-out accuracy against training compute"
+    assert "vit_a: 90.0% for 30.0 TFLOP with 1,009 training examples" in figure.alt
+
+
+def test_time_is_in_the_unit_that_its_longest_run_is_read_in():
+    figure = compute.metric_against_time(ROWS)
+    assert figure.x.label == "time to train and evaluate (s, log scale)"
+    assert list(of(figure, "vit_a").x) == [9.0, 130.0]
+    for factor, unit, first in ((60, "min", 9.0), (3600, "h", 9.0)):
+        figure = compute.metric_against_time([{**one, "wall_s": factor * one["wall_s"]} for one in ROWS])
+        assert f"({unit}, log scale)" in figure.x.label
+        assert of(figure, "vit_a").x[0] == pytest.approx(first)
+        assert of(figure, "vit_b").hover[0].splitlines()[-1] == ("23 min" if unit == "min" else "23 h 00 min")
+
+
+@pytest.mark.parametrize("value", [None, 0, -1.0, float("nan"), "?"])
+def test_runs_without_a_cost_are_left_out(value):
+    rows = [{**ROWS[0], "train_flops": value}, *ROWS[1:]]
+    assert list(of(compute.metric_against_flops(rows), "vit_a").x) == [4e12, 3e13]
+    assert compute.metric_against_flops([{**one, "train_flops": value} for one in ROWS]).series == []
+    assert compute.metric_against_flops([]).series == []
+
+
+def test_a_metric_that_falls_has_its_labels_outside_too():
+    rows = [{**one, "accuracy": None, "perplexity": 100 - 90 * one["accuracy"], "unit": "token"} for one in ROWS]
+    figure = compute.metric_against_flops(rows)
+    assert figure.name == "perplexity_against_flops"
+    first, last = (series for series in figure.series if series.texts)
+    assert (first.texts, first.style, first.y) == (["53"], "text above", [pytest.approx(55)])  # above the worse seed
+    assert (last.texts, last.style, last.y) == (["1,009"], "text below", [pytest.approx(19)])
+    assert first.follows == last.follows == "vit_a"  # hidden with its line
+
+
+def test_labels_that_would_stand_on_each_other_are_left_out():
+    beside = {"model": "vit_c", "train_flops": 3.02e12, "accuracy": 0.49}
+    rows = [*ROWS, *({**one, **beside} for one in ROWS[:2]), {**ROWS[2], "model": "vit_c", "accuracy": 0.91}]
+    labels = [series for series in compute.metric_against_flops(rows).series if series.texts]
+    assert [label.texts for label in labels] == [["53"], ["1,009"]]
+    assert [label.y for label in labels] == [[0.49], [0.91]]  # below the lower of both models, above the higher
+    assert matplotlib_backend.png_bytes(compute.metric_against_flops(rows))
+
+
+def test_sizes_are_short():
+    assert [compute.size_text(size) for size in (53, 1009, 32_000, 131_072_000)] == ["53", "1,009", "32k", "131M"]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((2.1e12, 3.4e12), ["2.2T", "2.4T", "2.6T", "2.8T", "3T", "3.2T", "3.4T"]),
+        ((85.0, 155.0), ["90", "100", "110", "120", "130", "140", "150"]),
+        ((3e15, 9.6e16), ["3P", "5P", "10P", "20P", "30P", "50P"]),
+        ((1.0, 2e9), ["1", "10", "100", "1,000", "10,000", "100,000", "1M", "10M", "100M", "1G"]),
+        ((7.0, 7.0), ["7"]),
+        ((0.031, 0.032), ["0.031", "0.0312", "0.0314", "0.0316", "0.0318", "0.032"]),
+    ],
+)
+def test_ticks_of_a_log_axis_are_round_and_inside(values, texts):
+    assert [tick_text(tick, Axis("")) for tick in log_ticks(values)] == texts

@@ -1,0 +1,277 @@
+"""`vitlab report --wandb`: W&B's own classes read back what is written, with every panel."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces.reports.v2 import internal as report_internal
+from wandb_workspaces.workspaces import internal as workspace_internal
+
+from tests.unit.reports.fake_wandb import KEY, wandb_server
+from tests.unit.reports.test_study import make_study
+from vitlab.cli import main
+from vitlab.files import write_json
+from vitlab.reports.figures.theme import THEMES
+from vitlab.reports.tracking.dashboards import pictures
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
+    for index, path in enumerate(sorted(study.folder.glob("*/result.json"))):
+        result = json.loads(path.read_text())
+        write_json(path, {**result, "wandb": {"mode": "offline", "id": f"id{index}", "path": "wandb/offline/files"}})
+    return study
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def workspace_of(study):
+    """What W&B's own class makes of the file."""
+    text = (study.folder / "wandb-workspace.json").read_text()
+    return ws.Workspace._from_model(workspace_internal.View.model_validate_json(text))
+
+
+def report_of(study):
+    text = (study.folder / "wandb-report.json").read_text()
+    return wr.Report._from_model(report_internal.ReportViewspec.model_validate_json(text))
+
+
+def panels_of(board):
+    """Title -> panel, of a workspace's sections or a report's grids."""
+    holders = board.sections if isinstance(board, ws.Workspace) else board.blocks
+    panels = [panel for holder in holders for panel in getattr(holder, "panels", [])]
+    return {getattr(panel, "title", None) or type(panel).__name__: panel for panel in panels}
+
+
+PANELS = {  # section -> every panel in it, by kind and title: what the page of a study of images has
+    "Result": [("ScatterPlot", "accuracy against train_size by family")],
+    "Curves": [
+        ("LinePlot", key)
+        for key in (
+            *("train/loss", "heldout/loss", "heldout/accuracy", "train/lr", "train/grad_norm", "train/images_per_s"),
+        )
+    ],
+    "Analyses": [("MediaBrowser", "mean attention distance")],
+    "Compute": [("ScatterPlot", "accuracy against train_flops by family"), ("BarPlot", "train_flops of each run")],
+    "Runs": [("RunComparer", None)],
+}
+
+
+def named(panels):
+    return [(type(panel).__name__, getattr(panel, "title", None)) for panel in panels]
+
+
+def dumped(model):
+    return json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def test_the_workspace_comes_back_with_every_panel(study, offline, capsys):
+    """The file, loaded and saved by W&B's own classes twice over, is the file; and it has each panel, no more."""
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert "wandb-workspace.json" in capsys.readouterr().out
+    read = workspace_of(study)
+    assert (read.name, read.project) == ("quick", "vitlab")
+    assert {section.name: named(section.panels) for section in read.sections} == PANELS
+    assert all(section.is_open for section in read.sections)
+    kept = json.loads((study.folder / "wandb-workspace.json").read_text())
+    once = dumped(read._to_model())
+    assert once == kept
+    again = ws.Workspace._from_model(workspace_internal.View.model_validate(once))
+    assert dumped(again._to_model()) == kept
+    assert again == read
+
+
+def test_each_panel_shows_what_its_title_says(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    found = panels_of(workspace_of(study))
+    for key in ("train_size", "train_flops"):
+        panel = found[f"accuracy against {key} by family"]
+        assert (panel.x, panel.y, panel.log_x) == (wr.SummaryMetric(key), wr.SummaryMetric("accuracy"), True)
+        assert panel.legend_template.startswith("${summary:family}")
+    for _, key in PANELS["Curves"]:
+        assert found[key].y == [wr.Metric(key)]
+        assert found[key].x == wr.Metric("trainer/global_step")
+    assert found["mean attention distance"].media_keys == ["attention_distance/picture", "attention_distance/plot"]
+    assert found["train_flops of each run"].metrics == [wr.Metric("train_flops")]
+    assert found["RunComparer"].diff_only is True
+
+
+def test_what_the_panels_show_is_what_runs_log(study, offline):
+    """Each metric of a curve is in metrics.jsonl, each of a summary in result.json, each picture has an analysis."""
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    found = panels_of(workspace_of(study))
+    run = study.run(study.rows()[0]["run"])
+    logged, result = {key for row in run.metrics() for key in row}, run.result()
+    for panel in found.values():
+        if isinstance(panel, wr.LinePlot):
+            assert {metric.name for metric in panel.y} <= logged
+        if isinstance(panel, wr.ScatterPlot):
+            assert {panel.x.name, panel.y.name, "family"} <= result.keys()
+        if isinstance(panel, wr.MediaBrowser):
+            assert {key.partition("/")[0] for key in panel.media_keys} <= {
+                path.stem for path in study.folder.glob("*/analysis/*.json")
+            }
+
+
+def test_the_workspace_shows_the_runs_of_this_study_alone(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    settings = workspace_of(study).runset_settings
+    assert settings.filters == "Metric(\"Group\") == 'quick'"
+    assert settings.pinned_columns[1:] == [
+        f"summary:{key}" for key in ("family", "train_size", "accuracy", "train_flops")
+    ]
+
+
+def test_a_panel_that_is_lost_would_be_seen(study, offline):
+    """What W&B's classes do not know of a panel does not come back: then the file is not the same."""
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    kept = json.loads((study.folder / "wandb-workspace.json").read_text())
+    sections = kept["spec"]["section"]["panelBankConfig"]["sections"]
+    del sections[0]["panels"][0]
+    read = ws.Workspace._from_model(workspace_internal.View.model_validate(kept))
+    assert {section.name: named(section.panels) for section in read.sections} != PANELS
+
+
+def test_the_report_comes_back_too(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    kept = json.loads((study.folder / "wandb-report.json").read_text())
+    read = report_of(study)
+    grids = [block for block in read.blocks if isinstance(block, wr.PanelGrid)]
+    assert [named(grid.panels) for grid in grids] == list(PANELS.values())
+    assert dumped(read._to_model())["spec"]["blocks"] == kept["spec"]["blocks"]
+
+
+def test_runs_have_the_colour_of_their_family(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    colours = {run: setting.color for run, setting in workspace_of(study).runset_settings.run_settings.items()}
+    light = THEMES["light"]
+    assert colours == {"id0": light["resnet"], "id1": light["resnet"], "id2": light["vit"], "id3": light["vit"]}
+
+
+def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(study, offline):
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    read = report_of(study)
+    assert read.description.startswith("ResNet leads at every size up to 59")
+    text = next(block.text for block in read.blocks if isinstance(block, wr.MarkdownBlock))
+    assert text.strip() == (study.folder / "tables" / "results.md").read_text().strip()
+    assert set(panels_of(read)) == set(panels_of(workspace_of(study)))
+    grid = next(block for block in read.blocks if isinstance(block, wr.PanelGrid))
+    assert [runset.name for runset in grid.runsets] == ["ViT", "ResNet"]
+    assert all("family" in runset.filters for runset in grid.runsets)
+
+
+def test_the_metric_of_the_study_decides_the_panels(study, offline):
+    rows = [{**row, "accuracy": None, "error": None, "perplexity": 9.5} for row in study.rows()]
+    study.write_rows(rows)
+    for row in rows:
+        run = study.run(row["run"])
+        run.metrics_path.write_text(run.metrics_path.read_text().replace("heldout/accuracy", "heldout/perplexity"))
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    found = panels_of(workspace_of(study))
+    assert "perplexity against train_size by family" in found
+    assert "heldout/perplexity" in found
+    assert not any("accuracy" in title for title in found)
+
+
+def test_a_study_without_attention_has_no_panel_for_it(tmp_path, offline):
+    study = make_study(tmp_path / "cnn", models={"resnet_nano": "resnet"}, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert not any("attention" in title for title in panels_of(workspace_of(study)))
+
+
+def test_without_a_finished_run_there_is_nothing_to_show(tmp_path, offline, capsys):
+    study = make_study(tmp_path / "new", sizes=(53,), seeds=(0,), failed=2)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "no run has finished yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["it's", "x" * 101, "\N{GRINNING FACE}"])
+def test_a_name_that_wandb_does_not_take_is_one_line(tmp_path, offline, capsys, name):
+    study = make_study(tmp_path / "quick", name=name, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert f"study.yaml: name={name}: give letters" in capsys.readouterr().err
+
+
+def test_a_family_with_a_quote_is_one_line(tmp_path, offline, capsys):
+    study = make_study(tmp_path / "quick", models={"net": "o'net"}, sizes=(53,), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "family=o'net" in capsys.readouterr().err
+
+
+def test_offline_nothing_asks_the_server_also_where_the_team_is_named(study, offline, monkeypatch):
+    study.write_config({**study.config(), "wandb": {"entity": "team", "project": "sizes"}})
+    monkeypatch.setattr("wandb.Api", lambda: pytest.fail("asked"))
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert (workspace_of(study).entity, workspace_of(study).project) == ("team", "sizes")
+    assert (report_of(study).entity, report_of(study).project) == ("team", "sizes")
+
+
+def test_without_the_package_one_line_says_what_to_install(study, offline, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "vitlab.reports.tracking.dashboards", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "pip install wandb-workspaces" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_named(study, offline, capsys):
+    (study.folder / "wandb-report.json").write_text("{")
+    assert main(["report", str(study.folder), "--wandb"]) == 2
+    assert "wandb-report.json: cannot read it; delete the file" in capsys.readouterr().err
+
+
+def test_logged_in_both_are_saved_and_the_next_time_changed(study, monkeypatch, capsys):
+    """As offline and then online: W&B gets what the files hold, under an id that the files keep."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert "give the command again" in capsys.readouterr().err
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        monkeypatch.delenv("WANDB_MODE")
+        words = ["report", str(study.folder), "--wandb"]
+        code = f"import sys; from vitlab.cli import main; sys.exit(main({words}) or main({words}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert [view["entityName"] for view in server.views] == ["someone"] * 4
+    assert [view["displayName"] for view in server.views] == ["quick"] * 4
+    assert [view.get("id") for view in server.views] == [None, None, "view1", "view2"]
+    assert server.views[0]["name"] == server.views[2]["name"]
+    assert f"{server.url}/someone/vitlab" in done.stdout
+    for view, name in zip(server.views[2:], ("workspace", "report"), strict=True):
+        assert json.loads(view["spec"]) == json.loads((study.folder / f"wandb-{name}.json").read_text())["spec"]
+    # offline once more: the ids stay
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert (workspace_of(study)._internal_id, report_of(study).id) == ("view1", "view2")
+
+
+def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch, capsys):
+    def refuse(workspace):
+        raise ConnectionError("W&B is down\nsecond line")
+
+    monkeypatch.setattr("vitlab.reports.tracking.wandb_mode.default_mode", lambda: "online")
+    monkeypatch.setattr(ws.Workspace, "save", refuse)
+    monkeypatch.setattr("wandb.Api", lambda: SimpleNamespace(default_entity="someone"))
+    assert main(["report", str(study.folder), "--wandb"]) == 1
+    line = "vitlab: W&B did not take the dashboards: W&B is down; give the command again\n"
+    assert capsys.readouterr().err == line
+    assert "accuracy against train_size by family" in panels_of(workspace_of(study))
+
+
+def test_a_panel_of_an_analysis_shows_each_of_its_figures():
+    figures = ["attention_distance", "attention_distance-by-step", "cka", "robustness-occlusion", "robustness-shuffle"]
+    assert pictures("attention_distance", figures).media_keys == [
+        *("attention_distance/picture", "attention_distance/plot"),
+        *("attention_distance-by-step/picture", "attention_distance-by-step/plot"),
+    ]
+    assert [key.partition("/")[0] for key in pictures("robustness", figures).media_keys[::2]] == figures[3:]
+    assert pictures("robustness", []).media_keys[0] == "robustness/picture", "of a study whose pictures are gone"

@@ -1,0 +1,73 @@
+"""docs/analyses.md: a section per analysis, with its pictures and commands that the program takes."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vitlab.config import TrainConfig, compose, names
+from vitlab.studies.grid import compose_study
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "analyses.md").read_text()
+SECTIONS = {part.partition("\n")[0].strip("` "): part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
+PICTURES = re.findall(r'src="(analyses/[^"]+)"|\]\((analyses/[^)]+)\)', PAGE)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    spec = importlib.util.spec_from_file_location("analysis_figures", ROOT / "scripts" / "analysis_figures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", names("analysis"))
+def test_every_analysis_has_a_section_with_source_command_and_picture(name):
+    section = SECTIONS[name]
+    assert re.search(r"(19|20)\d\d", section), "its source"
+    assert re.search(rf"vitlab analyze .*\b{name}\b", section)
+    assert "analyses/" in section
+
+
+def test_no_section_is_of_an_analysis_that_is_gone():
+    assert set(SECTIONS) - set(names("analysis")) <= {
+        "How the pictures were made",
+        "What reading attention costs",
+        "The report's pages",
+    }
+
+
+def test_every_picture_is_there_once_small_and_from_the_script(script):
+    linked = [first or second for first, second in PICTURES]
+    assert len(linked) == len(set(linked))
+    assert {Path(path).stem for path in linked} == {*script.SOURCES, *script.PAGES}
+    sizes = [(ROOT / "docs" / path).stat().st_size for path in linked]
+    assert max(sizes) <= script.LARGEST
+    assert sum(sizes) <= script.ALL
+    for path in linked:
+        with Image.open(ROOT / "docs" / path) as image:
+            image.load()
+            assert image.width > 300
+
+
+def test_the_commands_of_the_page_are_those_of_the_script_and_the_program_takes_them(script):
+    block = re.search(r"```\n(vitlab scale.*?)```", PAGE, re.DOTALL)[1]
+    assert [line.removeprefix("vitlab ") for line in block.splitlines()] == list(script.COMMANDS)
+    for command in script.COMMANDS:
+        verb, *words = command.split()
+        overrides = [word for word in words if "=" in word]
+        if verb == "scale":
+            assert compose_study("quick", overrides).models
+        elif verb == "train":
+            assert compose(TrainConfig, overrides).model.name
+        elif verb == "report":
+            assert words == [str(script.STUDY)]
+        else:
+            assert verb == "analyze"
+            chosen = words[1 : words.index("--out") if "--out" in words else None]
+            assert {word for word in chosen if "=" not in word} <= set(names("analysis"))
+            assert {word.partition(".")[0] for word in chosen if "=" in word} <= set(chosen)

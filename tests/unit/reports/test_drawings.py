@@ -1,0 +1,257 @@
+"""The drawings of analyses: each writes its files, with its titles and axes, and shows the numbers it was given."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.config import load, names
+from vitlab.reports.figures.analyses import drawn
+from vitlab.reports.figures.analyses.scatter import apart
+from vitlab.reports.figures.backends import image_grid, matplotlib_backend, plotly_backend
+from vitlab.reports.figures.spec import Figure, HeatMap, Tiles
+
+B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
+CLASSES = ("<a> $x$ & b", "c")
+NASTY = "</text> $run$ & <b>"
+
+
+def heads(**more):
+    return [
+        {"step": 7, "layer": layer, "head": head, "value": layer / 10 + head / 100, **more}
+        for layer in range(1, LAYERS + 1)
+        for head in range(1, HEADS + 1)
+    ]
+
+
+def steps(*rows):
+    return [{"step": 7, **row} for row in rows]
+
+
+def typed(kind):
+    return {"type": kind, "row": 0.1, "column": 0.2, "local": 0.3, "global": 0.4, "sink": 0.5}
+
+
+def labelled(kind):
+    return {"label": kind, "scores": {"next token": None, "same token": 0.3, "null": 0.6}}
+
+
+RNG = np.random.default_rng(0)
+GIVEN = {
+    "attention_distance": {"rows": heads()},
+    "attention_entropy": {"rows": heads()},
+    "head_patterns": {"rows": [{**row, **labelled("null" if row["head"] > 3 else "none")} for row in heads()]},
+    "head_types": {"rows": [{**typed("sink" if row["head"] > 3 else "local"), **row} for row in heads()]},
+    "rollout": {"arrays": {"rollout": RNG.random((B, *GRID), dtype=np.float32)}},
+    "class_token": {"arrays": {"maps": RNG.random((B, LAYERS, HEADS, *GRID), dtype=np.float32)}},
+    "position_similarity": {"arrays": {"similarity": RNG.uniform(-1, 1, (*GRID, *GRID))}},
+    "rgb_filters": {"arrays": {"filters": RNG.normal(size=(11, 3, 5, 7)), "explained": np.ones(11)}},
+    "cka": {
+        "rows": steps(
+            *(
+                {"layer": a, "other": b, "value": None if a == b == 3 else a / b / 3}
+                for a in (1, 2, 3)
+                for b in (1, 2, 3)
+            )
+        )
+    },
+    "receptive_field": {
+        "arrays": {"fields": RNG.random((2, *SIZE))},
+        "rows": steps({"layer": 2, "grid": [3, 7], "value": 3.5}, {"layer": 5, "grid": [1, 2], "value": 11.25}),
+    },
+    "embedding": {"arrays": {"points": RNG.normal(size=(B, 2)).astype(np.float32)}},
+    "robustness": {
+        "rows": steps(
+            *({"kind": "shuffle", "strength": grid, "value": 1 / grid} for grid in (1, 2, 5)),
+            *({"kind": "occlusion", "strength": share, "value": 1 - share} for share in (0, 0.5)),
+        )
+    },
+}
+IMAGES = RNG.integers(0, 256, (B, 1, *SIZE), dtype=np.uint8)
+
+
+def figures(name, source="run", **changes):
+    config = load("analysis", name)
+    found = {"rows": [], **GIVEN[name], "images": IMAGES, "labels": np.array([1, 0, 1]), "classes": CLASSES, **changes}
+    return list(drawn(Findings(name=name, unit="share", **found), config, source))
+
+
+@pytest.mark.parametrize("name", [name for name in names("analysis") if load("analysis", name).drawings])
+def test_every_analysis_is_drawn_to_files_of_its_own_with_its_title(name, tmp_path):
+    found = figures(name, NASTY)
+    assert len({figure.name for figure in found}) == len(found) > 0
+    for figure in found:
+        assert isinstance(figure, Figure | HeatMap | Tiles)
+        svg, png = matplotlib_backend.save(figure, tmp_path)
+        assert figure.title.startswith(f"{NASTY}: {load('analysis', name).title}")
+        text = svg.read_text()
+        assert "&lt;/text&gt; $run$ &amp; &lt;b&gt;" in text
+        assert NASTY not in text
+        assert np.asarray(Image.open(png).convert("L")).std() > 5, "not an empty page"
+
+
+def test_heads_are_drawn_in_the_colour_of_their_type():
+    (figure,) = figures("head_types")
+    assert {one.label: len(one.x) for one in figure.series} == {"local": 2 * 3, "sink": 2 * 2}
+    assert len({one.colour_key for one in figure.series}) == 2
+    for one in figure.series:
+        assert {round(x) for x in one.x} == {1, 2}, "each near its layer"
+    assert (figure.y.percent, figure.x.ticks) == (True, (1, 2))
+
+
+@pytest.mark.parametrize("kinds", [["sink"], ["row", "sink"], ["global", "column", "sink", "local"]])
+def test_a_type_looks_the_same_in_every_figure_and_unlike_the_others(kinds):
+    rows = [{**row, **typed(kinds[row["head"] % len(kinds)])} for row in heads()]
+    (figure,) = figures("head_types", rows=rows)
+    looks = {one.label: (one.colour_key, one.marker) for one in figure.series}
+    assert set(looks) == set(kinds)
+    assert looks["sink"] == ("fifth", "triangle-down")
+    assert len({key for key, _ in looks.values()}) == len({marker for _, marker in looks.values()}) == len(kinds)
+    assert figure.title.endswith(", all sink") == (len(kinds) == 1)
+    assert len(figure.legend()) == len(kinds)
+
+
+def test_heads_of_texts_are_drawn_in_the_colour_of_their_pattern_at_the_last_step():
+    before = [{**row, **labelled("same token"), "step": 0} for row in heads()]
+    _, figure = figures("head_patterns", rows=[*before, *GIVEN["head_patterns"]["rows"]])
+    assert figure.name == "head_patterns-labels"
+    assert {one.label: len(one.x) for one in figure.series} == {"null": 2 * 2, "none": 2 * 3}
+    assert len({(one.colour_key, one.marker) for one in figure.series}) == 2
+
+
+def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():
+    (figure,) = figures("cka")
+    assert figure.values[0][1] == pytest.approx(1 / 6)
+    assert figure.values[1][0] == pytest.approx(2 / 3)
+    assert (figure.values[2][2], figure.texts[2][2], figure.texts[1][0]) == (None, "", "0.67")
+    assert (figure.rows, figure.columns) == (["1", "2", "3"],) * 2
+
+
+@pytest.mark.parametrize(("stem", "expected"), [("stages.2.blocks", "stages.2.blocks.3"), ("a" * 20, "3")])
+def test_layers_are_named_where_the_names_have_room(stem, expected):
+    rows = [
+        {**row, "name": f"{stem}.{row['layer']}", "other_name": f"block{row['other']}"} for row in GIVEN["cka"]["rows"]
+    ]
+    (figure,) = figures("cka", rows=rows)
+    assert figure.rows[2] == expected
+    assert list(figure.columns) == ["block1", "block2", "block3"]
+
+
+def test_of_more_than_two_steps_each_layer_has_a_line_too():
+    rows = [
+        {"step": step, "layer": layer, "head": head, "value": layer * (step + head)}
+        for step in (0, 40, 100)
+        for layer in (1, 2)
+        for head in (1, 2, 3)
+    ]
+    heads, lines = figures("attention_entropy", rows=rows)
+    assert [(one.label, len(one.x)) for one in heads.series] == [("untrained heads", 6), ("trained heads", 6)]
+    assert (lines.name, lines.title) == ("attention_entropy-by-step", "run: entropy of attention while training")
+    assert [(one.label, list(one.x), list(one.y)) for one in lines.series] == [
+        ("layer 1", [0, 40, 100], [2, 42, 102]),
+        ("layer 2", [0, 40, 100], [4, 84, 204]),
+    ]
+    assert len(figures("attention_entropy", rows=[row for row in rows if row["step"] != 40])) == 1
+
+
+def test_curves_have_a_figure_per_kind_and_the_axis_that_the_yaml_names():
+    shuffle, occlusion = figures("robustness")
+    assert (shuffle.name, occlusion.name) == ("robustness-shuffle", "robustness-occlusion")
+    assert (shuffle.x.label, list(shuffle.series[0].x)) == ("patches along a side that change places", [1, 2, 5])
+    assert list(occlusion.series[0].y) == [1, 0.5]
+    size = figures("receptive_field", **GIVEN["receptive_field"])[1]
+    assert (size.x.label, list(size.series[0].y)) == ("layer", [3.5, 11.25])
+
+
+def test_points_are_told_apart_by_class():
+    (figure,) = figures("embedding")
+    assert {one.label: len(one.x) for one in figure.series} == {"c": 2, CLASSES[0]: 1}
+    (alone,) = figures("embedding", labels=None)
+    assert [len(one.x) for one in alone.series] == [B]
+    many = np.arange(26)
+    points = np.stack([many, many], axis=1)
+    (figure,) = figures("embedding", arrays={"points": points}, labels=many, classes=[str(n) for n in many])
+    assert (len(figure.series), figure.legend()) == (26, [])
+    texts = figure.panels[0].texts
+    assert [text for *_, text in texts] == [str(n) for n in many]
+    np.testing.assert_allclose([place for *place, _ in texts], points, atol=1e-3)
+
+
+def test_images_in_one_place_are_points_that_can_be_counted():
+    """20 tight groups of 3, as t-SNE draws groups smaller than its perplexity."""
+    places = np.random.default_rng(3).uniform(-9, 9, (20, 2))
+    (figure,) = figures("embedding", arrays={"points": np.repeat(places, 3, axis=0)}, labels=None)
+    assert figure.title.endswith(", 60 images")
+    drawn = np.array([figure.series[0].x, figure.series[0].y]).T / np.ptp(places, axis=0) * (2, 1)
+    far = np.linalg.norm(drawn[:, None] - drawn[None], axis=2) + 9 * np.eye(60)
+    assert far.min() > 0.019
+    moved = np.linalg.norm(drawn - np.repeat(places, 3, axis=0) / np.ptp(places, axis=0) * (2, 1), axis=1)
+    assert moved.max() < 0.04
+
+
+def test_points_that_are_apart_stay():
+    points = np.array([[0.0, 0], [50, 1], [100, 0.2]])
+    np.testing.assert_allclose(apart(points), points, atol=1e-2)
+    assert np.isfinite(apart(np.zeros((7, 2)))).all()
+
+
+def test_fields_say_how_many_units_their_layer_has():
+    (figure, _) = figures("receptive_field")
+    assert list(figure.columns) == ["layer 2, 3\N{MULTIPLICATION SIGN}7", "layer 5, 1\N{MULTIPLICATION SIGN}2"]
+
+
+def test_texts_and_long_titles_are_inside_the_picture():
+    classes = ["<i>", *map(str, range(26))]
+    points = np.stack([np.arange(27.0), np.arange(27.0)], axis=1)
+    (figure,) = figures(
+        "embedding", "a/long/path" * 9, arrays={"points": points}, labels=np.arange(27), classes=classes
+    )
+    notes = plotly_backend.plotly_figure(figure).layout.annotations
+    assert [note.text for note in notes][:2] == ["<b>&lt;i&gt;</b>", "<b>0</b>"]
+    assert (notes[1].x, notes[1].xref) == (pytest.approx(1, abs=1e-3), "x")
+    text = matplotlib_backend.svg_bytes(figure).decode()
+    assert ">&lt;i&gt;<" in text
+    picture = np.asarray(Image.open(io.BytesIO(matplotlib_backend.png_bytes(figure))).convert("L"))
+    assert (picture[:60, -20:] == 255).all(), "the title ends before the edge"
+
+
+def test_of_class_token_maps_the_last_layer_is_drawn_a_head_a_column():
+    maps = np.zeros((B, LAYERS, HEADS, *GRID), dtype=np.float32)
+    maps[0, -1, 3, 0, 2] = 1
+    (figure,) = figures("class_token", arrays={"maps": maps}, images=np.zeros_like(IMAGES))
+    assert figure.images.shape == (B, 1 + HEADS, *SIZE, 3)
+    assert list(figure.columns) == ["picture", *(f"head {n}" for n in range(1, 6))]
+    assert list(figure.rows) == ["c", CLASSES[0], "c"]
+    brightness = figure.images.astype(float).mean(axis=-1)
+    assert np.ptp(brightness[0, 4]) > 10
+    assert np.ptp(brightness[0, 3]) == np.ptp(brightness[1, 4]) == 0
+    bright = np.unravel_index(brightness[0, 4].argmax(), SIZE)
+    assert bright[0] < 5, "over the patch that it belongs to"
+    assert bright[1] >= 14
+
+
+def test_a_single_map_stands_below_its_picture():
+    (figure,) = figures("rollout")
+    assert figure.images.shape == (2, B, *SIZE, 3)
+    np.testing.assert_array_equal(figure.images[0, 1], image_grid.pixels(IMAGES[1]))
+
+
+def test_a_grid_keeps_its_places_and_the_scale_of_all_maps():
+    values = np.zeros((*GRID, *GRID))
+    values[1, 2, 0, 1] = 1
+    (figure,) = figures("position_similarity", arrays={"similarity": values})
+    peak = image_grid.shaded(np.array([1.0]), (-1, 1))[0]
+    where = np.argwhere((figure.images == peak).all(axis=-1))
+    assert where.tolist() == [[1, 2, 0, 1]]
+    assert figure.ends == (-1, 1)
+
+
+def test_filters_keep_their_sign_around_grey():
+    filters = np.zeros((11, 3, 5, 7))
+    filters[0, 0, 0, 0], filters[0, 2, 1, 1] = 2, -2
+    (figure,) = figures("rgb_filters", arrays={"filters": filters})
+    assert figure.images[0, 0, 0, 0].tolist() == [255, 128, 128]
+    assert figure.images[0, 0, 1, 1].tolist() == [128, 128, 0]
+    assert (figure.images[-1, -1] == 255).all(), "a place without a filter is white"

@@ -1,0 +1,245 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from matplotlib.lines import Line2D
+
+from tests.unit.reports.test_study import make_study
+from vitlab.reports.figures import by_step, compute, scaling_curve, theme
+from vitlab.reports.figures.backends import matplotlib_backend, plotly_backend
+from vitlab.reports.figures.learning_curves import training_curves
+from vitlab.reports.figures.spec import Axis, Figure, Panel, Series, spaced
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("studies") / "quick")
+
+
+def built(study):
+    yield scaling_curve.accuracy_against_size(study.rows())
+    yield training_curves(study)
+    yield scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance")
+    yield compute.metric_against_flops(study.rows())
+    yield compute.metric_against_time(study.rows())
+    analysis = study.run("vit_nano-n500-s0").analysis("attention_distance")
+    yield scaling_curve.by_head(analysis, "one run")
+
+
+def test_both_backends_draw_every_series(study):
+    for figure in built(study):
+        canvas = matplotlib_backend.draw(figure)
+        lines = [line for axes in canvas.axes for line in axes.get_lines()]
+        traces = [t for t in plotly_backend.plotly_figure(figure).data if t.meta["role"] == "series"]
+        assert len(lines) == len(traces) == len(figure.series) > 0
+        for line, trace, series in zip(lines, traces, figure.series, strict=True):
+            np.testing.assert_array_equal(line.get_xdata(), list(series.x))
+            np.testing.assert_array_equal(list(trace.y), list(series.y))
+        bands = [t for t in plotly_backend.plotly_figure(figure).data if t.meta["role"] == "band"]
+        drawn_bands = [c for axes in canvas.axes for c in axes.collections]
+        assert len(bands) == len(drawn_bands) == sum(series.has_band for series in figure.series)
+
+
+def test_files_are_written_and_the_same_each_time(study, tmp_path):
+    for figure in list(built(study))[::3]:
+        paths = matplotlib_backend.save(figure, tmp_path)
+        assert [path.suffix for path in paths] == [".svg", ".png"]
+        before = [path.read_bytes() for path in paths]
+        assert before[1].startswith(b"\x89PNG")
+        assert figure.title in before[0].decode()  # as text, not as outlines
+        assert [path.read_bytes() for path in matplotlib_backend.save(figure, tmp_path)] == before
+
+
+def test_drawing_leaves_matplotlib_as_it_was(study):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    matplotlib_backend.png_bytes(next(built(study)))
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_band_is_mean_and_standard_deviation_over_seeds(study):
+    figure = scaling_curve.accuracy_against_size(study.rows())
+    mean = next(series for series in figure.series if series.label == "vit_nano")
+    values = [row["accuracy"] for row in study.rows() if row["model"] == "vit_nano" and row["train_size"] == 500]
+    assert len(values) == 2
+    assert mean.y[0] == pytest.approx(np.mean(values))
+    assert mean.high[0] - mean.y[0] == pytest.approx(np.std(values, ddof=1))
+    points = next(series for series in figure.series if series.label == "vit_nano, each run")
+    assert points.links[0] == "vit_nano-n500-s0/"
+    assert len(points.y) == 8
+
+
+def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
+    study = make_study(tmp_path / "one", seeds=(3,), failed=0)
+    figure = scaling_curve.accuracy_against_size(study.rows())
+    assert [series.label for series in figure.series] == ["vit_nano", "resnet_nano"]
+    assert not any(series.has_band for series in figure.series)
+    assert figure.series[0].links[0] == "vit_nano-n500-s3/"
+
+
+def test_only_resnets_have_no_attention_figure(tmp_path):
+    study = make_study(tmp_path / "resnets", models={"resnet_nano": "resnet", "resnet18": "resnet"}, failed=0)
+    assert scaling_curve.by_head_and_size(study, "resnet_nano", "attention_distance") is None
+    assert len(training_curves(study).panels) == 4
+
+
+def test_panel_per_size_that_has_a_run(study):
+    assert [panel.title for panel in training_curves(study).panels] == [
+        "500 examples",
+        "2,000 examples",
+        "8,000 examples",
+        "32,000 examples",
+    ]
+    figure = scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance")
+    untrained, trained = figure.panels[0].series
+    assert (untrained.label, untrained.colour_key, untrained.style) == ("untrained heads", "untrained", "rings")
+    assert (trained.label, trained.colour_key, len(trained.x)) == ("trained heads", "vit", 16)
+
+
+def test_layers_have_a_line_against_the_step_where_a_run_was_looked_at_while_it_trained(tmp_path):
+    study = make_study(tmp_path / "study")
+    assert by_step.by_size(study, "vit_nano", "attention_distance") is None, "before and after alone"
+    run = study.run("vit_nano-n2000-s0")
+    rows = run.analysis("attention_distance")["rows"]
+    last = max(row["step"] for row in rows)
+    steps = [{**row, "step": step, "value": step / 100 + row["head"]} for step in (20, 30) for row in rows[::2]]
+    steps[0]["value"] = math.nan  # of layer 1, head 1, step 20
+    run.write_analysis("attention_distance", "pixels", [*rows, *steps])
+    figure = by_step.by_size(study, "vit_nano", "attention_distance")
+    assert figure.title == "Mean attention distance while training, vit_nano"
+    assert [panel.title for panel in figure.panels] == [f"{n} examples" for n in ("500", "2,000", "8,000", "32,000")]
+    first, second, *_ = figure.panels[1].series
+    assert [list(one.x) for one in (first, second)] == [[0, 20, 30, last]] * 2
+    assert list(first.y[1:3]) == pytest.approx([0.2 + 3, 0.3 + 2.5])
+    assert list(second.y[1:3]) == pytest.approx([0.2 + 2.5, 0.3 + 2.5])
+    trained = [row["value"] for row in rows if (row["step"], row["layer"]) == (last, 2)]
+    assert second.y[3] == pytest.approx(sum(trained) / 4)
+    assert [list(panel.series[0].x) for panel in figure.panels[2:]] == [[0, last]] * 2
+    assert "2,000 examples: layer 1 from" in figure.alt
+    untrained, heads = scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance").panels[1].series
+    assert sorted(untrained.y) == sorted(row["value"] for row in rows if row["step"] == 0)
+    assert sorted(heads.y) == sorted(row["value"] for row in rows if row["step"] == last)
+    matplotlib_backend.png_bytes(figure)
+    plotly_backend.plotly_figure(figure)
+
+
+def test_runs_whose_files_are_gone_are_left_out(tmp_path):
+    study = make_study(tmp_path / "study")
+    for name in ("vit_nano-n500-s0", "resnet_nano-n500-s1"):
+        study.run(name).metrics_path.unlink()
+    (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
+    left = training_curves(study).panels[0].series
+    assert [series.link for series in left] == 2 * ["vit_nano-n500-s1/"] + 2 * ["resnet_nano-n500-s0/"]
+    attention = scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance")
+    assert attention.panels[1].series[0].links[0] == "vit_nano-n2000-s1/"
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_a_value_that_is_no_number(tmp_path, value):
+    study = make_study(tmp_path / "study")
+    rows = study.rows()
+    rows[0]["accuracy"] = value
+    figure = scaling_curve.accuracy_against_size(rows)
+    mean, points = figure.series[:2]
+    assert mean.low[0] == mean.y[0] == mean.high[0] == rows[1]["accuracy"]  # one seed is left at this size
+    assert len(points.y) == 7
+    run = study.run("vit_nano-n500-s0")
+    lines = run.metrics_path.read_text().splitlines()
+    lines[0] = json.dumps({**json.loads(lines[0]), "train/loss": value})
+    run.metrics_path.write_text("\n".join(lines))
+    curves = training_curves(study)
+    assert curves.series[0].y[0] is None
+    drawn = json.loads(plotly_backend.plotly_figure(curves).to_json(), parse_constant=pytest.fail)
+    band, line = drawn["data"][:2]
+    assert line["y"][0] is None
+    assert len(band["x"]) == 2 * (len(line["x"]) - 1)  # a band has no gaps: it leaves the point out
+    matplotlib_backend.png_bytes(curves)
+
+
+def test_no_rows():
+    figure = scaling_curve.accuracy_against_size([])
+    assert figure.series == []
+    assert not plotly_backend.plotly_figure(figure).data
+    assert matplotlib_backend.png_bytes(figure)
+
+
+def test_names_are_text_not_markup_in_plots():
+    name = "<b>%{x}</b> $a$ <a href='http://example.org'>"
+    series = Series(name, [1, 2], [1.0, 2.0], "vit", hover=[name, name])
+    figure = Figure("f", name, Axis("x"), Axis("y"), (Panel((series,), name), Panel((series,))))
+    plot = plotly_backend.plotly_figure(figure)
+    texts = [plot.layout.title.text, plot.layout.annotations[0].text, plot.data[0].name, plot.data[0].hovertext[0]]
+    assert all("<" not in text for text in texts)
+    assert plot.data[0].hovertemplate is None  # where %{x} would be filled in
+    assert "&lt;b&gt;%{x}&lt;/b&gt; $a$" in matplotlib_backend.svg_bytes(figure).decode()
+
+
+def test_narrow_and_wide_layouts_share_their_axes(study):
+    figure = training_curves(study)
+    wide, narrow = (plotly_backend.plotly_figure(figure, columns, bare=True) for columns in (4, 2))
+    assert [t.xaxis for t in wide.data] == [t.xaxis for t in narrow.data]
+    assert narrow.layout.xaxis3.domain[0] == 0.0 != wide.layout.xaxis3.domain[0]
+    assert narrow.layout.height > wide.layout.height
+    assert wide.layout.title.text is None
+
+
+def test_a_title_above_a_single_panel_has_room():
+    panel = Panel((Series("a", [1], [1.0], "vit"),), "250 examples")
+    figure = Figure("f", "t", Axis("x"), Axis("y"), (panel,))
+    bare = Figure("f", "t", Axis("x"), Axis("y"), (Panel(panel.series),))
+    titled, plain = (plotly_backend.plotly_figure(one, bare=True).layout.margin.t for one in (figure, bare))
+    assert titled >= plain + 10
+
+
+def test_ticks_with_little_room_keep_the_ends():
+    assert spaced((100, 200, 400, 800, 1600), 2, log=True) == [100, 400, 1600]
+    assert spaced((100, 1500, 1600), 3, log=True) == [100, 1600]
+    assert spaced((500,), 3, log=True) == [500]
+
+
+def test_looks_differ_without_colour():
+    models = {"a": "vit", "b": "vit", "c": "resnet", "d": "mixer", "e": "fnet", "f": "vit"}
+    looks = theme.looks(models)
+    assert len({(look.marker, look.dash) for look in looks.values()}) == len(models)
+    assert looks["a"].colour_key == looks["b"].colour_key == "vit"
+    assert looks["c"].colour_key == "resnet"
+    assert len({look.colour_key for look in looks.values()}) == 4
+    assert theme.looks({"c": "resnet"})["c"] == looks["c"]  # whatever else is in the study
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_contrast_with_the_paper(name):
+    found = theme.THEMES[name]
+    least = {"ink": 7, "muted": 4.5, "untrained": 3, **dict.fromkeys((*theme.FIXED, *theme.OTHERS), 4)}
+    for key, ratio in least.items():
+        assert contrast(found[key], found["paper"]) >= ratio, key
+
+
+def contrast(a, b):
+    """WCAG 2.2, of two #rrggbb."""
+
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_legend_lists_a_label_once_in_order_of_appearance():
+    one, two = (Series(label, [1], [1.0], "vit") for label in "ab")
+    hidden = Series("c", [1], [1.0], "vit", legend=False)
+    figure = Figure("f", "t", Axis("x"), Axis("y"), (Panel((one, hidden)), Panel((two, one))))
+    assert [series.label for series in figure.legend()] == ["a", "b"]
+    assert [t.showlegend for t in plotly_backend.plotly_figure(figure).data] == [True, False, True, False]
+    assert isinstance(matplotlib_backend.handle(one, fine=True), Line2D)
+
+
+def test_the_axis_of_losses_says_which_loss(tmp_path):
+    study = make_study(tmp_path / "numbers")
+    assert training_curves(study).y.label == "loss (cross-entropy, nats)"
+    study.write_rows([{**row, "accuracy": None, "error": None, "pearson": 0.5} for row in study.rows()])
+    assert training_curves(study).y.label == "loss (squared error of standardised numbers)"

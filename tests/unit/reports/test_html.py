@@ -1,0 +1,288 @@
+import csv
+import json
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.unit.reports.test_study import make_study
+from vitlab import formatting
+from vitlab.config import UserError
+from vitlab.files import write_json
+from vitlab.reports.figures.contact_sheet import save_samples
+from vitlab.reports.pages.study import write_report
+from vitlab.reports.pages.urls import file_stem, folder_link, link
+from vitlab.reports.results import provenance
+
+EVIL = "</script><script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """Elements as (tag, attributes), the text outside scripts and styles, and the JSON of the figures."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text, self.scripts, self.inside = [], "", [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts[-1] += data
+        elif self.inside != "style":
+            self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    study = make_study(tmp_path_factory.mktemp("studies") / "quick")
+    write_report(study.folder)
+    return study
+
+
+@pytest.fixture(scope="module")
+def page(study):
+    return Page(study.report_path.read_text())
+
+
+def test_the_page_says_what_the_study_found(page):
+    for text in (
+        "ResNet leads at every size up to 32,000; the gap shrinks from",
+        "15 of 16",
+        "21 November 2025",
+        "Held-out accuracy against training-set size",
+        "Mean attention distance by layer, vit_nano",
+        "Every run trains for the same number of steps, 1,000, so small sets are seen more often",
+        "256 passes over 500 examples, 4 over 32,000.",
+        "Diverged: the loss is not a number at step 412",
+        "vitlab scale quick/study.yaml --out quick-again",
+        "AMD EPYC 9R14",
+    ):
+        assert text in page.text
+
+
+def test_every_link_leads_to_a_file(study, page):
+    links = [a["href"] for a in page.all("a")]
+    assert {"results.csv", "tables/results.md", "tables/results.tex"} <= set(links)
+    assert "vit_nano-n500-s0/metrics.jsonl" in links
+    ids = {attributes.get("id") for _, attributes in page.elements}
+    gone = [x for x in links if not (x[1:] in ids if x.startswith("#") else (study.folder / x).exists())]
+    assert gone == []
+
+
+def test_every_figure_has_a_title_and_a_text_alternative(page):
+    plots = [a for a in page.all("div") if "data-plot" in a]
+    assert len(plots) == 5  # three of them are views of the first figure
+    assert all(len(plot["aria-label"]) > 80 for plot in plots)
+    assert all(image["alt"] for image in page.all("img"))
+    assert page.text.count("Figure ") == 3
+
+
+def test_pages_and_figures_are_the_same_when_written_again(study):
+    before = study.report_path.read_bytes()
+    write_report(study.folder)
+    assert study.report_path.read_bytes() == before
+    names = {path.name for path in study.figures.iterdir()}
+    against = (f"accuracy_against_{what}" for what in ("size", "flops", "time"))
+    stems = (*against, "attention_distance-vit_nano", "training_curves")
+    assert names == {"samples.png", *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png"))}
+
+
+def test_user_text_is_never_markup(tmp_path, page):
+    study = make_study(tmp_path / "evil", name=EVIL, models={EVIL.replace("/", "|"): "vit", "r<b>": EVIL}, sizes=(500,))
+    rows = study.rows()
+    for row in rows:
+        row["data"] = EVIL
+    study.write_rows(rows)
+    write_json(study.folder / "failed.json", [{"run": EVIL, "error": f"{EVIL}\u2028{{{{ 1 + 1 }}}}"}])
+    write_report(study.folder)
+    found = Page(study.report_path.read_text())
+    assert len(found.scripts) == len(page.scripts) == 6
+    assert not [attributes for tag, attributes in found.elements if tag in ("b", "iframe")]
+    assert not [key for _, attributes in found.elements for key in attributes if key.startswith("on")]
+    data = next(text for text in found.scripts if text.startswith("{"))
+    assert not set("<>&\u2028\u2029") & set(data)
+    assert EVIL.replace("/", "|") in json.loads(data)["plots"][0]["data"][0]["meta"]["label"]
+    assert EVIL in found.text
+    assert "{{ 1 + 1 }}" in found.text
+    assert not [a["href"] for a in found.all("a") if ":" in a["href"]]
+
+
+def test_addresses_are_quoted():
+    assert link("javascript:alert(1)") == "javascript%3Aalert%281%29"
+    assert folder_link("a b#?%") == "a%20b%23%3F%25/"
+    assert link("run", "analysis/x.json") == "run/analysis/x.json"
+    assert file_stem("a/b:c d") == "a_b_c_d"
+    assert file_stem("../..") == "figure"
+
+
+def test_no_run_has_finished(tmp_path):
+    study = make_study(tmp_path / "empty", failed=16)
+    assert not study.results_path.exists()
+    write_report(study.folder)
+    found = Page(study.report_path.read_text())
+    assert "No run has finished yet." in found.text
+    assert "16 runs failed." in found.text
+    assert not [a for a in found.all("div") if "data-plot" in a]
+
+
+def test_runs_whose_folders_are_gone(tmp_path):
+    study = make_study(tmp_path / "thin", sizes=(500,), failed=0)
+    for folder in study.folder.glob("*-n*"):
+        shutil.rmtree(folder)
+    (study.figures / "samples.png").unlink()
+    write_report(study.folder)
+    found = Page(study.report_path.read_text())
+    assert "ResNet leads ViT at 500 training examples" in found.text
+    assert len([a for a in found.all("div") if "data-plot" in a]) == 3  # what results.csv alone is enough for
+    assert not [a["href"] for a in found.all("a") if "-s0" in a["href"] and "subsets" not in a["href"]]
+
+
+def test_values_that_are_no_numbers(tmp_path):
+    study = make_study(tmp_path / "study", sizes=(500, 2000), failed=0)
+    rows = study.rows()
+    for row in rows:
+        if row["train_size"] == 500:
+            row["accuracy"], row["loss"] = float("nan"), None
+    study.write_rows(rows)
+    write_report(study.folder)
+    found = Page(study.report_path.read_text())
+    assert "4 runs ended without a finite accuracy." in found.text
+    assert "ResNet leads ViT at 2,000 training examples" in found.text
+    assert "nan" not in found.text.lower().replace("nano", "")
+
+
+def test_times_of_different_machines_are_said_not_to_compare(tmp_path):
+    study = make_study(tmp_path / "study", sizes=(500,), seeds=(0,), failed=0)
+    said = "The runs were on different machines, so their times do not compare."
+    assert said not in Page(write_report(study.folder).read_text()).text
+    path = study.run("vit_nano-n500-s0").result_path
+    result = json.loads(path.read_text())
+    result["environment"]["device"] = "NVIDIA H200"
+    write_json(path, result)
+    assert Page(write_report(study.folder).read_text()).text.count(said) == 1
+
+
+def test_two_models_with_one_file_name(tmp_path):
+    study = make_study(tmp_path / "same", models={"vit:a": "vit", "vit a": "vit"}, sizes=(500,), failed=0)
+    write_report(study.folder)
+    assert (study.figures / "attention_distance-vit_a.svg").exists()
+    assert (study.figures / "attention_distance-vit_a-2.svg").exists()
+
+
+def test_all_malformed_files_are_told_at_once(tmp_path):
+    study = make_study(tmp_path / "broken")
+    (study.folder / "failed.json").write_text('{"run": 1}')
+    rows = list(csv.reader(study.results_path.open()))
+    rows[1][rows[0].index("train_size")] = "many"
+    rows[2][rows[0].index("accuracy")] = "good"
+    rows[3][rows[0].index("run")] = "../elsewhere"
+    with study.results_path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    with pytest.raises(UserError) as caught:
+        write_report(study.folder)
+    told = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 4
+    for text in ("failed.json", "line 2: train_size=many", "line 3: accuracy=good", "line 4: run=../elsewhere"):
+        assert text in told
+    assert not study.report_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("vit_nano-n500-s0/result.json", "[]"),
+        ("vit_nano-n500-s0/result.json", '{"environment": 3}'),
+        ("vit_nano-n500-s0/metrics.jsonl", '{"loss": 1}\n'),
+        ("vit_nano-n500-s0/analysis/attention_distance.json", '{"rows": [{"step": 0}]}'),
+        ("vit_nano-n500-s0/analysis/attention_distance.json", "{"),
+        ("vit_nano-n500-s0/config.yaml", "recipe: 3"),
+        ("failed.json", "nonsense"),
+        ("study.yaml", "models: 3"),
+    ],
+)
+def test_malformed_file_is_named(study, name, content):
+    path = study.folder / name
+    before = path.read_text()
+    try:
+        path.write_text(content)
+        with pytest.raises(UserError, match=path.name):
+            write_report(study.folder)
+    finally:
+        path.write_text(before)
+
+
+def test_not_a_study(tmp_path):
+    with pytest.raises(UserError, match="holds no study"):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "text"),
+    [
+        ("epochs", 3, "Every run makes 3 passes over its training set, so larger sets are trained for more steps."),
+        ("examples", 1000, "same number of examples, 1,000, so small sets are seen more often: 2 passes over 500"),
+        ("flops", 2e15, "same training compute, 2.00 PFLOP, so a cheaper model takes more steps"),
+    ],
+)
+def test_what_is_held_fixed(unit, value, text):
+    rows = [{"train_size": size, "examples_seen": 1000} for size in (500, 1000)]
+    assert text in provenance.held_fixed({"budget": {unit: value}}, rows)
+
+
+def test_machines_that_differ_are_counted():
+    results = {f"r{i}": {"environment": {"torch": "2.15", "device": "cpu" if i else "H200"}} for i in range(3)}
+    assert provenance.machine(results) == [("torch", "2.15"), ("device", "cpu (2 runs); H200 (1 run)")]
+
+
+def test_numbers_as_text():
+    assert [formatting.duration(s) for s in (0.21, 31, 59.97, 3599, 3600, 11100)] == (
+        ["0.2 s", "31 s", "1 min", "1 h 00 min", "1 h 00 min", "3 h 05 min"]
+    )
+    assert formatting.with_prefix(1.234e15, "FLOP") == "1.23 PFLOP"
+    assert formatting.with_prefix(999_999, "FLOP") == "1.00 MFLOP"
+    assert formatting.count(46_036) == "46.0k"
+    assert formatting.whole(None) == formatting.significant(float("nan")) == formatting.DASH
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode"), [((12, 1, 24, 24), "LA"), ((3, 3, 300, 200), "RGBA"), ((25, 3, 5, 9), "RGBA")]
+)
+def test_sample_sheet(tmp_path, shape, mode):
+    strip = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    save_samples({2000: strip, 500: strip[:2]}, tmp_path / "samples.png")
+    sheet = Image.open(tmp_path / "samples.png")
+    assert sheet.mode == mode
+    assert sheet.width < 1300
+    assert sheet.getpixel((sheet.width - 1, 0))[-1] == 0  # no paper of its own
+    if shape[2] == 24:  # three pixels for one, unchanged
+        first = np.asarray(sheet)[34 : 34 + 72, :72, 0]
+        np.testing.assert_array_equal(first[1::3, 1::3], strip[0, 0])
+
+
+def test_runs_that_were_looked_at_while_they_trained_have_a_figure_against_the_step(tmp_path):
+    study = make_study(tmp_path / "during", sizes=(500, 2000), failed=0)
+    for run in (study.run(row["run"]) for row in study.rows() if row["family"] == "vit"):
+        rows = run.analysis("attention_distance")["rows"]
+        run.write_analysis("attention_distance", "pixels", [*rows, *({**row, "step": 30} for row in rows[::2])])
+    page = Page(write_report(study.folder).read_text())
+    assert "Mean attention distance while training, vit_nano" in page.text
+    assert "Each line is the mean over the heads of a layer while the model trains: how far" in page.text
+    assert "Mean attention distance by layer, vit_nano" in page.text
+    assert (study.figures / "attention_distance-vit_nano-by-step.svg").is_file()
+    assert [a["href"] for a in page.all("a")].count(
+        "vit_nano-n2000-s0/analysis/attention_distance.json"
+    ) == 3  # of two figures and the table

@@ -1,0 +1,232 @@
+"""Results as Markdown and LaTeX: the numbers of the study, whatever its names are."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.unit.reports.test_study import make_study
+from vitlab.cli import main
+from vitlab.config import names
+from vitlab.config.groups import config_dir
+from vitlab.files import write_json
+from vitlab.formatting import DASH
+from vitlab.reports.results import study_results
+from vitlab.reports.results.published import CAUTION, data_set, known
+from vitlab.reports.results.tables import caption, escape_latex, escape_markdown, latex, markdown, write_tables, written
+from vitlab.studies.metrics import METRICS
+
+
+def row(model, size, seed, accuracy):
+    return {"model": model, "family": "vit", "data": "digits", "train_size": size, "seed": seed, "accuracy": accuracy}
+
+
+ROWS = [row("vit_a", 1009, 0, 0.5), row("vit_a", 1009, 1, 0.7), row("r&b|x", 53, 0, 0.25)]
+
+
+def test_markdown_has_a_row_per_size_and_a_column_per_model():
+    assert markdown(ROWS).splitlines() == [
+        r"| training examples | vit\_a | r\&b\|x |",
+        "| ---: | ---: | ---: |",
+        "| 53 | \N{EN DASH} | 25.0% |",
+        "| 1,009 | 60.0 ± 14.1% | \N{EN DASH} |",  # of 0.5 and 0.7 the sample standard deviation is 0.1414
+        "",
+        "Held-out accuracy on digits, mean ± standard deviation over 2 seeds.",
+    ]
+
+
+def test_latex_has_the_same_cells():
+    lines = latex(ROWS).splitlines()
+    assert r"training examples & vit\_a & r\&b|x \\" in lines
+    assert r"53 & -- & 25.0\% \\" in lines
+    assert r"1,009 & 60.0 $\pm$ 14.1\% & -- \\" in lines
+    assert r"\begin{tabular}{rrr}" in lines
+    assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\bottomrule"]
+
+
+def test_a_single_seed_is_said():
+    assert caption(ROWS[:1]) == "Held-out accuracy on digits, one seed."
+
+
+def test_perplexity_is_no_share():
+    rows = [{**row("gpt", 53, seed, None), "perplexity": value} for seed, value in ((0, 12.0), (1, 14.0))]
+    assert "| 53 | 13.0 ± 1.41 |" in markdown(rows)
+    assert caption(rows).startswith("Held-out perplexity")
+
+
+@pytest.mark.parametrize(
+    ("text", "tex", "md"),
+    [
+        ("a_b", r"a\_b", r"a\_b"),
+        ("100% #1 $x$ {y}", r"100\% \#1 \$x\$ \{y\}", r"100% #1 \$x\$ {y}"),
+        ("\\input{x}", r"\textbackslash{}input\{x\}", r"\\input{x}"),
+        ("~^<>", r"\textasciitilde{}\textasciicircum{}\textless{}\textgreater{}", r"\~^\<\>"),
+        ("two\nlines | more", r"two lines | more", r"two lines \| more"),
+    ],
+)
+def test_what_means_something_in_a_format_is_escaped(text, tex, md):
+    assert escape_latex(text) == tex
+    assert escape_markdown(text) == md
+
+
+def test_the_report_command_writes_both(tmp_path, capsys):
+    study = make_study(tmp_path / "quick", sizes=(53, 59), failed=0)
+    assert main(["report", str(study.folder)]) == 0
+    folder = study.folder / "tables"
+    written = [str(folder / name) for name in ("results.md", "results.tex")]
+    assert capsys.readouterr().out.splitlines() == [str(study.report_path), *written]
+    rows = study_results.results(study)
+    assert (folder / "results.md").read_text() == markdown(rows)
+    numbers = re.findall(r"[\d.]+ ± [\d.]+%", (folder / "results.md").read_text())
+    assert len(numbers) == 4
+    assert all(number.replace("±", r"$\pm$")[:-1] in (folder / "results.tex").read_text() for number in numbers)
+
+
+def test_a_study_without_a_run_has_no_table(tmp_path):
+    write_tables(tmp_path, [])
+    assert written(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- published figures
+
+
+def study_of(folder, data, models, total=50_000, sizes=(53, 50_000)):
+    study = make_study(folder, models=models, sizes=sizes, seeds=(0,), failed=0)
+    study.write_config({**study.config(), "data": data})
+    write_json(study.subsets / "glyphs-seed0.json", {"data": "x", "seed": 0, "train_images": total})
+    write_tables(study.folder, study_results.results(study))
+    return [(study.folder / "tables" / f"results.{suffix}").read_text() for suffix in ("md", "tex")]
+
+
+CIFAR = {"kind": "torchvision", "dataset": "CIFAR10"}
+FOUND = {"vit_b16": "vit", "resnet_nano": "resnet", "bit_50x1": "bit"}
+
+
+def test_published_figures_stand_beside_their_model_in_the_row_of_the_whole_set(tmp_path):
+    md, tex = study_of(tmp_path / "a", CIFAR, FOUND)
+    header, _, small, large, *_ = [[cell.strip() for cell in line.split("|")[1:-1]] for line in md.splitlines()]
+    columns = ["training examples", r"vit\_b16", "published", r"resnet\_nano", r"bit\_50x1", "published"]
+    assert header == columns
+    assert (small[0], small[2], small[5]) == ("53", DASH, DASH)
+    assert (large[0], large[2], large[5]) == ("50,000", r"98.9 to 99.0% \[1\]", r"97.4% \[2\]")
+    assert large[1].endswith("%"), "the study's own figure"
+    notes = md.split("\n\n")[2:]
+    assert notes == [
+        "\\[1\\] the repository of Dosovitskiy et al. (2021): pre-trained on ImageNet-21k, fine-tuned at 384 pixels.",
+        "\\[2\\] the repository of Kolesnikov et al. (2020): pre-trained on ImageNet-21k, fine-tuned at 128 pixels.",
+        f"{CAUTION}\n",
+    ]
+    assert "98.9 to 99.0\\% [1]" in tex
+    assert all(note.replace("\\", "").strip() in tex for note in notes)
+
+
+@pytest.mark.parametrize(("total", "label"), [(50_000, "50,000"), (None, "whole set")])
+def test_without_a_run_on_the_whole_set_it_has_a_row_of_its_own(tmp_path, total, label):
+    md, _ = study_of(tmp_path / "a", CIFAR, {"vit_b16": "vit"}, total=total, sizes=(53, 59))
+    assert rf"| {label} | {DASH} | 98.9 to 99.0% \[1\] |" in md.splitlines()
+
+
+def test_several_published_figures_of_a_model_have_a_note_each(tmp_path):
+    md, _ = study_of(tmp_path / "a", {"kind": "imagefolder", "root": "/data/ImageNet/"}, {"vit_b16": "vit"})
+    assert r"77.91% \[1\], 83.97% \[2\], 84.15% \[3\]" in md
+    assert "pre-trained on ImageNet," in md
+    assert "pre-trained on JFT-300M," in md
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (CIFAR, "CIFAR-10"),
+        ({"kind": "torchvision", "dataset": "CIFAR100"}, "CIFAR-100"),
+        ({"kind": "imagefolder", "root": "imagenet21k"}, None),
+        ({"kind": "imagefolder", "root": "imagenet/photos"}, None),
+        ({"kind": "torchvision", "root": "imagenet"}, None),
+        ({"kind": "table", "path": "glue/SST-2/train.tsv"}, "SST-2"),
+        ({"kind": "table", "path": "MRPC/train.tsv"}, None),
+        ({"name": "glyphs", "kind": "glyphs"}, None),
+        ({}, None),
+    ],
+)
+def test_a_data_set_is_known_by_its_configuration_alone(data, name):
+    assert data_set(data) == name
+
+
+@pytest.mark.parametrize(
+    ("data", "models"),
+    [
+        ({"kind": "glyphs"}, FOUND),
+        (CIFAR, {"vit_s16": "vit", "resnet_nano": "resnet"}),
+        ({"kind": "imagefolder", "root": "imagenet"}, {"bert_base": "bert"}),
+        ("cifar10", {"vit_b16": "vit"}),  # as somebody may write it
+    ],
+)
+def test_where_nothing_is_published_nothing_is_added(tmp_path, data, models):
+    for text in study_of(tmp_path / "a", data, models):
+        assert "published" not in text.lower()
+
+
+def test_a_damaged_manifest_is_one_line(tmp_path, capsys):
+    study_of(tmp_path / "a", CIFAR, {"vit_b16": "vit"})
+    (tmp_path / "a" / "subsets" / "glyphs-seed0.json").write_text("[")
+    assert main(["report", str(tmp_path / "a")]) == 2
+    assert "glyphs-seed0.json: cannot read it" in capsys.readouterr().err
+
+
+def test_published_figures_are_of_models_data_and_metrics_that_there_are_with_source_and_conditions():
+    assert known()["figures"]
+    for one in known()["figures"]:
+        assert one.keys() == {"model", "data", "metric", "value", "source", "conditions"}
+        assert one["model"] in names("model")
+        assert one["data"] in known()["data"]
+        assert one["metric"] in {metric.key for metric in METRICS}
+        assert re.search(r"\(20\d\d\)", one["source"])
+        assert "pre-trained on" in one["conditions"] or "from scratch" in one["conditions"]
+        assert re.fullmatch(r"[\d.]+( to [\d.]+)?%", one["value"])
+
+
+@pytest.mark.parametrize("one", known()["figures"], ids=lambda one: f"{one['model']} {one['data']} {one['value']}")
+def test_every_published_figure_stands_in_the_header_of_a_recipe(one):
+    """So table and recipe cannot say different things."""
+    headers = [
+        "".join(line for line in path.read_text().splitlines() if line.startswith("#"))
+        for path in (config_dir() / "recipe").glob("*.yaml")
+    ]
+    numbers = re.findall(r"[\d.]+", one["value"])
+    assert any(all(re.search(rf"\b{re.escape(number)}\b", header) for number in numbers) for header in headers)
+
+
+# ---- LaTeX
+
+
+def test_latex_is_balanced_and_every_row_has_as_many_cells_as_columns(tmp_path):
+    _, with_notes = study_of(tmp_path / "a", CIFAR, {**FOUND, "a_b%{&}#$~^\\<": "vit"})
+    for text in (latex(ROWS), with_notes):
+        depth, environments = 0, []
+        for token in re.findall(r"\\begin\{\w+\}|\\end\{\w+\}|\\.|%.*|[{}&#$^_~]|.", text, re.DOTALL):
+            if token.startswith("\\begin"):
+                environments.append(token[7:-1])
+            elif token.startswith("\\end"):
+                assert environments.pop() == token[5:-1]
+            elif token in "{}":
+                depth += 1 if token == "{" else -1
+                assert depth >= 0
+            else:
+                assert token not in ("#", "^", "_", "~"), "means something to TeX"
+        assert (depth, environments) == (0, [])
+        (columns,) = re.findall(r"\\begin\{tabular\}\{(r+)\}", text)
+        body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+        cells = [re.split(r"(?<!\\)&", line) for line in body.splitlines() if line.endswith(r"\\")]
+        assert len(cells) >= 3
+        assert {len(line) for line in cells} == {len(columns)}
+        assert re.findall(r"(?<!\\)\$[^$]*\$", text) == [r"$\pm$"] * text.count(r"\pm"), "no other formula"
+        assert not re.search(r"(?<!\\)%(?! needs)", text), "nothing is commented out"
+        assert text.isascii()
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="no LaTeX here")
+def test_latex_takes_it(tmp_path):
+    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{latex(ROWS)}\end{{document}}"
+    (tmp_path / "a.tex").write_text(document)
+    subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"], cwd=tmp_path, check=True)

@@ -1,0 +1,394 @@
+"""The page of attention between tokens: what is in it, and the page in a browser."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.reports.chromium import needs_chromium
+from tests.unit.reports.test_html import EVIL, Page
+from vitlab.analysis.capture.attention import attention_maps
+from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, pattern_targets
+from vitlab.analysis.position_distance import position_distances, position_similarities
+from vitlab.models.text import bert, language_model
+from vitlab.reports.figures import positions
+from vitlab.reports.figures.backends import heatmap, matplotlib_backend
+from vitlab.reports.pages.token_attention import TokenAttention, page, write_token_attention
+
+LAYERS, HEADS, N = 2, 3, 11
+TOKENS = ["[CLS]", "the", "cat", "saw", "the", "[SEP]", "a", "d<b>og", "ran", "&amp;", "[SEP]"]
+SEGMENTS = [0] * 6 + [1] * 5
+IDS = torch.tensor([[2, 5, 7, 11, 5, 3, 13, 17, 19, 23, 3]])
+
+
+def random_weights(layers=LAYERS, heads=HEADS, tokens=N, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.full(tokens, 0.1), (layers, heads, tokens))
+
+
+def embedded(text):
+    """What the script of a page reads."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text).group(1))["texts"]
+
+
+def unpacked(layer, tokens):
+    levels = np.frombuffer(base64.b64decode(layer["levels"]), np.uint8).reshape(-1, tokens, tokens)
+    largest = np.frombuffer(base64.b64decode(layer["largest"]), "<f4").reshape(-1, tokens, 1)
+    assert len(levels) == len(largest) == layer["heads"]
+    return levels * largest.astype(np.float64) / 255
+
+
+def labels():
+    rows = []
+    for layer in range(1, LAYERS + 1):
+        for head in range(1, HEADS + 1):
+            scores = dict.fromkeys(PATTERNS, 0.1) | {"null": None, "next token": round(0.3 * head, 1)}
+            label = "next token" if head > 1 else "none"
+            rows.append({"layer": layer, "head": head, "label": label, "score": 0.3 * head, "scores": scores})
+    return rows
+
+
+# ---- what is in the page
+
+
+def test_weights_are_off_by_at_most_a_510th_of_the_querys_largest():
+    weights = random_weights() * np.array([1, 0.5, 0.01])[None, :, None, None]
+    (text,) = embedded(page("heads", [TokenAttention(TOKENS, weights, SEGMENTS)]))
+    assert text["tokens"] == TOKENS
+    assert text["segments"] == SEGMENTS
+    for layer, expected in zip(text["layers"], weights, strict=True):
+        found = unpacked(layer, N)
+        assert found.shape == (HEADS, N, N)
+        largest = expected.max(axis=2, keepdims=True)
+        error = np.abs(found - expected) / largest
+        assert 1 / 1000 < error.max() < 1 / 510 + 1e-6
+        np.testing.assert_allclose(found.max(axis=2, keepdims=True), largest)
+
+
+def test_a_head_without_weights_is_all_zeros():
+    (text,) = embedded(page("heads", [TokenAttention(TOKENS, np.zeros((1, HEADS, N, N)))]))
+    assert not unpacked(text["layers"][0], N).any()
+    assert text["segments"] is None
+
+
+def test_the_page_of_a_base_model_is_small(tmp_path):
+    weights = random_weights(12, 12, 64).astype(np.float16)  # half precision: rows may sum to a little over 1
+    path = write_token_attention(tmp_path / "a" / "page.html", "base", [TokenAttention(["token"] * 64, weights)])
+    assert 12 * 12 * 64 * 64 < path.stat().st_size < 1_000_000
+
+
+def test_user_text_is_never_markup():
+    text = TokenAttention([EVIL, "\u2028", "a b", "\n", "", *TOKENS[5:]], random_weights(), SEGMENTS, name=EVIL)
+    rows = labels()
+    rows[0]["label"] = EVIL
+    found = Page(page(EVIL, [text, TokenAttention(TOKENS, random_weights())], rows))
+    plain = Page(page("title", [TokenAttention(TOKENS, random_weights(), SEGMENTS)], labels()))
+    assert len(found.scripts) == len(plain.scripts) == 8
+    assert [tag for tag, _ in found.elements].count("iframe") == 0
+    assert not [tag for tag, _ in found.elements if tag == "b"]
+    assert not [key for _, attributes in found.elements for key in attributes if key.startswith("on")]
+    data = next(script for script in found.scripts if script.startswith("{"))
+    assert not set("<>&\u2028\u2029") & set(data)
+    assert json.loads(data)["texts"][0]["tokens"][:5] == [EVIL, "\\u2028", "a\u2423b", "\\n", "\u2205"]
+    assert found.text.count(EVIL) >= 4  # in the title, the heading, the name of the text, a label
+
+
+def test_a_text_without_a_name_is_named_after_its_tokens():
+    names = [text["name"] for text in embedded(page("t", [TokenAttention(["word"] * N, random_weights())]))]
+    assert names[0].startswith("word word")
+    assert len(TokenAttention(["word"] * 99, ()).tokens) * 5 > len(names[0]) <= 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"weights": random_weights(tokens=7)}, r"shape \(3, 7, 7\): 11 tokens need \(heads, 11, 11\)"),
+        ({"weights": random_weights()[:, 0]}, r"shape \(11, 11\): 11 tokens"),
+        ({"weights": random_weights() * np.nan}, "shares in 0..1"),
+        ({"weights": -random_weights()}, "shares in 0..1"),
+        ({"weights": random_weights() * 2}, "shares in 0..1"),
+        ({"weights": []}, "the same layers"),
+        ({"weights": random_weights(layers=1)}, r"the same layers, with as many heads: \[\[3, 3\], \[3\]\]"),
+        ({"weights": random_weights(heads=2)}, r"\[\[3, 3\], \[2, 2\]\]"),
+        ({"segments": [0, 1]}, "11 tokens, 2 segments"),
+        ({"tokens": []}, "0 tokens"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, changes, told):
+    good = {"tokens": TOKENS, "weights": random_weights(), "segments": SEGMENTS}
+    with pytest.raises(ValueError, match=told):
+        write_token_attention(tmp_path / "x.html", "t", [TokenAttention(**good), TokenAttention(**good | changes)])
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_a_page_without_a_text_is_refused():
+    with pytest.raises(ValueError, match="needs a text"):
+        page("t", [])
+
+
+def test_the_labels_are_a_table(tmp_path):
+    found = page("t", [TokenAttention(TOKENS, random_weights())], labels())
+    cells = re.findall(r'<td data-value="([^"]*)">([^<]*)</td>', found)
+    assert len(cells) == LAYERS * HEADS * len(PATTERNS)
+    assert cells[:2] == [("0.3", "0.30"), ("0.1", "0.10")]
+    assert cells[4] == ("", "\u2013")
+    assert 'id="labels"' not in page("t", [TokenAttention(TOKENS, random_weights())])
+
+
+# ---- positions
+
+
+def test_position_maps_show_the_matrix(tmp_path):
+    table = torch.randn(7, 5)
+    for make, matrix, ends in (
+        (positions.distance_map, position_distances(table), (0, position_distances(table).max().item())),
+        (positions.similarity_map, position_similarities(table), (-1, 1)),
+    ):
+        figure = make(matrix.tolist(), "a <model>")
+        axes, bar = heatmap.draw(figure).axes
+        np.testing.assert_allclose(axes.collections[0].get_array(), matrix)
+        assert bar.get_ylim() == pytest.approx(ends)
+        assert [text.get_text() for text in axes.get_xticklabels()] == list("0123456")
+        assert "&lt;model&gt;" in matplotlib_backend.svg_bytes(figure).decode()
+
+
+# ---- in a browser
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The pages of a real BERT, on two texts, and of a real language model."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("pages")
+    sizes = {"length": N, "width": 24, "depth": LAYERS, "heads": HEADS}
+    special, mask = (IDS == 2) | (IDS == 3), torch.ones_like(IDS, dtype=torch.bool)
+    paths = {}
+    for name, build in (("bert", bert), ("lm", language_model)):
+        model = build(29, **sizes).eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        options = {"segments": torch.tensor([SEGMENTS])} if name == "bert" else {}
+        found = HeadPatterns()
+        targets = pattern_targets(IDS, mask, special, options.get("segments"), causal=name == "lm")
+        weights = []
+        for layer, map_ in attention_maps(model, IDS, **options):
+            found.add(layer, map_, targets)
+            weights.append(map_[0])
+        texts = [TokenAttention(TOKENS, weights, SEGMENTS if options else None, "first")]
+        if name == "bert":
+            texts.append(TokenAttention(["\u201cx\u201d"] * 5, random_weights(tokens=5), None, "second"))
+        rows = found.rows()
+        paths[name] = (
+            write_token_attention(folder / f"{name}.html", f"A tiny {name} {EVIL}", texts, rows),
+            weights,
+            rows,
+        )
+    return paths
+
+
+def change(browser, name, value):
+    browser.run(
+        f"(() => {{ const s = document.getElementById('{name}'); s.value = {json.dumps(value)};"
+        "s.dispatchEvent(new Event('input')); s.dispatchEvent(new Event('change')) })()"
+    )
+
+
+def key(browser, name):
+    for kind in ("keyDown", "keyUp"):
+        code = {"Enter": 13, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Escape": 27}[name]
+        text = {"text": "\r"} if name == "Enter" else {}
+        browser.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **text)
+
+
+def chosen(browser):
+    return browser.run("document.querySelector('#chosen').textContent")
+
+
+def reading(browser):
+    return browser.run("document.querySelector('#reading').textContent")
+
+
+def points(browser, canvas):
+    """Red, green, blue and opacity of a canvas, (points, 4). They are read from a copy: it stays as it was drawn."""
+    script = """(() => { const [from, copy] = [document.querySelector('%s'), document.createElement('canvas')];
+        [copy.width, copy.height] = [from.width, from.height];
+        const pen = copy.getContext('2d');
+        pen.drawImage(from, 0, 0);
+        const data = pen.getImageData(0, 0, copy.width, copy.height).data;
+        let text = '';
+        for (let i = 0; i < data.length; i += 4096) text += String.fromCharCode(...data.subarray(i, i + 4096));
+        return btoa(text) })()"""
+    return np.frombuffer(base64.b64decode(browser.run(script % canvas)), np.uint8).reshape(-1, 4)
+
+
+def inked(browser, canvas):
+    """How many points of a canvas are not empty."""
+    return np.count_nonzero(points(browser, canvas)[:, 3])
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", ["bert", "lm"])
+def test_opens_without_an_error_or_a_request(browser, pages, name):
+    path, weights, _ = pages[name]
+    browser.open(path)
+    assert browser.errors == []
+    assert browser.requests == [path.resolve().as_uri()]
+    assert browser.run("document.title").endswith(EVIL)
+    assert browser.run("document.querySelectorAll('.thumb canvas').length") == LAYERS * HEADS
+    assert browser.run("[...document.querySelectorAll('#keys button')].map(b => b.textContent)") == TOKENS
+    assert browser.run("document.querySelectorAll('b').length") == 0
+    # the square root of a weight is the opacity, on a scale without a first query that has but itself to attend to
+    image = points(browser, ".thumb[data-layer=\\'1\\'][data-head=\\'1\\'] canvas")[:, 3]
+    head = weights[1][1].numpy()
+    largest = head[name == "lm" :].max()
+    np.testing.assert_allclose(np.reshape(image, (N, N)) / 255, np.sqrt(head / largest).clip(max=1), atol=0.05)
+
+
+@needs_chromium
+def test_a_picture_chooses_its_head_by_click_and_by_keys(browser, pages):
+    path, _, rows = pages["bert"]
+    browser.open(path)
+    assert chosen(browser) == "Layer 1, head 1"
+    browser.run("document.querySelectorAll('.thumb')[4].click()")
+    assert chosen(browser) == "Layer 2, head 2"
+    label = f"{rows[4]['label']} {rows[4]['score']:.2f}"
+    assert browser.run("document.querySelector('#chosen-label').textContent") == label
+    assert (
+        browser.run("[document.querySelector('#layer').value, document.querySelector('#head-choice').value].join()")
+        == "1,1"
+    )
+    browser.run("document.querySelector('.thumb[tabindex=\"0\"]').focus()")
+    for name in ("ArrowUp", "ArrowRight", "ArrowRight", "Enter"):
+        key(browser, name)
+    assert chosen(browser) == "Layer 1, head 3"
+    assert browser.run("document.querySelectorAll('.thumb[aria-current=true]').length") == 1
+    browser.run("document.querySelectorAll('.go')[3].click()")
+    assert chosen(browser) == "Layer 2, head 1"
+    change(browser, "head-choice", "-1")
+    assert chosen(browser) == "Layer 2, all heads"
+    assert browser.errors == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("head", [2, -1])
+def test_a_token_tells_its_weights(browser, pages, head):
+    path, weights, _ = pages["bert"]
+    browser.open(path)
+    change(browser, "head-choice", str(head))
+    expected = (weights[0][head] if head >= 0 else weights[0].mean(0))[3]
+    before = inked(browser, "#lines canvas")
+    browser.run("document.querySelectorAll('#queries button')[3].click()")
+    assert 0 < inked(browser, "#lines canvas") < before
+    shown = browser.run("[...document.querySelectorAll('#keys .value')].map(v => Number(v.textContent))")
+    np.testing.assert_allclose(shown, expected, atol=0.0075)
+    best = int(expected.argmax())
+    assert reading(browser).startswith(
+        f"\u201csaw\u201d attends to \u201c{TOKENS[best]}\u201d {expected[best]:.2f}"[:-1]
+    )
+    assert (browser.run("document.querySelectorAll('#keys .strip')[0].style.background") != "") == (head < 0)
+    browser.run("document.querySelectorAll('#keys button')[8].focus()")
+    key(browser, "ArrowUp")  # the keyboard shows the token in focus: d<b>og
+    assert "is attended to by" in reading(browser)
+    shown = browser.run("[...document.querySelectorAll('#queries .value')].map(v => Number(v.textContent))")
+    expected = (weights[0][head] if head >= 0 else weights[0].mean(0))[:, 7]
+    np.testing.assert_allclose(shown, expected, atol=0.0075)
+    key(browser, "Escape")
+    assert inked(browser, "#lines canvas") == pytest.approx(before, rel=0.01)  # edges are smoothed one way or another
+
+
+@needs_chromium
+def test_the_heat_map_is_read_cell_by_cell(browser, pages):
+    path, weights, _ = pages["lm"]
+    browser.open(path)
+    change(browser, "view", "map")
+    assert browser.run(
+        "[document.querySelector('#lines').hidden, document.querySelector('#map-scroll').hidden].join()"
+    ) == ("true,false")
+    browser.run("document.querySelector('#map').focus()")
+    for name in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        key(browser, name)
+    words = reading(browser)
+    assert words.startswith("\u201ccat\u201d (3) gives \u201cthe\u201d (2) ")
+    assert float(words.split()[-1]) == pytest.approx(weights[0][0][2, 1].item(), abs=1 / 510 + 0.0005)
+    key(browser, "ArrowRight")
+    key(browser, "ArrowRight")
+    assert reading(browser).endswith(" 0.000")  # it cannot look ahead
+    assert inked(browser, "#map") > 1000
+    change(browser, "view", "lines")
+    assert browser.run("document.querySelector('#lines').hidden") is False
+    assert browser.errors == []
+
+
+@needs_chromium
+def test_lines_of_a_short_text_begin_and_end_at_its_tokens(browser, tmp_path):
+    text = TokenAttention(TOKENS[:3], random_weights(tokens=3))
+    browser.open(write_token_attention(tmp_path / "page.html", "short", [text]))
+    boxes = browser.run("""['#lines canvas', '#queries', '#keys'].map((part) => {
+        const box = document.querySelector(part).getBoundingClientRect(); return [box.top, box.height] })""")
+    assert boxes[1] == boxes[2]
+    assert boxes[0] == pytest.approx(boxes[1])
+    assert boxes[0][1] == pytest.approx(3 * 24)
+
+
+@needs_chromium
+def test_sentences_are_filtered(browser, pages):
+    browser.open(pages["lm"][0])
+    assert browser.run("document.querySelector('#pair')") is None
+    path, weights, _ = pages["bert"]
+    browser.open(path)
+    choices = browser.run("[...document.querySelector('#pair').options].map(o => o.textContent)")
+    assert choices == ["all", "A \u2192 A", "A \u2192 B", "B \u2192 A", "B \u2192 B"]
+    every = inked(browser, "#lines canvas")
+    change(browser, "pair", "AB")
+    assert 0 < inked(browser, "#lines canvas") < every
+    browser.run("document.querySelectorAll('#queries button')[1].click()")
+    shown = browser.run("[...document.querySelectorAll('#keys .value')].map(v => v.textContent)")
+    assert shown[:6] == [""] * 6
+    np.testing.assert_allclose([float(value or 0) for value in shown[6:]], weights[0][0][1, 6:], atol=0.0075)
+    browser.run("document.querySelectorAll('#queries button')[8].click()")
+    assert reading(browser).endswith("nothing that is shown")
+    change(browser, "text", "1")
+    assert browser.run("document.querySelector('#sentences').hidden")  # the second text has one sentence
+    assert browser.run("document.querySelectorAll('#queries button').length") == 5
+    assert browser.run("document.querySelector('.thumb canvas').width") == 5
+    assert browser.errors == []
+
+
+@needs_chromium
+def test_the_labels_are_filtered_and_sorted(browser, pages):
+    path, _, rows = pages["bert"]
+    browser.open(path)
+    found = rows[0]["label"]
+    change(browser, "filter", found)
+    shown = browser.run("document.querySelectorAll('.sorted tbody tr:not([hidden])').length")
+    assert shown == sum(row["label"] == found for row in rows)
+    change(browser, "filter", "")
+    heading = "document.querySelectorAll('.sorted thead button')[6]"
+    browser.run(f"{heading}.click(); {heading}.click()")
+    values = browser.run(
+        "[...document.querySelectorAll('.sorted tbody tr')].map(r => Number(r.cells[6].dataset.value))"
+    )
+    assert values == sorted((row["scores"]["null"] for row in rows), reverse=True)
+
+
+@needs_chromium
+def test_theme_and_width(browser, pages):
+    path = pages["bert"][0]
+    colour = "getComputedStyle(document.body).backgroundColor"
+    browser.open(path, width=400, scheme="light")
+    assert browser.run(colour) == "rgb(252, 252, 251)"
+    light = points(browser, ".thumb canvas")
+    browser.run("document.querySelector('#theme').click()")
+    assert browser.run(colour) == "rgb(19, 21, 25)"
+    dark = points(browser, ".thumb canvas")
+    np.testing.assert_array_equal(light[:, 3], dark[:, 3])
+    strong = light[:, 3] > 200
+    assert (dark[strong, :3].mean(0) > light[strong, :3].mean(0) + 30).all()  # the pictures are drawn again
+    browser.run("localStorage.clear()")
+    for view in ("map", "lines"):
+        change(browser, "view", view)
+        assert browser.run("document.documentElement.scrollWidth") == 400
+    assert browser.run("document.querySelector('#lines canvas').getBoundingClientRect().width") > 60
+    assert browser.errors == []

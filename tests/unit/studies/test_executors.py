@@ -1,0 +1,335 @@
+"""Worker processes: kept from run to run, replaced when they die, gone when their parent is. Real ones throughout."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vitlab.config import UserError
+from vitlab.studies.executors import Event, LocalExecutor, summary
+from vitlab.studies.grid import Spec
+
+DEADLINE = 60  # seconds after which something hangs; nothing here takes a tenth of it
+
+
+def specs(*names, **config):
+    return [Spec(name, config, name) for name in names]
+
+
+def run(job, todo, jobs=1, notify=None):
+    """Every event but ticks, in order."""
+    events = []
+
+    def note(event):
+        if event.kind != "tick":
+            events.append(event)
+        if notify:
+            notify(event)
+
+    executor = LocalExecutor(job, jobs)
+    executor.run(todo, note)
+    return events
+
+
+def kinds(events, run):
+    return [event.kind for event in events if event.run == run]
+
+
+def value(events, run):
+    return next(event.value for event in events if event.run == run and event.kind in ("done", "failed"))
+
+
+def alive(pid):
+    """Whether a process runs; one that ended and waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+# ---- jobs: functions of this file, for the workers import them by name
+
+
+def say_pid(spec, report, stop):
+    return os.getpid()
+
+
+def report_three(spec, report, stop):
+    for step in range(3):
+        report((spec.name, step))
+    return spec.config["answer"]
+
+
+def misbehave(spec, report, stop):
+    """What the run's name says."""
+    kind = spec.name.partition(" ")[0]
+    if kind == "raise":
+        raise ValueError("first line\nsecond line")
+    if kind == "user":
+        raise UserError(["data.root=x: no such folder", "another"])
+    if kind == "silent":
+        raise KeyError
+    if kind == "pipe":
+        raise BrokenPipeError("of the job's own")
+    if kind == "exit":
+        os._exit(7)
+    if kind == "sysexit":
+        sys.exit(3)
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "unpicklable":
+        return lambda: None
+    return os.getpid()
+
+
+def until_stopped(spec, report, stop):
+    """A run that only a stop ends: it says its pid and, when it is told to, leaves a mark and returns."""
+    Path(spec.config["folder"], f"{spec.name}.pid").write_text(str(os.getpid()))
+    report("training")
+    while not stop():
+        time.sleep(0.01)
+    Path(spec.config["folder"], f"{spec.name}.checkpoint").touch()
+    return "never heard"
+
+
+def report_for_ever(spec, report, stop):
+    Path(spec.config["folder"], f"{spec.name}.pid").write_text(str(os.getpid()))
+    while True:
+        report("training")
+        time.sleep(0.01)
+
+
+# ---- the ordinary course
+
+
+def test_a_process_is_kept_from_run_to_run():
+    events = run(say_pid, specs("a", "b", "c", "d"))
+    pids = {value(events, name) for name in "abcd"}
+    assert len(pids) == 1
+    assert pids != {os.getpid()}
+    assert not alive(pids.pop()), "and ends with the study"
+
+
+def test_runs_begin_in_order_and_tell_start_progress_and_result():
+    events = run(report_three, specs("a", "b", answer=42))
+    expected = []
+    for name in "ab":
+        expected += [Event("started", name), *(Event("progress", name, (name, step)) for step in range(3))]
+        expected.append(Event("done", name, 42))
+    assert events == expected
+
+
+def test_as_many_runs_at_a_time_as_asked_for(tmp_path):
+    """Two runs that each wait for the other's mark end only side by side."""
+    events = run(meet, specs("a", "b", folder=str(tmp_path)), jobs=2)
+    assert value(events, "a") == value(events, "b") == "met"
+
+
+def meet(spec, report, stop):
+    Path(spec.config["folder"], spec.name).touch()
+    wait_until(lambda: len(os.listdir(spec.config["folder"])) == 2)
+    return "met"
+
+
+def test_no_more_processes_than_runs_and_none_for_no_run():
+    executor = LocalExecutor(say_pid, jobs=5)
+    made = []
+    process = executor.context.Process
+    executor.context.Process = lambda **k: made.append(process(**k)) or made[-1]
+    try:
+        executor.run(specs("a", "b"), lambda event: None)
+        assert len(made) == 2
+        executor.run([], lambda event: None)
+        assert len(made) == 2
+    finally:
+        del executor.context.Process
+
+
+def test_ticks_come_while_runs_train(tmp_path):
+    ticks = []
+
+    def notify(event):
+        ticks.append(event.kind == "tick")
+        if sum(ticks) == 3:
+            (tmp_path / "go").touch()
+
+    events = run(wait_for_go, specs("a", folder=str(tmp_path)), notify=notify)
+    assert value(events, "a") == "went"
+
+
+def wait_for_go(spec, report, stop):
+    wait_until(lambda: Path(spec.config["folder"], "go").exists())
+    return "went"
+
+
+# ---- runs that fail
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("raise", "ValueError: first line"),
+        ("user", "data.root=x: no such folder"),
+        ("silent", "KeyError"),
+        ("pipe", "BrokenPipeError: of the job's own"),
+    ],
+)
+def test_a_job_that_raises_fails_alone_in_one_line_and_its_process_goes_on(name, says):
+    events = run(misbehave, specs("ok 1", name, "ok 2"))
+    assert kinds(events, name) == ["started", "failed"]
+    assert value(events, name) == says
+    assert value(events, "ok 1") == value(events, "ok 2")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("exit", "exit code 7"), ("sysexit", "exit code 3"), ("kill", "signal SIGKILL"), ("unpicklable", "exit code 1")],
+)
+def test_a_process_that_dies_takes_only_its_own_run_with_it(name, says):
+    events = run(misbehave, specs("ok 1", name, "ok 2", "ok 3"))
+    assert kinds(events, name) == ["started", "failed"]
+    assert f"its process ended without a word ({says})" in value(events, name)
+    pids = [value(events, f"ok {i}") for i in (1, 2, 3)]
+    assert pids[0] != pids[1] == pids[2], "it is replaced, once"
+
+
+def test_every_run_is_told_of_though_every_process_dies_with_two_at_a_time():
+    names = ["kill 1", "exit 1", "raise 1", "ok 1", "kill 2", "exit 2", "ok 2", "kill 3"]
+    events = run(misbehave, specs(*names), jobs=2)
+    for name in names:
+        assert kinds(events, name) == ["started", "done" if name.startswith("ok") else "failed"]
+
+
+def test_the_last_run_may_die():
+    events = run(misbehave, specs("kill"))
+    assert kinds(events, "kill") == ["started", "failed"]
+
+
+def test_a_process_that_dies_between_two_runs_fails_the_run_that_it_was_given():
+    """Killed from outside after its first result: the second run is not lost in silence."""
+
+    def notify(event):
+        if event.kind == "done" and event.run == "a":
+            os.kill(event.value, signal.SIGKILL)
+            wait_until(lambda: not alive(event.value))
+
+    events = run(say_pid, specs("a", "b", "c"), notify=notify)
+    assert kinds(events, "a") == ["started", "done"]
+    assert kinds(events, "b")[0] == "started"
+    assert kinds(events, "b")[-1] in ("done", "failed")
+    assert kinds(events, "c") == ["started", "done"]
+
+
+def test_an_error_in_one_line_says_its_kind_where_the_text_would_not():
+    assert summary(ValueError("\n\n  text \nmore")) == "ValueError:   text "
+
+    class Diverged(Exception):
+        """As vitlab.training.callbacks has it, without importing torch in every worker."""
+
+    assert summary(UserError(["a", "b"])) == "a"
+    assert summary(Diverged("the loss is nan")) == "the loss is nan"
+    assert summary(RuntimeError()) == "RuntimeError"
+
+
+# ---- stopping
+
+
+def test_ctrl_c_lets_runs_write_their_checkpoint_and_is_raised_again(tmp_path):
+    trained = set()
+
+    def notify(event):
+        if event.kind == "progress":
+            trained.add(event.run)
+        if trained == {"a", "b"}:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(until_stopped, specs("a", "b", "never", folder=str(tmp_path)), jobs=2, notify=notify)
+    assert {p.name for p in tmp_path.iterdir()} == {"a.pid", "b.pid", "a.checkpoint", "b.checkpoint"}
+    for name in "ab":
+        assert not alive(int((tmp_path / f"{name}.pid").read_text()))
+
+
+@pytest.mark.parametrize("kind", ["started", "done"])
+def test_ctrl_c_while_no_run_trains_lets_the_process_end_by_itself(kind):
+    """It waits for work: there is no checkpoint to wait for."""
+    processes = []
+
+    def notify(event):
+        if event.kind == kind and event.run == "b":
+            processes.extend(multiprocessing.active_children())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(say_pid, specs("a", "b", "c"), notify=notify)
+    (process,) = processes
+    assert process.exitcode == 0, "not ended by force after all patience"
+
+
+def test_an_error_of_the_display_leaves_no_process_either(tmp_path):
+    def notify(event):
+        if event.kind == "progress":
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(until_stopped, specs("a", folder=str(tmp_path)), notify=notify)
+    assert not alive(int((tmp_path / "a.pid").read_text()))
+
+
+PARENT = """
+import sys
+sys.path.insert(0, {tests!r})
+from vitlab.studies.executors import LocalExecutor
+from tests.unit.studies.test_executors import report_for_ever, specs
+if __name__ == "__main__":
+    LocalExecutor(report_for_ever, 2).run(specs("a", "b", "c", folder=sys.argv[1]), lambda event: None)
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT.format(tests=str(Path(__file__).parent)))
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    parent = subprocess.Popen([sys.executable, str(script), str(folder)])
+    try:
+        wait_until(lambda: len([p for p in folder.glob("*.pid") if p.read_text()]) == 2)
+        pids = [int(p.read_text()) for p in folder.glob("*.pid")]
+        assert all(alive(pid) for pid in pids)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_an_idle_worker_ends_when_its_parent_is_killed(tmp_path):
+    """One that waits for work has nothing to report; the closed pipe tells it."""
+    script = tmp_path / "parent.py"
+    script.write_text(
+        f"import os, sys, time\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from vitlab.studies.executors import LocalExecutor, Worker\nfrom test_executors import say_pid, specs\n"
+        "if __name__ == '__main__':\n"
+        "    executor = LocalExecutor(say_pid, 1)\n    worker = Worker(executor)\n"
+        "    worker.give(*specs('a'), lambda event: None)\n"
+        "    print(worker.connection.recv()[1], flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    pid = int(parent.stdout.readline())
+    assert alive(pid)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: not alive(pid))

@@ -1,0 +1,181 @@
+"""Text classification: batches learned by heart, padding without effect, the auxiliary loss, what is refused."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from omegaconf import OmegaConf
+
+from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, whole
+from vitlab import models
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.text.types import NO_TAG
+from vitlab.tasks.text_classification import flattened, misfits
+from vitlab.training.run import train_flops
+
+# ---- training
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("body", ["bert", "gpt", "lstm"])
+def test_a_batch_is_learned_by_heart(body, kind):
+    task, config = build(kind, *BODIES[body], of=data(kind, count=6))
+    model = models.build(config.model, **task.shape)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    batch = whole(task)
+    for _ in range(300):
+        loss = task.loss(model, batch)
+        if loss < 0.01:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    metrics = task.metrics()
+    task.update(metrics, model.eval(), batch)
+    assert metrics["loss"].compute() < 0.05
+    if kind != "numbers":
+        assert metrics["accuracy"].compute() == 1
+    assert all(p.grad is not None for name, p in model.named_parameters() if "segments" not in name)
+
+
+def randomized(config, task):
+    model = models.build(config.model, **task.shape)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("body", BODIES)
+@torch.no_grad()
+def test_padding_never_changes_a_result(body, kind):
+    task, config = build(kind, *BODIES[body])
+    model = randomized(config, task)
+    batch = whole(task)
+    together = task.of_items(model(*flattened(batch)), batch)[0]
+    for row in range(5):
+        one = whole(task, rows=[row])
+        longest = int(one[1].sum(-1).max())
+        cut = tuple(part[..., :longest] for part in one[:3])
+        model.text.embed.tokens.weight[GPT.pad] = torch.randn(24)
+        alone = task.of_items(model(*flattened((*cut, one[3]))), one)[0]
+        shown = together[row, :longest] if kind == "tags" else together[row]
+        torch.testing.assert_close(alone[0][: len(shown)], shown, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_batch_is_cut_to_its_longest_sequence_where_the_body_heeds_the_mask():
+    seen = []
+    for words in (BODIES["bert"], [*BODIES["bert"], "model.mixer=fourier", "model.positions=learned"]):
+        task, config = build("classes", *words)
+        model = models.build(config.model, **task.shape)
+        model.text.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[1]))
+        batch = whole(task, rows=[0, 1, 2])
+        task.loss(model, batch)
+    assert seen == [int(batch[1].sum(1).max()), LENGTH]
+    assert seen[0] < LENGTH
+
+
+def test_prepared_tokens_are_all_of_the_vocabulary():
+    task, _ = build("pairs")
+    tokens, mask, segments, labels = whole(task)
+    assert tokens.min() == GPT.pad != NOTHING
+    assert (tokens[~mask] == GPT.pad).all()
+    assert (mask.sum(1) == torch.from_numpy(task.train.read(np.arange(17))[:, 0] != NOTHING).sum(1)).all()
+    assert labels.tolist() == data("pairs").train.labels.tolist()
+    assert segments.unique().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_analysis_is_shown_sequences_with_their_special_tokens(kind):
+    task, _ = build(kind)
+    shown = task.inputs(whole(task, rows=[0, 1]))
+    rows = 2 * {"both orders": 2, "choices": 3}.get(kind, 1)
+    assert {tuple(part.shape) for part in shown} == {(rows, LENGTH)}
+    marks = 3 if kind in ("pairs", "both orders", "choices") else 2  # start, separator, end
+    assert (shown.special & shown.mask).sum() == rows * marks
+
+
+def test_a_text_without_a_tag_costs_nothing():
+    toy = data("tags")
+    toy.train.tags.values[: toy.train.tags.starts[1]] = NO_TAG
+    task, config = build("tags", of=toy)
+    loss = task.loss(models.build(config.model, **task.shape), whole(task, rows=[0]))
+    assert loss == 0
+
+
+@pytest.mark.parametrize("kind", ["classes", "choices", "tags"])
+def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
+    plain, config = build(kind, *BODIES["gpt"])
+    both, _ = build(kind, *BODIES["gpt"], "task.auxiliary_lm=0.5")
+    model = randomized(config, plain)
+    batch = whole(plain)
+    tokens, mask, _ = flattened(batch)
+    nats = []
+    for row, length in zip(tokens, mask.sum(1).tolist(), strict=True):
+        logits = model.by_tokens(model.text(row[None, :length]))[0]
+        nats.append(F.cross_entropy(logits[:-1], row[1:length], reduction="none"))
+    expected = plain.loss(model, batch) + 0.5 * torch.cat(nats).mean()
+    torch.testing.assert_close(both.loss(model, batch), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("body", BODIES)
+def test_a_training_step_can_be_counted(body, kind):
+    task, config = build(kind, *BODIES[body])
+    whole_step = train_flops(config.model, task)
+    assert 0 < train_flops(config.model, task, frozen=True) < whole_step
+    if kind == "choices":
+        single, _ = build("pairs", *BODIES[body])
+        assert whole_step == pytest.approx(3 * train_flops(config.model, single), rel=0.01)
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("toy", "words", "says"),
+    [
+        (lambda: data(classes=()), [], "data=toy: has no classes, targets or tags to predict; give data=docstrings"),
+        (lambda: data(classes=("x",)), [], "data=toy: has the one class 'x'; give at least two"),
+        (lambda: data("choices", train=texts("choices", 17), test=texts("pairs", 17)), ["task.both_orders=true"],
+         "task.both_orders=true: is for pairs, data=toy has 4 parts; give false"),
+        (data, ["task.both_orders=true"], "task.both_orders=true: is for pairs, data=toy has 1 part; give false"),
+        (data, ["recipe.mixup=0.2"], "recipe.mixup=0.2: is for images; give recipe.mixup=0"),
+        (data, ["model=gpt_nano", "task.auxiliary_lm=-1"], "task.auxiliary_lm=-1.0: must be at least 0"),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit_are_refused_in_a_line(toy, words, says):
+    with pytest.raises(UserError) as caught:
+        build("", *words, of=toy())
+    (line,) = caught.value.problems
+    assert says in line
+    assert "\n" not in line
+
+
+def test_a_module_of_ones_own_need_not_name_its_columns():
+    _, config = build()
+    (line,) = misfits(
+        config.task, data(classes=()), OmegaConf.create({"kind": "tests.classified", "modality": "text", "label": None})
+    )
+    assert line.startswith("data=toy: has no classes, targets or tags to predict; ")
+
+
+def test_targets_that_cannot_be_learned_and_labels_that_are_no_choice_are_refused():
+    toy = data("numbers")
+    toy.train.targets[:] = 3.5
+    with pytest.raises(UserError, match=r"all training targets are 3\.5, there is nothing to learn"):
+        build(of=toy)
+    toy.test.targets[4] = np.nan
+    with pytest.raises(UserError, match="has targets that are no finite numbers"):
+        build(of=toy)
+    toy = data("choices")
+    toy.test.labels[2] = 3
+    with pytest.raises(UserError, match="has 3 choices, and a label of 3; labels count the choices from 0"):
+        build(of=toy)
+
+
+def test_an_auxiliary_loss_for_a_model_that_sees_the_next_token_is_refused_at_once():
+    with pytest.raises(UserError, match=r"task\.auxiliary_lm=0\.5: model=bert_nano sees the tokens that it would"):
+        compose(TrainConfig, ["task=text_classification", "task.auxiliary_lm=0.5"])

@@ -1,0 +1,264 @@
+"""Language models, BERT and SpanBERT as tasks: what is predicted from what, and how well."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from tests.texts import MASK, STOP, TOKENIZER, WORDS, counting, text_data, texts
+from vitlab import models, tasks
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.loader import Items
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.models import count
+from vitlab.tasks import causal_lm
+from vitlab.tasks.masked_lm import SEED
+
+TINY = {"gpt_nano": ["model.width=24", "model.heads=3"], "bert_nano": ["model.width=24", "model.heads=3"]}
+TINY["lstm_nano"] = ["model.width=24"]
+FOR = {"causal_lm": "gpt_nano", "masked_lm": "bert_nano", "span_lm": "bert_nano"}
+
+
+def configuration(task, *words, model=None):
+    model = model or FOR[task]
+    return compose(TrainConfig, [f"task={task}", "data=pydoc", f"model={model}", *TINY[model], *words])
+
+
+def task_of(task, *words, data=None, model=None):
+    config = configuration(task, *words, model=model)
+    return tasks.build(config.task, recipe=config.recipe, data=data or text_data(), data_config=config.data), config
+
+
+def batch_of(task, rows, generator=None, split="train"):
+    return task.prepare(Items(getattr(task, split)).__getitems__(list(rows)), generator)
+
+
+def built(task, config):
+    torch.manual_seed(3)
+    return models.build(config.model, **task.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "words"),
+    [
+        ("causal_lm", "gpt_nano", []),
+        ("causal_lm", "lstm_nano", []),
+        ("causal_lm", "gpt_nano", ["task.pack=documents"]),
+        ("masked_lm", "bert_nano", []),
+        ("masked_lm", "bert_nano", ["task.sequences=stream", "task.masking=static"]),
+        ("masked_lm", "lstm_nano", ["model.causal=false"]),
+        ("masked_lm", "bert_nano", ["model.mixer=fourier", "model.positions=learned", "task.sequences=stream"]),
+        ("span_lm", "bert_nano", []),
+        ("span_lm", "bert_nano", ["task.sequences=documents"]),
+    ],
+)
+def test_a_batch_is_learnt_by_heart_and_every_weight_has_a_gradient(name, model, words):
+    task, config = task_of(name, *words, model=model)
+    net = built(task, config).train()
+    batch = batch_of(task, range(6), torch.Generator().manual_seed(1))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    first = task.loss(net, batch)
+    first.backward()
+    unused = [n for n, p in net.named_parameters() if p.grad is None]
+    assert all(n.startswith(("pooler", "next_sentence", "text.embed.segments")) for n in unused), unused
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = task.loss(net, batch)
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.2 * first
+
+
+@pytest.mark.parametrize("name", FOR)
+def test_operations_of_an_example_are_counted(name):
+    task, config = task_of(name)
+    example = task.example()
+    net = count.meta(config.model, **task.shape)
+    forward, training = count.flops(net, task.shape, lambda net: task.loss(net, example))
+    body, _ = count.flops(net, task.shape)
+    assert body <= forward < training
+    head = 2 * 24 * task.shape["vocabulary"]
+    predicted = {"causal_lm": 16, "masked_lm": math.ceil(0.15 * 16), "span_lm": 2 * (int(0.15 * 16) + 10)}[name]
+    if name == "causal_lm":
+        assert forward == body
+    elif name == "masked_lm":  # transform, tokens; pooler, next sentence
+        assert forward - body == predicted * (head + 2 * 24 * 24) + 2 * 24 * 24 + 2 * 24 * 2
+    else:  # transform, boundary of three and one widths, tokens
+        assert forward - body == predicted * head + (predicted // 2) * (2 * 24 * 24) * (1 + 3 + 1)
+
+
+# ---- language models
+
+
+def test_a_language_models_metrics_are_those_by_hand():
+    task, config = task_of("causal_lm", data=text_data(length=7))
+    net, metrics = built(task, config).eval(), task.metrics()
+    nats, unigram = [], []
+    for rows in ([0, 1, 2], range(3, len(task.test))):
+        batch = batch_of(task, rows, split="test")
+        task.update(metrics, net, batch)
+        tokens, following = batch
+        chances = net(tokens).log_softmax(-1)
+        for row, column in (following != NOTHING).nonzero().tolist():
+            nats.append(-chances[row, column, following[row, column]].item())
+            unigram.append(following[row, column].item())
+    found = metrics.compute()
+    documents = counting(13, seed=1)
+    stream = [token for row in documents for token in (*row, STOP)]
+    assert unigram == stream[1:]
+    assert found["loss"].item() == pytest.approx(np.mean(nats), rel=1e-4)
+    assert found["perplexity"].item() == pytest.approx(math.exp(np.mean(nats)), rel=1e-4)
+    size = 5 * sum(map(len, documents))
+    assert found["bits_per_byte"].item() == pytest.approx(np.mean(nats) * len(stream) / size / math.log(2), rel=1e-4)
+    counts = np.bincount([t for row in counting(60) for t in (*row, STOP)], minlength=TOKENIZER.size) + 1
+    expected = math.exp(-np.mean(np.log(counts / counts.sum())[unigram]))
+    assert found["unigram_perplexity"].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_tokens_are_counted_without_a_copy_of_the_corpus(monkeypatch):
+    rows = np.random.default_rng(5).integers(WORDS, size=(3, 400_000))
+    whole, expected = texts(rows), np.bincount(rows.ravel(), minlength=47) + 1
+    expected[STOP] += 3
+    monkeypatch.setattr(causal_lm, "CHUNK", 70_001)
+    tracemalloc.start()
+    found = causal_lm.log_unigram(whole, 47, STOP)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(found.exp(), expected / expected.sum(), rtol=1e-5)
+    assert most < whole.parts[0].values.nbytes / 2
+
+
+def test_nothing_behind_a_text_is_predicted():
+    task, config = task_of("causal_lm", "task.pack=documents", data=text_data(length=11))
+    tokens, following = batch_of(task, range(len(task.train)))
+    assert (tokens >= 0).all()
+    assert not torch.isin(following, torch.tensor(TOKENIZER.special[:3])).any()
+    net = built(task, config).eval()
+    row = int((following == NOTHING).any(dim=1).nonzero()[0])
+    changed, last = tokens[row : row + 1].clone(), int((following[row] != NOTHING).sum())
+    changed[0, last:] = 17
+    found, expected = (task.loss(net, (one, following[row : row + 1])) for one in (changed, tokens[row : row + 1]))
+    torch.testing.assert_close(found, expected)
+
+
+# ---- masked
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "terms"),
+    [
+        ("masked_lm", [], ["masked_loss", "next_sentence_loss"]),
+        ("masked_lm", ["task.sequences=stream"], []),
+        ("span_lm", [], ["masked_loss", "boundary_loss"]),
+    ],
+)
+def test_the_held_out_loss_is_the_sum_that_training_makes_small(name, words, terms):
+    task, config = task_of(name, *words)
+    net, metrics = built(task, config).eval(), task.metrics()
+    whole = batch_of(task, range(len(task.test)), split="test")
+    for rows in (range(5), range(5, len(task.test))):  # uneven batches
+        task.update(metrics, net, batch_of(task, rows, split="test"))
+    found = {key: value.item() for key, value in metrics.compute().items()}
+    assert found["loss"] == pytest.approx(task.loss(net, whole).item(), rel=1e-5)
+    kept = whole.targets != NOTHING
+    logits = task.logits(net, whole)[0]
+    masked = torch.nn.functional.cross_entropy(logits[kept], whole.targets[kept]).item()
+    assert found["perplexity"] == pytest.approx(math.exp(masked), rel=1e-5)
+    assert found["masked_accuracy"] == pytest.approx((logits.argmax(-1) == whole.targets)[kept].float().mean().item())
+    assert {key for key in found if key.endswith("_loss")} == set(terms)
+    if terms:
+        assert found["masked_loss"] == pytest.approx(masked, rel=1e-5)
+        assert found["loss"] == pytest.approx(sum(found[key] for key in terms), rel=1e-5)
+
+
+def test_what_is_hidden_and_what_is_seen():
+    task, _ = task_of("masked_lm", data=text_data(train=texts(counting(300)), length=24))
+    whole = [batch_of(task, range(i, i + 50), torch.Generator().manual_seed(i)) for i in range(0, 400, 50)]
+    plain = [torch.from_numpy(task.train.read(np.arange(i, i + 50)))[:, 0] for i in range(0, 400, 50)]
+    chosen = kept = masked = 0
+    for batch, tokens in zip(whole, plain, strict=True):
+        filled = batch.targets != NOTHING
+        assert (tokens.gather(1, batch.places)[filled] == batch.targets[filled]).all()
+        assert (batch.targets[filled] >= 6).all(), "special tokens are not predicted"
+        seen = batch.tokens.gather(1, batch.places)[filled]
+        chosen, masked = chosen + len(seen), masked + (seen == MASK).sum()
+        kept += (tokens >= 6).sum()
+        other = torch.ones_like(tokens, dtype=torch.bool).scatter(1, batch.places.where(filled, 0), False)
+        other[:, 0] = True
+        assert (batch.tokens[other] == tokens.where(tokens != NOTHING, 0)[other]).all()
+    assert chosen / kept == pytest.approx(0.15, abs=0.01)
+    assert masked / chosen == pytest.approx(0.8, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "span_lm"])
+def test_each_held_out_sequence_hides_what_its_number_alone_seeds(name):
+    task, _ = task_of(name, "task.sequences=stream", data=text_data(length=61))
+    rows = [4, 0, 6, 2]
+    together = batch_of(task, rows, split="test")
+    tokens = task.framed(torch.from_numpy(task.test.read(np.array(rows))))
+    for row, number in enumerate(rows):
+        own = torch.Generator().manual_seed(SEED + number)
+        alone = task.hide(tokens[row : row + 1], tokens[row : row + 1] > 5, own)
+        assert torch.equal(together.tokens[row], alone[0][0])
+        assert torch.equal(together.places[row], alone[1][0])
+        assert torch.equal(together.targets[row] != NOTHING, alone[2][0])
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "span_lm"])
+def test_masking_is_dynamic_in_training_and_always_the_same_of_held_out_sequences(name):
+    task, _ = task_of(name)
+    one, other = (batch_of(task, range(8), torch.Generator().manual_seed(seed)).tokens for seed in (1, 2))
+    assert not torch.equal(one, other)
+    together = batch_of(task, range(8), split="test")
+    alone = batch_of(task, [5], split="test")
+    assert torch.equal(together.tokens[5:6], alone.tokens)
+    assert torch.equal(together.targets[5:6], alone.targets)
+    static, _ = task_of(name, "task.masking=static")
+    one, other = (batch_of(static, range(8), torch.Generator().manual_seed(seed)).tokens for seed in (1, 2))
+    assert torch.equal(one, other)
+    assert SEED + 8 < 2**63
+
+
+def test_spans_are_predicted_from_the_tokens_beside_them():
+    task, _ = task_of("span_lm", data=text_data(train=texts(counting(90)), length=32))
+    batch = batch_of(task, range(20), torch.Generator().manual_seed(4))
+    filled = batch.targets != NOTHING
+    plain = task.framed(torch.from_numpy(task.train.read(np.arange(20))))
+    assert (batch.left + 1 + batch.index == batch.places)[filled].all()
+    assert (batch.right > batch.places)[filled].all()
+    rows = torch.arange(20)[:, None].expand_as(batch.left)
+    for beside in (batch.left, batch.right):
+        assert (batch.tokens[rows, beside] == plain[rows, beside])[filled].all(), "the model sees them"
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "says"),
+    [
+        ("causal_lm", ["task.pack=both"], "task.pack=both: unknown; did you mean"),
+        ("masked_lm", ["task.sequences=both"], "task.sequences=both: unknown; choices: pairs, stream, documents"),
+        ("masked_lm", ["task.masking=some", "task.share=1.5"], "task.share=1.5: must be at least 0.01 and below 1"),
+        ("span_lm", ["task.sequences=pairs"], "SpanBERT has no pairs"),
+        ("causal_lm", ["recipe.mixup=0.8", "recipe.repeats=3"], "recipe.mixup=0.8: is for images; give recipe.mixup=0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(name, words, says):
+    with pytest.raises(UserError) as caught:
+        task_of(name, *words)
+    assert says.partition(" did you")[0] in "\n".join(caught.value.problems)
+
+
+def test_texts_and_models_that_are_not_for_a_task_are_refused():
+    with pytest.raises(UserError, match=r"shorter than data\.length=4096"):
+        task_of("causal_lm", data=text_data(length=4096))
+    for name, model, words, says in (
+        ("causal_lm", "bert_nano", [], "give task=masked_lm"),
+        ("masked_lm", "gpt_nano", [], "give model.causal=false"),
+        ("causal_lm", "gpt_nano", ["model.mixer=fourier"], "needs model.mixer=attention"),
+        ("masked_lm", "lstm_nano", ["model.causal=false", "model.width=23"], "needs an even width"),
+    ):
+        task, config = task_of(name, *words, model=model)
+        with pytest.raises(UserError, match=says):
+            built(task, config)
+    assert TOKENIZER.size == WORDS + 6

@@ -1,0 +1,147 @@
+"""The average of the weights: by hand after some steps, in evaluation, in checkpoints, and where it would be stale."""
+
+import json
+import re
+
+import pytest
+import torch
+from rich.console import Console
+
+import vitlab as api
+from tests.integration.commands import TINY
+from vitlab.commands.training import train_run
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.studies.grid import compose_study
+from vitlab.studies.plan import plan_study
+from vitlab.training import averaging
+from vitlab.training.callbacks import Interrupted
+from vitlab.training.checkpoint import read
+
+DECAY = 0.7
+WORDS = [*TINY, "trainer.evaluations=4", "train_size=40", "recipe.batch_size=16", "wandb.mode=off", "analyses=[]"]
+STEPS = 6
+
+
+@pytest.fixture(autouse=True, scope="module")
+def private_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(params=["vit_nano", "resnet_nano"])
+def words(request):
+    return [*WORDS, f"model={request.param}", f"budget.steps={STEPS}"]
+
+
+def weights(folder, key="state_dict"):
+    return read(folder / "checkpoints" / "last.ckpt")[key]
+
+
+def interrupted(config, folder, at):
+    """Train to a step that no evaluation follows; the checkpoint is that step's."""
+    path = folder / "checkpoints" / "last.ckpt"
+    begin = read(path)["global_step"] if path.exists() else 0
+    every = -(-config.budget.steps // config.trainer.evaluations)  # evaluations come before a stop is asked for
+    asked = iter([step == at for step in range(begin + 1, at + 1) if step % every])
+    with pytest.raises(Interrupted):
+        train_run(config, folder, stop=lambda: next(asked))
+    assert read(folder / "checkpoints" / "last.ckpt")["global_step"] == at
+
+
+def test_the_average_is_the_one_by_hand_and_is_what_counts(words, tmp_path):
+    plain = compose(TrainConfig, [*words, "trainer.evaluations=1"])
+    path = []  # the weights after each step, of training without an average: the average does not change them
+    for step in range(1, STEPS):
+        interrupted(plain, tmp_path / "plain", step)
+        path.append(weights(tmp_path / "plain"))
+    train_run(plain, tmp_path / "plain")
+    path.append(weights(tmp_path / "plain"))
+
+    averaged = compose(TrainConfig, [*words, f"recipe.ema={DECAY}"])
+    interrupted(averaged, tmp_path / "ema", STEPS // 2)
+    for key, value in weights(tmp_path / "ema", "current_model_state").items():
+        assert torch.equal(value, path[2][key]), "training goes on from the weights, not from their average"
+    result = train_run(averaged, tmp_path / "ema")
+    whole = train_run(averaged, tmp_path / "whole")
+    found = weights(tmp_path / "ema")
+    for key in found:
+        expected = path[0][key]
+        for later in path[1:]:
+            expected = DECAY * expected + (1 - DECAY) * later[key]
+        if found[key].is_floating_point():
+            torch.testing.assert_close(found[key], expected)
+            assert torch.equal(found[key], weights(tmp_path / "whole")[key])
+    assert any(not torch.equal(found[key], path[-1][key]) for key in found)
+
+    assert (result["loss"], result["accuracy"]) == (whole["loss"], whole["accuracy"])
+    loaded = api.load_run(tmp_path / "ema").model.state_dict()
+    assert all(torch.equal(loaded[key.removeprefix("model.")], value) for key, value in found.items())
+    rows = [json.loads(line) for line in (tmp_path / "ema" / "metrics.jsonl").read_text().splitlines()]
+    heldout = {row["step"]: row["heldout/loss"] for row in rows if "heldout/loss" in row}
+    assert sorted(heldout) == [2, 4, 6]
+    assert heldout[6] == result["loss"]
+    assert heldout[6] == pytest.approx(evaluated(averaged, tmp_path / "ema")), "of the average"
+
+
+def evaluated(config, folder):
+    """The held-out loss of a finished run's saved weights."""
+    from vitlab import tasks
+    from vitlab.data.loader import eval_loader
+    from vitlab.data.opening import open_data
+
+    data = open_data(config.data)
+    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    metrics, model = task.metrics(), api.load_run(folder).model
+    with torch.inference_mode():
+        for batch in eval_loader(data.test, batch_size=256):
+            task.update(metrics, model, task.prepare(batch))
+    return metrics.compute()["loss"].item()
+
+
+def test_a_run_that_ended_without_its_last_lines_has_the_average_too(tmp_path):
+    """Killed between the last step's checkpoint and the end: the checkpoint holds the weights beside the average."""
+    words = ["budget.steps=6", f"recipe.ema={DECAY}", "analyses=[attention_distance]"]
+    config = compose(TrainConfig, [*WORDS, *words])
+    interrupted(config, tmp_path / "run", 5)
+    path = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    state = torch.load(path, weights_only=True)
+    train_run(config, tmp_path / "whole")
+    last = torch.load(tmp_path / "whole" / "checkpoints" / "last.ckpt", weights_only=True)
+    last["current_model_state"] = {key: 2 * value for key, value in last["current_model_state"].items()}
+    assert state.keys() == last.keys()
+    torch.save(last, path)
+    whole = train_run(config, tmp_path / "whole")
+    assert train_run(config, tmp_path / "run")["loss"] == whole["loss"]
+    analyses = [tmp_path / name / "analysis" / "attention_distance.json" for name in ("run", "whole")]
+    assert analyses[0].read_text() == analyses[1].read_text(), "what is looked at afterwards is the average too"
+
+
+@pytest.mark.parametrize(("ema", "steps"), [(0.99996, 1000), (0.99, 60), (0.6, 2)])
+def test_an_average_that_would_still_be_the_beginning_is_refused(ema, steps):
+    options = compose(TrainConfig, [f"recipe.ema={ema}"]).recipe
+    with pytest.raises(UserError, match=r"recipe\.ema=0\.\d+: after \d+ steps \d\d% of the average") as caught:
+        averaging.refuse(options, steps)
+    advice = float(str(caught.value).partition("give recipe.ema=")[2].partition(" ")[0])
+    averaging.refuse(compose(TrainConfig, [f"recipe.ema={advice}"]).recipe, steps)
+
+
+def test_deits_average_is_fine_for_deits_training_and_none_is_always():
+    averaging.refuse(compose(TrainConfig, ["recipe=deit"]).recipe, 300 * 1251)
+    averaging.refuse(compose(TrainConfig, ["recipe=adamw"]).recipe, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["recipe=deit"], "recipe.ema=0.99996: after 6 steps 100%"),
+        (["model=resnet_nano", "recipe=muon"], "recipe.optimizer=muon: this model has no linear layers"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_is_refused_before_anything_is_written(words, says, tmp_path):
+    with pytest.raises(UserError, match=re.escape(says)):
+        train_run(compose(TrainConfig, [*WORDS, "budget.steps=6", *words]), tmp_path / "run")
+    study = compose_study("quick", ["data=digits", "sizes=[100]", "budget.steps=6", "models=[resnet_nano]", words[-1]])
+    with pytest.raises(UserError, match=re.escape(says)):
+        plan_study(study, jobs=1, timed=False, console=Console())
+    assert not (tmp_path / "run").exists()

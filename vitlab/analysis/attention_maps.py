@@ -1,0 +1,74 @@
+"""Where every head of every layer looks in a picture, on behalf of what the model's head reads, and the rollout so far.
+
+That is the class token's attention (Caron et al., 2021, figure 1), or of a model that reads none the mean of its
+patches' attention. The rollout is that of Abnar and Zuidema, 2020, up to each layer.
+
+Shapes: B images, L layers, H heads, N tokens, gy x gx patches.
+"""
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.analysis.capture.attention import (
+    AttentionCall,
+    Patches,
+    attention_layers,
+    has_patches,
+    patches,
+    visit_attention,
+)
+from vitlab.analysis.capture.heads import CHUNK
+from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.class_token import class_token_maps
+from vitlab.analysis.rollout import mean_over_heads, reads_class_token, rollout_maps, through
+
+UNIT = "share"
+NEEDS = "attention over a grid of patches"
+
+
+def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor:
+    """(B, H, gy, gx): the attention of the class token, or the mean of the patches', to each patch.
+
+    As it is: what is missing from a sum of 1 went to the tokens before the patches.
+    """
+    if class_token:
+        return class_token_maps(call.weights(slice(0, 1)), places.grid_size, places.prefix)
+    total = 0
+    for queries, weights in call.blocks():
+        total = total + weights[:, :, max(0, places.prefix - queries.start) :, places.prefix :].sum(dim=2)
+    return (total / (places.tokens - places.prefix)).unflatten(-1, places.grid_size)
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model has attention over patches."""
+    return has_patches(model)
+
+
+def run(
+    model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
+) -> dict[str, np.ndarray]:
+    """{"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16; "class_token": 1 where it is what is read}.
+
+    `config.identity` as in `attention_rollout`. Raises UserError for a model without attention over patches.
+    """
+    places, depth, class_token = patches(model), len(attention_layers(model)), reads_class_token(model)
+    maps, reached = [], []
+    for chunk in counted(images.split(CHUNK), progress):
+        found: list[Tensor] = [torch.empty(0)] * depth
+        rolled: list[Tensor] = [torch.empty(0)] * depth
+        joint = None
+
+        def visit(layer: int, call: AttentionCall, found: list[Tensor] = found, rolled: list[Tensor] = rolled) -> None:
+            nonlocal joint
+            found[layer] = read_maps(call, places, class_token)
+            joint = through(mean_over_heads(layer, call), joint, config.identity)
+            rolled[layer] = rollout_maps(joint, places.grid_size, places.prefix, class_token)
+
+        visit_attention(model, chunk, visit)
+        maps.append(torch.stack(found, dim=1))
+        reached.append(torch.stack(rolled, dim=1))
+    arrays = {"maps": torch.cat(maps), "rollout": torch.cat(reached)}
+    kept = {name: array.half().cpu().numpy() for name, array in arrays.items()}
+    return {**kept, "class_token": np.array(class_token, dtype=np.uint8)}

@@ -1,0 +1,261 @@
+"""Attention weights, exactly, of models that run the fused kernel.
+
+The kernel never forms the weights. So its calls are watched during one forward pass: what a layer gave it as queries,
+keys, mask and scale is what its weights are computed from, in float32 or better, a block of queries at a time.
+
+Shapes: B batch, H heads, N queries, M keys (N where a layer attends to its own tokens), K head width, n queries of a
+block.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import timm.layers
+import torch
+import torch.nn.functional as F
+from timm.models.beit import Attention as BeitAttention
+from timm.models.eva import EvaAttention
+from timm.models.vision_transformer import ParallelScalingBlock
+from timm.models.vision_transformer_relpos import RelPosAttention
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from vitlab.analysis.capture.layers import eager
+from vitlab.config import UserError
+from vitlab.models.mixers.attention import Attention
+
+# each calls the kernel once, with all of its tokens
+KINDS = (
+    Attention,
+    timm.layers.Attention,
+    timm.layers.AttentionRope,
+    BeitAttention,
+    EvaAttention,
+    ParallelScalingBlock,
+    RelPosAttention,
+)
+BLOCK = 2**20  # weights in memory at a time, as far as whole queries allow
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Where a model's tokens are: `prefix` tokens, then a grid of patches row by row."""
+
+    grid_size: tuple[int, int]  # rows, columns
+    patch_size: tuple[int, int]  # height, width, pixels
+    prefix: int
+
+    @property
+    def tokens(self) -> int:
+        return self.prefix + self.grid_size[0] * self.grid_size[1]
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """What one attention layer gave the kernel.
+
+    q (B, H, N, K), k (B, H, M, K). `mask` is broadcastable to (B, H, N, M): bool, True where a query may look, or a
+    number to add to the score. `causal` hides key j from query i < j.
+    """
+
+    q: Tensor
+    k: Tensor
+    mask: Tensor | None
+    causal: bool
+    scale: float
+
+    def weights(self, queries: slice = slice(None)) -> Tensor:
+        """softmax(q k^T scale + mask) (B, H, n, M) of some of the queries, by default of all.
+
+        float32, or float64 where the layer's are. As the kernel has it, a query that may look nowhere gets zeros.
+        """
+        dtype = torch.promote_types(self.q.dtype, torch.float32)
+        with torch.no_grad(), torch.autocast(self.q.device.type, enabled=False):
+            scores = (self.q[:, :, queries].to(dtype) * self.scale) @ self.k.to(dtype).mT
+            if self.causal:
+                places = torch.arange(max(self.q.shape[2], self.k.shape[2]), device=scores.device)
+                rows = places[: self.q.shape[2]][queries]
+                scores.masked_fill_(places[: self.k.shape[2]] > rows[:, None], float("-inf"))
+            if self.mask is None:
+                return scores.softmax(dim=-1)
+            mask = self.mask if self.mask.shape[-2] == 1 else self.mask[..., queries, :]
+            scores = scores.masked_fill_(~mask, float("-inf")) if mask.dtype == torch.bool else scores.add_(mask)
+            nowhere = (scores == float("-inf")).all(dim=-1, keepdim=True)
+            return scores.softmax(dim=-1).masked_fill_(nowhere, 0)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[tuple[slice, Tensor]]:
+        """(which queries, their weights (B, H, n, M)) of all queries in turn, about `size` weights at a time."""
+        call = self.copy(torch.promote_types(self.q.dtype, torch.float32))
+        queries = self.q.shape[2]
+        step = max(1, size // (self.q.shape[0] * self.q.shape[1] * self.k.shape[2]))
+        for first in range(0, queries, step):
+            chosen = slice(first, min(first + step, queries))
+            yield chosen, call.weights(chosen)
+
+    def copy(self, dtype: torch.dtype | None = None) -> "AttentionCall":
+        """With q and k of their own, contiguous: as views they keep the values in memory too."""
+        q, k = (part.to(dtype or part.dtype).clone(memory_format=torch.contiguous_format) for part in (self.q, self.k))
+        return replace(self, q=q, k=k)
+
+
+Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these queries -> (B, any, n, ...)
+
+
+def attention_layers(model: nn.Module) -> list[nn.Module]:
+    """The attention modules of a model in the order of its definition; empty when it has none."""
+    return [module for module in model.modules() if isinstance(module, KINDS)]
+
+
+def patches(model: nn.Module) -> Patches:
+    """Raises UserError for a model whose tokens are not a grid of patches."""
+    embed = getattr(model, "patch_embed", None)
+    if embed is None or not hasattr(model, "num_prefix_tokens") or getattr(embed, "grid_size", None) is None:
+        raise UserError(f"{type(model).__name__} has no patch grid: attention over pixels needs a vision transformer")
+    image_size = embed.img_size if hasattr(embed, "img_size") else embed.image_size
+    # not embed.patch_size: behind a convolutional stem a patch is larger than that
+    sides = tuple(pixels // cells for pixels, cells in zip(image_size, embed.grid_size, strict=True))
+    return Patches(tuple(embed.grid_size), sides, model.num_prefix_tokens)
+
+
+def has_patches(model: nn.Module) -> bool:
+    """Whether the model has attention over a grid of patches."""
+    try:
+        return bool(attention_layers(model)) and bool(patches(model))
+    except UserError:
+        return False
+
+
+def attention_maps(
+    model: nn.Module, inputs: Tensor, layers: Sequence[int] | None = None, **forward: Any
+) -> Iterator[tuple[int, Tensor]]:
+    """(layer, weights (B, H, N, M)) of the asked layers (0 is the first; all by default), one at a time.
+
+    Own models and timm's; `forward` is what the model's forward takes beside its inputs, such as a padding mask. It
+    keeps the queries and keys of the asked layers: for many images call it with a few at a time, or call
+    `reduce_attention`, which keeps neither. Raises UserError for a model without attention and for a layer that does
+    not exist.
+    """
+    calls: dict[int, AttentionCall] = {}
+    visit_attention(model, inputs, lambda layer, call: calls.update({layer: call.copy()}), layers, **forward)
+    return ((layer, calls[layer].weights()) for layer in (calls if layers is None else map(int, layers)))
+
+
+def reduce_attention(
+    model: nn.Module,
+    inputs: Tensor,
+    reduction: Reduction,
+    layers: Sequence[int] | None = None,
+    block: int = BLOCK,
+    **forward: Any,
+) -> dict[int, Tensor]:
+    """{layer: what `reduction` leaves of its weights}, without ever holding the weights of a layer.
+
+    `reduction(weights (B, H, n, M), queries)` is called for a block of queries at a time, during the forward pass; its
+    results (B, any, n, ...) are joined along the queries: (B, any, N, ...). The rest is as in `attention_maps`.
+    """
+    found: dict[int, Tensor] = {}
+
+    def visit(layer: int, call: AttentionCall) -> None:
+        found[layer] = torch.cat([reduction(weights, queries) for queries, weights in call.blocks(block)], dim=2)
+
+    visit_attention(model, inputs, visit, layers, **forward)
+    return {layer: found[layer] for layer in sorted(found)}
+
+
+def visit_attention(
+    model: nn.Module,
+    inputs: Tensor,
+    visit: Callable[[int, AttentionCall], None],
+    layers: Sequence[int] | None = None,
+    **forward: Any,
+) -> None:
+    """One forward pass in which each asked layer is shown to `visit(layer, call)` as it runs, in that order.
+
+    The model is left as it is: its mode, its hooks, its fused attention; a layer that was set not to use the kernel
+    does so meanwhile. Raises as `attention_maps` does, and RuntimeError where a layer did not run exactly once.
+    """
+    found = attention_layers(model)
+    if not found:
+        raise UserError(
+            f"{type(model).__name__} has no attention layers that vitlab knows: "
+            "attention in windows, over channels or with talking heads is not read"
+        )
+    chosen = range(len(found)) if layers is None else [int(layer) for layer in layers]
+    for layer in chosen:
+        if not 0 <= layer < len(found):
+            raise UserError(f"layer {layer}: the model has layers 0 to {len(found) - 1}")
+    modules = {found[layer]: layer for layer in chosen}
+    seen: list[int] = []
+
+    def seeing(layer: int, call: AttentionCall) -> None:
+        seen.append(layer)
+        visit(layer, call)
+
+    with torch.no_grad(), eager(model), fused(modules), KernelCalls(modules, seeing):
+        model(inputs, **forward)
+    missing, twice = len(modules) - len(set(seen)), len(seen) - len(set(seen))
+    if missing or twice:
+        said = f"{missing} attention layers did not run" if missing else f"{twice} attention layers ran more than once"
+        raise RuntimeError(f"{said} in the model's forward pass")
+
+
+class KernelCalls(TorchFunctionMode):
+    """While it is entered, shows `visit(layer, call)` each call of the fused kernel inside one of the modules."""
+
+    def __init__(self, modules: dict[nn.Module, int], visit: Callable[[int, AttentionCall], None]):
+        super().__init__()
+        self.modules, self.visit = modules, visit
+        self.layer: int | None = None  # the one that is running
+
+    def __enter__(self) -> "KernelCalls":
+        self.handles = [module.register_forward_pre_hook(self.begin) for module in self.modules]
+        self.handles += [module.register_forward_hook(self.end) for module in self.modules]
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self.handles:
+            handle.remove()
+
+    def begin(self, module: nn.Module, args: tuple) -> None:
+        self.layer = self.modules[module]
+
+    def end(self, module: nn.Module, args: tuple, output: Any) -> None:
+        self.layer = None
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and self.layer is not None:
+            self.visit(self.layer, kernel_call(*args, **kwargs))
+        return func(*args, **kwargs)
+
+
+def kernel_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> AttentionCall:
+    """The arguments of torch's scaled_dot_product_attention; with `enable_gqa` several heads share a key."""
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    return AttentionCall(query, key, attn_mask, is_causal, query.shape[-1] ** -0.5 if scale is None else scale)
+
+
+@contextmanager
+def fused(modules: dict[nn.Module, int]) -> Iterator[None]:
+    """timm's layers among the modules call the kernel; afterwards each as before."""
+    off = [module for module in modules if getattr(module, "fused_attn", True) is False]
+    for module in off:
+        module.fused_attn = True
+    try:
+        yield
+    finally:
+        for module in off:
+            module.fused_attn = False

@@ -1,0 +1,46 @@
+"""One number per attention head: the mean over images and queries of what a reduction leaves.
+
+Shapes: B images or texts, H heads, N tokens.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitlab.analysis.capture.attention import Reduction, reduce_attention
+from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.tasks.text import TokenInputs
+
+CHUNK = 16  # images in one forward pass
+
+
+def per_head(
+    model: nn.Module,
+    inputs: Tensor | TokenInputs,
+    reduction: Reduction,
+    first: int = 0,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """One row {"layer", "head", "value"} per head, both counted from 1.
+
+    `reduction` gives (B, H, n) for a block of queries; queries before the `first` do not count, nor does padding.
+    """
+    totals: dict[int, Tensor] = {}
+    of_text = isinstance(inputs, TokenInputs)
+    for chunk in counted(inputs.split(CHUNK), progress):
+        shown, options = (chunk.tokens, chunk.options) if of_text else (chunk, {})
+        for layer, values in reduce_attention(model, shown, reduction, **options).items():
+            values = values[:, :, first:].double()
+            means = real_mean(values, chunk.mask[:, None, first:]) if of_text else values.mean(dim=2)
+            totals[layer] = totals.get(layer, 0) + means.sum(dim=0)
+    count = len(inputs.tokens if of_text else inputs)
+    return [
+        {"layer": layer + 1, "head": head + 1, "value": round(value / count, 5)}
+        for layer, total in totals.items()
+        for head, value in enumerate(total.tolist())
+    ]
+
+
+def real_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean (B, H) of values (B, H, N) over the tokens that are no padding, where mask bool (B, 1, N) is True."""
+    return values.masked_fill(~mask, 0).sum(dim=2) / mask.sum(dim=2)

@@ -1,0 +1,251 @@
+"""The image classification sets of torchvision.datasets, by the names of their classes there."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from omegaconf import DictConfig
+
+from vitlab.config import UserError, choices_text, extent, resolved
+from vitlab.data.base import ImageData, Rows, Split
+from vitlab.data.cache.file_stats import stamps
+from vitlab.data.images.resize import resized
+from vitlab.data.subset import nested_order
+
+VERSION = 1  # of how the pixels are made
+NAMES = (
+    *("CIFAR10", "CIFAR100", "CLEVRClassification", "Caltech101", "Caltech256", "Country211", "DTD", "EMNIST"),
+    *("EuroSAT", "FER2013", "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB", "ImageNet", "Imagenette"),
+    *("KMNIST", "MNIST", "OxfordIIITPet", "PCAM", "Places365", "QMNIST", "RenderedSST2", "SEMEION", "STL10", "SUN397"),
+    *("SVHN", "StanfordCars", "USPS"),
+)
+SPLITS = {  # the values of split= where they are not train and test
+    "CLEVRClassification": ("train", "val"),
+    "FGVCAircraft": ("trainval", "test"),
+    "ImageNet": ("train", "val"),
+    "Imagenette": ("train", "val"),
+    "OxfordIIITPet": ("trainval", "test"),
+    "Places365": ("train-standard", "val"),
+}
+OPTIONS = ("annotation_level", "folds", "size", "small", "split")  # of a constructor that are the user's to choose
+LABELS = ("targets", "labels", "_labels", "y")  # where the sets keep them
+
+
+def fingerprint(config: DictConfig) -> list:
+    """The set's files: those in the root that bear its name, or where none does (SVHN, ImageNet) all."""
+    root = Path(config.root).expanduser()
+    names = sorted(name for name in os.listdir(root) if name[0] != ".") if root.is_dir() else []
+    named = [name for name in names if plain(name).startswith(plain(config.dataset))]
+    return [VERSION, [[name, stamps(root / name)] for name in named or names]]
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def load(config: DictConfig) -> ImageData:
+    """torchvision's set, grey or RGB, resized to cover `image_size`; downloaded when it may be and is not there."""
+    name, size = config.dataset, extent(config.image_size)
+    if name not in NAMES:
+        raise UserError(f"data.dataset={name}: unknown data set; {choices_text(name, NAMES, limit=len(NAMES))}")
+    from torchvision import datasets  # 3 s
+
+    constructor = getattr(datasets, name)
+    problems = list(option_problems(config, constructor))
+    if problems:
+        raise UserError(problems)
+    sets = [opened(config, constructor, part) for part in parts_of(constructor)]
+    labels = [labels_of(dataset) for dataset in sets]
+    classes, labels = named_classes(sets[0], labels)
+    channels = channels_of(sets)
+    reads = [reader(dataset, config, size, channels) for dataset in sets]
+    if len(sets) == 1:
+        train, test = held_out(sets[0], labels[0], reads[0], config.test_share)
+    else:
+        train, test = (Split(lab, read) for lab, read in zip(labels, reads, strict=True))
+    return ImageData(config.name, classes, size, channels, train, test)
+
+
+def parts_of(constructor: type) -> list[dict[str, Any]]:
+    """The arguments that give the training and the held-out part; only {} for a set that comes without a split."""
+    name, accepted = constructor.__name__, inspect.signature(constructor).parameters
+    if "train" in accepted or name == "EMNIST":  # EMNIST takes it as one of its **kwargs
+        return [{"train": True}, {"train": False}]
+    if "split" in accepted:
+        return [{"split": split} for split in SPLITS.get(name, ("train", "test"))]
+    return [{}]
+
+
+def option_problems(config: DictConfig, constructor: type) -> Iterator[str]:
+    """What is wrong with `data.options` and `data.test_share`."""
+    name, accepted = config.dataset, inspect.signature(constructor).parameters
+    free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
+    for key, value in config.options.items():
+        if key not in free:
+            known = choices_text(key, free) if free else "it takes none"
+            yield f"data.options.{key}={value}: not an option of {name}; {known}"
+    for key in free:
+        if accepted[key].default is inspect.Parameter.empty and key not in config.options:
+            values = ", ".join(getattr(constructor, f"{key}s", ()))
+            yield f"data.options.{key} is missing: {name} needs it; give data.options.{key}=X, one of {values}"
+    if not 0 < config.test_share < 1:
+        yield f"data.test_share={config.test_share}: give a share of the images between 0 and 1"
+
+
+def opened(config: DictConfig, constructor: type, part: dict[str, Any]) -> Any:
+    """One part of the set; when it is not whole on disk, downloaded first if that is allowed. Raises UserError.
+
+    torchvision unpickles only files whose MD5 is the published one.
+    """
+    root = Path(config.root).expanduser()
+    options = {**resolved(config)["options"], **part}
+    try:
+        return constructor(root, **options, **downloading(constructor, False))
+    except Exception as error:  # the sets raise RuntimeError, OSError, ValueError, and their parsers' errors
+        missing = error
+    if isinstance(missing, ValueError) and config.options:
+        raise UserError(f"data.options={resolved(config)['options']}: {brief(missing)}") from None
+    name = config.dataset
+    places = f"put its files in data.root={config.root}"
+    if not downloading(constructor, True):
+        raise UserError(f"data.dataset={name}: {brief(missing)}; torchvision cannot download it: {places}") from None
+    if not config.download:
+        raise UserError(f"data.dataset={name}: {brief(missing)}; {places}, or set data.download=true") from None
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f".{name}.lock"):  # another process may be downloading it
+            return constructor(root, **options, **downloading(constructor, True))
+    except Exception as error:  # as above, and those of urllib, tarfile and zipfile
+        raise UserError(
+            f"data.dataset={name}: cannot download it to data.root={config.root}: {brief(error)}; "
+            f"{places} and set data.download=false"
+        ) from None
+
+
+def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
+    """The argument that says so, of a set that can be downloaded: some do it unless told not to."""
+    accepted = inspect.signature(constructor).parameters
+    return {"download": allowed} if "download" in accepted or constructor.__name__ in ("EMNIST", "QMNIST") else {}
+
+
+def brief(error: Exception) -> str:
+    """The first line of an error, without torchvision's advice in its own terms."""
+    text = (str(error).splitlines() or [""])[0] or type(error).__name__
+    return re.sub(r"\.?\s*You can use download=True to download it\.?", "", text).rstrip(" :.")
+
+
+def labels_of(dataset: Any) -> np.ndarray:
+    """The label of every item, int64 (N,), as the set counts them."""
+    samples = getattr(dataset, "_samples", None)
+    if samples is not None:
+        found = [label for _, label in samples]
+    else:
+        found = next((getattr(dataset, key) for key in LABELS if hasattr(dataset, key)), None)
+    if found is None:  # PCAM keeps them in a file
+        found = [dataset[i][1] for i in range(len(dataset))]
+    if isinstance(found, list) and None in found:
+        raise UserError(f"data.dataset={type(dataset).__name__}: its held-out images come without labels")
+    labels = np.asarray(found).astype(np.int64)
+    return labels[:, 0] if labels.ndim == 2 else labels  # QMNIST: the class, then who wrote it
+
+
+def named_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """(class names, each part's labels counted from 0 in their order); numbers where the set gives no names."""
+    names = getattr(dataset, "classes", None) or getattr(dataset, "categories", None)
+    if names is None:
+        values = np.unique(np.concatenate(labels))
+        return tuple(str(value) for value in values), [np.searchsorted(values, part) for part in labels]
+    names = [name if isinstance(name, str) else ", ".join(name) for name in names]
+    if names[0] == "N/A":  # EMNIST's letters count from 1
+        names, labels = names[1:], [part - 1 for part in labels]
+    for part in labels:
+        if part.min() < 0 or part.max() >= len(names):
+            kind = type(dataset).__name__
+            raise UserError(f"data.dataset={kind}: labels {part.min()} to {part.max()} for {len(names)} classes")
+    unique = [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
+    return tuple(unique), list(labels)
+
+
+def channels_of(sets: Sequence[Any]) -> int:
+    """1 for a set of grey images, else 3; of sets in files by a few of them."""
+    array = in_memory(sets[0])
+    if array is not None:
+        return array.shape[1]
+    modes = set()
+    for index in np.linspace(0, len(sets[0]) - 1, 8):
+        with contextlib.suppress(Exception):  # a broken file is reported by whoever reads it
+            modes.add(sets[0][int(index)][0].mode)
+    return 1 if modes and modes <= {"1", "L"} else 3
+
+
+def in_memory(dataset: Any) -> np.ndarray | None:
+    """uint8 (N, C, H, W), a view of the images of a set that torchvision holds as one array."""
+    data = getattr(dataset, "data", None)
+    array = data if isinstance(data, np.ndarray) else data.numpy() if hasattr(data, "numpy") else None
+    if array is None or array.dtype != np.uint8 or array.ndim not in (3, 4):
+        return None
+    if array.ndim == 3:
+        return array[:, None]
+    return array if array.shape[1] == 3 else array.transpose(0, 3, 1, 2)
+
+
+def reader(dataset: Any, config: DictConfig, size: tuple[int, int], channels: int):
+    array = in_memory(dataset)
+    if array is not None:
+        return ArrayImages(array, size)
+    return ItemImages(dataset, config.dataset, config.root, size, channels)
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayImages:
+    """Reads images of an array (N, C, h, w): int64 (B,) -> uint8 (B, C, *size)."""
+
+    images: np.ndarray
+    size: tuple[int, int]
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        return resized(self.images[indices], self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemImages:
+    """Reads items of a set that decodes one at a time: int64 (B,) -> uint8 (B, channels, *size)."""
+
+    dataset: Any
+    name: str
+    root: str
+    size: tuple[int, int]
+    channels: int
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        from vitlab.data.images import decode
+
+        images = np.empty((len(indices), self.channels, *self.size), dtype=np.uint8)
+        problems = []
+        for row, index in enumerate(indices):
+            try:
+                images[row] = decode.converted(self.dataset[int(index)][0], self.size, self.channels)
+            except Exception as error:  # Pillow's readers raise a dozen types for broken files
+                problems.append(f"data.root={self.root}: cannot read image {index} of {self.name}: {brief(error)}")
+        if problems:
+            raise UserError(problems)
+        return images
+
+
+def held_out(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[Split, Split]:
+    """(train, test) of a set that comes whole: a share of each class is held out, always the same images."""
+    paths = getattr(dataset, "_image_files", None)
+    stable = np.arange(len(labels)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")
+    order = stable[nested_order(labels[stable], seed=0)]
+    count = min(max(1, round(share * len(labels))), len(labels) - 1)
+    test, train = np.sort(order[:count]), np.sort(order[count:])
+    return Split(labels[train], Rows(read, train)), Split(labels[test], Rows(read, test))

@@ -1,0 +1,206 @@
+"""From the columns of a table to texts with labels, numbers or tags; of files (table) and Hugging Face's data sets."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig
+
+from vitlab.config import UserError, choices_text
+from vitlab.data.cache.file_stats import stamps
+from vitlab.data.split import hashed_share
+from vitlab.data.text.types import Corpus, Examples
+
+VERSION = 2  # of the reading
+LARGEST = 1e30  # of targets, which are kept in float32
+TARGETS = ("class", "number", "tags")
+SHOWN = "text"  # the column that `data.text` means when it is not given
+
+Record = tuple[tuple, Any]  # the parts of a row, and what its label says
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is read of a table: the names of columns, and how that of the labels is meant."""
+
+    text: tuple[str, ...]
+    label: str | None
+    target: str
+    test_share: float  # held out where there is no other table for it
+    skip: frozenset[str] = frozenset()  # labels whose rows are left out
+
+    @classmethod
+    def of(cls, config: DictConfig) -> "Wanted":
+        """From the keys `text` (one or several), `label`, `target`, `test_share` and `skip` of a configuration."""
+        several = isinstance(config.text, ListConfig)
+        text = config.text if several else [SHOWN if config.text is None else config.text]
+        label = None if config.label is None else str(config.label)
+        return cls(tuple(map(str, text)), label, config.target, config.test_share, frozenset(map(str, config.skip)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length, by name.
+
+    source: the beginning of a message, such as `data.path=x.csv`.
+    numbers: of the rows, for messages.
+    classes: names of the numbers in the column of labels, where they have any.
+    """
+
+    source: str
+    columns: Mapping[str, Sequence[Any]]
+    numbers: Sequence[int]
+    classes: Sequence[str] = ()
+
+    def __getitem__(self, name: str) -> Sequence[Any]:
+        return self.columns[name]
+
+
+def fingerprint(config: DictConfig) -> list:
+    """This reading, and the files `path` and `test_path` as they are."""
+    return [VERSION, *(stamps(Path(path).expanduser()) for path in (config.path, config.test_path) if path)]
+
+
+def corpus(wanted: Wanted, train: Table, test: Table | None) -> Corpus:
+    """The texts of the columns `text`, with what the column `label` holds, read as `target` says.
+
+    Without a `test` table a share of the rows is held out, of each class where there are classes; rows of the same
+    texts stay together. Raises UserError.
+    """
+    problems = [line for table in (train, test) if table for line in misfits(wanted, table)]
+    if not test and not 0 < wanted.test_share < 1:
+        problems.append(f"data.test_share={wanted.test_share}: give a share of the rows between 0 and 1")
+    if problems:
+        raise UserError(problems)
+    rows = records(wanted, train)
+    rows, held = (rows, records(wanted, test)) if test else divided(wanted, rows)
+    classes = () if wanted.label is None or wanted.target == "number" else train.classes or named(wanted, rows)
+    unseen = sorted(set(named(wanted, held)) - set(classes)) if classes else ()
+    if unseen:
+        where = f"{(test or train).source}: held-out rows of '{unseen[0]}', which no training row is"
+        raise UserError(f"{where}; {choices_text('', classes)}")
+    choices = len(rows[0][0]) - 1 if rows else 0
+    if wanted.target == "class" and classes and choices > 1 and len(classes) != choices:
+        wrong = f"{len(classes)} different values for {choices} choices"
+        raise UserError(f"data.label={wanted.label}: {wrong}; it must say which choice is right")
+    return Corpus(examples(wanted, rows, classes), examples(wanted, held, classes), tuple(classes))
+
+
+def divided(wanted: Wanted, rows: list[Record]) -> tuple[list[Record], list[Record]]:
+    """(train, held out): of each class the share of rows with the smallest hash of their texts."""
+    groups: dict[Any, dict[str, None]] = {}
+    placed: set[str] = set()
+    for texts, label in rows:
+        if (name := repr(texts)) not in placed:  # the same texts with two labels are of the first
+            placed.add(name)
+            groups.setdefault(label if wanted.target == "class" else None, {})[name] = None
+    chosen = {name for group in groups.values() for name in hashed_share(list(group), wanted.test_share)}
+    return [row for row in rows if repr(row[0]) not in chosen], [row for row in rows if repr(row[0]) in chosen]
+
+
+def named(wanted: Wanted, rows: list[Record]) -> list[str]:
+    """The different names among the labels: whole numbers by their value, else by the alphabet."""
+    found = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
+    whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in found)
+    return sorted(found, key=lambda name: (int(name) if whole else 0, name))
+
+
+def examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) -> Examples:
+    parts = tuple(map(list, zip(*(texts for texts, _ in rows), strict=True)))
+    labels = [label for _, label in rows]
+    number = {name: index for index, name in enumerate(classes)}
+    if wanted.label is None:
+        return Examples(parts)
+    if wanted.target == "number":
+        return Examples(parts, targets=labels)
+    if wanted.target == "tags":
+        return Examples(parts, tags=[[number[tag] for tag in tags] for tags in labels])
+    return Examples(parts, labels=[number[label] for label in labels])
+
+
+def misfits(wanted: Wanted, table: Table) -> Iterator[str]:
+    """Columns that the table does not have, and options that do not fit each other."""
+    if not wanted.text:
+        yield "data.text=[]: give at least one column"
+    for key, names in (("text", wanted.text), ("label", [wanted.label])):
+        for name in names:
+            if name is not None and name not in table.columns:
+                yield f"data.{key}={name}: {table.source} has no column '{name}'; {choices_text(name, table.columns)}"
+    if wanted.target not in TARGETS:
+        yield f"data.target={wanted.target}: unknown; {choices_text(wanted.target, TARGETS)}"
+    elif wanted.target != "class" and wanted.label is None:
+        yield f"data.target={wanted.target}: give data.label=COLUMN"
+    if wanted.target == "tags" and len(wanted.text) != 1:
+        yield f"data.text={list(wanted.text)}: tags are of the words of one column"
+
+
+def records(wanted: Wanted, table: Table) -> list[Record]:
+    """The texts and the label of each row whose label is not one of `skip`.
+
+    A cell with a list of texts is several parts; with tags the one part is the words. The label is a class's name, a
+    number, or the names of tags; None without a column of labels.
+    """
+    columns = [table[name] for name in wanted.text]
+    labels = table[wanted.label] if wanted.label is not None else None
+    read = {"class": one_class, "number": one_number, "tags": some_tags}[wanted.target]
+    found: list[Record] = []
+    for row, number in enumerate(table.numbers):
+        if labels is not None and wanted.skip and name_of(labels[row], table) in wanted.skip:
+            continue
+        cells = [column[row] for column in columns]
+        texts = (tuple(map(str, words(cells[0]))),) if wanted.target == "tags" else tuple(strings(cells))
+        try:
+            if found and len(texts) != len(found[0][0]):
+                raise ValueError(f"{len(texts)} texts, the first row has {len(found[0][0])}")
+            found.append((texts, None if labels is None else read(labels[row], cells[0], table)))
+        except ValueError as error:
+            raise UserError(f"{table.source}: row {number}: {error}") from None
+    return found
+
+
+def strings(cells: Sequence[Any]) -> Iterator[str]:
+    for cell in cells:
+        for text in cell if isinstance(cell, (list, tuple)) else [cell]:
+            yield "" if text is None else str(text)
+
+
+def one_class(cell: Any, text: Any, table: Table) -> str:
+    name = name_of(cell, table)
+    if not name:
+        raise ValueError("no label; add it, or leave such rows out by data.skip=['']")
+    return name
+
+
+def one_number(cell: Any, text: Any, table: Table) -> float:
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"'{'' if cell is None else cell}' is no number")
+    if abs(number) > LARGEST:
+        raise ValueError(f"{cell} is larger than {LARGEST:g}; give such numbers in another unit")
+    return number
+
+
+def some_tags(cell: Any, text: Any, table: Table) -> list[str]:
+    tags = [name_of(tag, table) for tag in words(cell)]
+    if len(tags) != len(words(text)):
+        raise ValueError(f"{len(words(text))} words and {len(tags)} tags; give one for each word")
+    if not all(tags):
+        raise ValueError("an empty tag")
+    return tags
+
+
+def name_of(cell: Any, table: Table) -> str:
+    """A label's name; a number below 0 stands for a missing one where numbers have names, as in Hugging Face's sets."""
+    if table.classes and isinstance(cell, int):
+        return table.classes[cell] if 0 <= cell < len(table.classes) else ""
+    return "" if cell is None else str(cell).strip()
+
+
+def words(cell: Any) -> list[Any]:
+    """The words of a cell, given one by one or with white space between them."""
+    return list(cell) if isinstance(cell, (list, tuple)) else str("" if cell is None else cell).split()

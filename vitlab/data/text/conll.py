@@ -1,0 +1,58 @@
+"""Words with tags in columns, as in the shared tasks of CoNLL: a word a line, an empty line between sentences."""
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from vitlab.config import UserError
+from vitlab.data.text import columns, utf8
+from vitlab.data.text.columns import Table, Wanted
+from vitlab.data.text.types import Corpus
+
+VERSION = 1  # of the reading
+DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
+
+
+def fingerprint(config: DictConfig) -> list:
+    return [VERSION, *columns.fingerprint(config)]
+
+
+def read(config: DictConfig) -> Corpus:
+    """The sentences of `path` with the tags of their words; those of `test_path` are held out. Raises UserError."""
+    wanted = Wanted(("words",), "tags", target="tags", test_share=config.test_share)
+    train = table(config, "path")
+    return columns.corpus(wanted, train, table(config, "test_path") if config.test_path else None)
+
+
+def table(config: DictConfig, key: str) -> Table:
+    """The sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
+
+    Lines that begin with `#` and a space are comments, as in CoNLL-U.
+    """
+    path = Path(config[key]).expanduser()
+    source = f"data.{key}={path}"
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+        raise UserError(f"{source}: {what}; give a file of words and tags")
+    words: list[list[str]] = [[]]
+    tags: list[list[str]] = [[]]
+    numbers = [1]
+    for number, line in enumerate(utf8.read(path, f"data.{key}").split("\n"), 1):
+        cells = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or cells[0] == DOCUMENT:
+            if words[-1]:
+                words.append([])
+                tags.append([])
+                numbers.append(number + 1)
+        elif not line.startswith("# "):
+            if not words[-1]:
+                numbers[-1] = number
+            for column, into in ((config.word, words), (config.tag, tags)):
+                if not -len(cells) <= column < len(cells):
+                    raise UserError(f"{source}: line {number} has {len(cells)} columns, none with number {column}")
+                into[-1].append(cells[column])
+    whole = [n for n, sentence in enumerate(words) if sentence]
+    if not whole:
+        raise UserError(f"{source}: no lines with words")
+    found = {"words": [words[n] for n in whole], "tags": [tags[n] for n in whole]}
+    return Table(source, found, [numbers[n] for n in whole])

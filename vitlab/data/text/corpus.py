@@ -1,0 +1,263 @@
+"""A data set of text as tokens: read, its tokenizer trained or loaded, encoded, and kept in the cache.
+
+An entry (vitlab.data.entries) holds tokenizer.json, data.json, and of each split one .npy file for each array of
+`Texts`, which processes map into their memory.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig
+
+from vitlab.config import UserError
+from vitlab.data.cache.store import Cache, Progress, digest, fingerprint, root, safe, settings
+from vitlab.data.text import tokenization
+from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts
+from vitlab.files import replacing, write_json
+
+LAYOUT = 1  # of an entry's files
+NOT_TOKENS = ("name", "modality", "task", "sizes", "cache", "length")
+TRAINED = ("tokenizer", "vocabulary", "lowercase")  # of a tokenizer that is trained
+SPLITS = ("train", "test")
+
+
+def load(config: DictConfig, module: ModuleType, progress: Progress | None = None) -> TextData:
+    """The data set of a configuration, from the cache unless `config.cache` is never; else built and kept there.
+
+    The tokenizer is trained on the training texts alone, of all parts. Texts without a token are left out, with what
+    belongs to them. progress(what, done, total) is called while the corpus is read (done of 1) and encoded (texts).
+    Raises UserError, a line a fault.
+    """
+    progress = progress or (lambda *_: None)
+    if config.cache == "never":
+        return read(config, module, progress)
+    tokenization.is_path(config.tokenizer)  # an unknown kind is said before anything is read
+    kept = settings_of(config)
+    cache = Cache(
+        place=lambda: place(config, module),
+        opened=lambda entry: opened(entry, config),
+        read=lambda: read(config, module, progress),
+        write=write,
+        wanted=lambda _: True,
+        what="text cache",
+        without="the texts will be read and encoded again each time",
+    )
+    return cache.load(lock=f"{safe(config.name)}-{digest(kept)}")
+
+
+def place(config: DictConfig, module: ModuleType) -> Path:
+    """The folder of the entry for this configuration and the files that it and its tokenizer now read."""
+    own = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": fingerprint(config, module)}
+    if tokenization.is_path(config.tokenizer):
+        file = tokenization.located(config.tokenizer)
+        own["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+    return root() / f"{safe(config.name)}-{digest([settings_of(config), own])}"
+
+
+def settings_of(config: DictConfig) -> dict[str, Any]:
+    """What the tokens depend on in the configuration; of a tokenizer's file it is what the file holds."""
+    trained = () if tokenization.is_path(config.tokenizer) else TRAINED
+    return settings(config, tuple(key for key in (*NOT_TOKENS, *TRAINED) if key not in trained))
+
+
+def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData:
+    """The data set without the cache."""
+    # before the corpus, which takes longer
+    tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
+    progress(f"reading {config.name}", 0, 1)
+    corpus: Corpus = module.read(config)
+    progress(f"reading {config.name}", 1, 1)
+    problems = [line for split in SPLITS for line in misfits(config, corpus, split)]
+    if problems:
+        raise UserError(problems)
+    if tokenizer is None:
+        texts = (plain(text) for part in corpus.train.parts for text in part)
+        tokenizer = tokenization.train(texts, config.tokenizer, config.vocabulary, config.lowercase)
+    total = sum(len(examples) * len(examples.parts) for examples in (corpus.train, corpus.test))
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done += count
+        if done * 100 // total > (done - count) * 100 // total:  # a percent more
+            progress(f"encoding {config.name}", done, total)
+
+    progress(f"encoding {config.name}", 0, total)
+    splits = {split: encoded(getattr(corpus, split), tokenizer, report) for split in SPLITS}
+    for split, texts in splits.items():
+        if not len(texts):
+            where = origin(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
+            raise UserError(
+                f"data={config.name}: its {'training' if split == 'train' else 'held-out'} texts, of {where}, hold no "
+                f"token of data.tokenizer={config.tokenizer}"
+            )
+    return TextData(config.name, tuple(corpus.classes), config.length, tokenizer, **splits)
+
+
+def misfits(config: DictConfig, corpus: Corpus, split: str) -> Iterator[str]:
+    """What a module has read and no training can take."""
+    examples: Examples = getattr(corpus, split)
+    name = config.name
+    if not examples.parts or not len(examples):
+        what, other = ("training", corpus.test) if split == "train" else ("held-out", corpus.train)
+        others = len(other) if other.parts else 0
+        yield f"data={name}: no {what} texts found in {origin(config, split, others)}; give more texts there"
+        return
+    count = len(examples)
+    beside = {"labels": examples.labels, "targets": examples.targets, "tags": examples.tags}
+    for what, values in {**{f"part {n}": part for n, part in enumerate(examples.parts)}, **beside}.items():
+        if values is not None and len(values) != count:
+            yield f"data={name}: {len(values)} {what} for {count} {split} texts"
+            return
+    if corpus.classes and examples.labels is None and examples.tags is None:
+        yield f"data={name}: has {len(corpus.classes)} classes, but its {split} texts have no labels"
+    known = len(corpus.classes)
+    if examples.labels is not None and not all(0 <= label < known for label in examples.labels):
+        yield f"data={name}: a {split} label is none of the {known} classes"
+    if examples.tags is not None:
+        for row, (words, tags) in enumerate(zip(examples.parts[0], examples.tags, strict=True)):
+            if len(words) != len(tags) or not all(0 <= tag < known for tag in tags):
+                yield f"data={name}: {split} text {row} has {len(words)} words and {len(tags)} tags of {known} classes"
+                return
+    for part in examples.parts:
+        for row, text in enumerate(part):
+            if not plain(text).isascii() and any("\ud800" <= character <= "\udfff" for character in plain(text)):
+                yield f"data={name}: {split} text {row} holds half of a surrogate pair, which is no character"
+                return
+
+
+def origin(config: DictConfig, split: str, others: int) -> str:
+    """Where the texts of a split come from, as a user gave it; `others` are the texts of the other split."""
+    key = next((k for k in ("test_path", "test_files", "test_split") if config.get(k)), None)
+    if split == "test" and key is not None:
+        return f"data.{key}={config[key]}"
+    source = next((f"data.{k}={config[k]}" for k in ("path", "dataset") if config.get(k)), "what was read")
+    if key is not None or "test_share" not in config:
+        return source
+    return f"{source} (data.test_share={config.test_share}, {others} other texts)"
+
+
+def plain(text: str | Sequence[str]) -> str:
+    """A text that may be given word by word."""
+    return text if isinstance(text, str) else " ".join(text)
+
+
+def encoded(examples: Examples, tokenizer: tokenization.Tokenizer, report: Callable[[int], None]) -> Texts:
+    """The tokens of one split; report(count) is told of the texts encoded since its last call."""
+    tags = None
+    if examples.tags is not None:
+        rows, tags = tagged(examples, tokenizer, report)
+        parts = [rows]
+    else:
+        parts = [list(token_rows(part, tokenizer, report)) for part in examples.parts]
+    kept = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
+    labels = np.zeros(len(examples)) if examples.labels is None else np.asarray(examples.labels)
+    targets = None if examples.targets is None else np.asarray(examples.targets, dtype=np.float32)[kept]
+    return Texts(
+        parts=tuple(ragged([part[row] for row in kept]) for part in parts),
+        labels=labels.astype(np.int64)[kept],
+        targets=targets,
+        tags=None if tags is None else ragged([tags[row] for row in kept]),
+        size=sum(len(plain(part[row]).encode()) for part in examples.parts for row in kept),
+    )
+
+
+def token_rows(
+    texts: Sequence[str], tokenizer: tokenization.Tokenizer, report: Callable[[int], None]
+) -> Iterator[np.ndarray]:
+    for row in tokenizer.rows(texts):
+        yield row
+        report(1)
+
+
+def tagged(
+    examples: Examples, tokenizer: tokenization.Tokenizer, report: Callable[[int], None]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(ids, tags) of each text: the first token of a word carries its tag, the others none."""
+    rows, tags = [], []
+    for words, of_words in zip(examples.parts[0], examples.tags, strict=True):
+        ids, numbers = tokenizer.encode_words(words)
+        before = [-1, *numbers]
+        rows.append(np.asarray(ids, dtype=np.int32))
+        tags.append(
+            np.asarray(
+                [NO_TAG if word == last else of_words[word] for last, word in zip(before, numbers, strict=False)],
+                dtype=np.int32,
+            )
+        )
+        report(1)
+    return rows, tags
+
+
+def ragged(rows: Sequence[np.ndarray]) -> Ragged:
+    starts = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=starts[1:])
+    return Ragged(np.concatenate([*rows, np.empty(0, dtype=np.int32)]).astype(np.int32, copy=False), starts)
+
+
+def arrays(texts: Texts) -> dict[str, np.ndarray]:
+    """All arrays of a split by the names of their files."""
+    found = {"labels": texts.labels}
+    for number, part in enumerate(texts.parts):
+        found |= {f"part{number}_values": part.values, f"part{number}_starts": part.starts}
+    if texts.targets is not None:
+        found["targets"] = texts.targets
+    if texts.tags is not None:
+        found["tags"] = texts.tags.values  # they start where the tokens do
+    return found
+
+
+def write(data: TextData, entry: Path) -> None:
+    """Write the files of an entry. Raises OSError."""
+    about: dict[str, Any] = {"classes": list(data.classes), "vocabulary": data.tokenizer.size}
+    for split in SPLITS:
+        texts: Texts = getattr(data, split)
+        for name, values in arrays(texts).items():
+            with replacing(entry / f"{split}_{name}.npy") as file:
+                np.save(file, values, allow_pickle=False)
+        about[split] = {
+            "parts": len(texts.parts),
+            "targets": texts.targets is not None,
+            "tags": texts.tags is not None,
+            "size": texts.size,
+        }
+    data.tokenizer.save(entry / tokenization.FILE)
+    write_json(entry / "data.json", about)
+
+
+def opened(entry: Path, config: DictConfig) -> TextData | None:
+    """The data set of an entry; None when it is not there or damaged."""
+    try:
+        about = json.loads((entry / "data.json").read_text())
+        tokenizer = tokenization.from_file(entry / tokenization.FILE)
+        if tokenizer.size != about["vocabulary"]:
+            return None
+        splits = {split: opened_split(entry / split, about[split]) for split in SPLITS}
+        return TextData(config.name, tuple(about["classes"]), config.length, tokenizer, **splits)
+    except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
+        return None
+
+
+def opened_split(files: Path, about: dict[str, Any]) -> Texts:
+    """One split; raises ValueError or OSError where its files are not whole or do not fit each other."""
+
+    def array(name: str) -> np.ndarray:
+        # a plain view: np.memmap takes longer to slice
+        return np.asarray(np.load(f"{files}_{name}.npy", mmap_mode="r", allow_pickle=False))
+
+    labels = array("labels")
+    parts = tuple(
+        Ragged(array(f"part{number}_values"), array(f"part{number}_starts")) for number in range(about["parts"])
+    )
+    targets = array("targets") if about["targets"] else None
+    tags = Ragged(array("tags"), parts[0].starts) if about["tags"] else None
+    whole = all(len(part) == len(labels) and part.starts[-1] == len(part.values) for part in (*parts, tags) if part)
+    if not whole or (targets is not None and len(targets) != len(labels)):
+        raise ValueError(f"{files}: lengths that do not fit")
+    return Texts(parts, labels, targets, tags, about["size"])

@@ -1,0 +1,79 @@
+"""Two tasks from the docstrings of Python's library: which package one is of, and whether a summary fits a body.
+
+- Packages: the classes are the `classes` top-level modules and packages with the most docstrings. The text is the
+  docstring as it stands, the package's name included where it says it. Texts that stand in more than one package
+  are left out.
+- `pairs`: a one-line summary and the rest of a docstring, its own or another one's, half and half. Each summary and
+  each body comes once, and a body stays within the split of its docstring, so neither tells the label by itself.
+
+No text is in both splits; those of one module are alike all the same, so held-out figures are of known modules.
+"""
+
+from collections import Counter
+
+from omegaconf import DictConfig
+
+from vitlab.config import UserError
+from vitlab.data.split import hashed_share
+from vitlab.data.text import stdlib
+from vitlab.data.text.types import Corpus, Examples
+
+LEAST = 4  # words of a text
+ANSWERS = ("other", "own")  # the classes of a pair: whose the body is
+
+
+def fingerprint(config: DictConfig) -> list:
+    return stdlib.fingerprint()
+
+
+def read(config: DictConfig) -> Corpus:
+    """The texts or pairs, with a share of each class held out by a hash of the texts. Raises UserError."""
+    if not 0 < config.test_share < 1:
+        raise UserError(f"data.test_share={config.test_share}: give a share of the texts between 0 and 1")
+    return pairs(config.test_share) if config.pairs else packages(config.classes, config.test_share)
+
+
+def packages(count: int, share: float) -> Corpus:
+    of: dict[str, set[str]] = {}
+    for docstring in stdlib.docstrings(unique=False):
+        if len(docstring.text.split()) >= LEAST:
+            of.setdefault(docstring.text, set()).add(docstring.package)
+    single = {text: next(iter(found)) for text, found in of.items() if len(found) == 1}
+    sizes = Counter(single.values())
+    if not 2 <= count <= len(sizes):
+        raise UserError(f"data.classes={count}: give from 2 to {len(sizes)}, the packages that have docstrings")
+    classes = tuple(sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:count]))
+    train: tuple[list[str], list[int]] = ([], [])
+    test: tuple[list[str], list[int]] = ([], [])
+    for label, name in enumerate(classes):
+        texts = [text for text, package in single.items() if package == name]
+        chosen = hashed_share(texts, share)
+        for text in texts:
+            into = test if text in chosen else train
+            into[0].append(text)
+            into[1].append(label)
+    return Corpus(Examples((train[0],), labels=train[1]), Examples((test[0],), labels=test[1]), classes)
+
+
+def pairs(share: float) -> Corpus:
+    found: dict[str, str] = {}
+    bodies: set[str] = set()
+    for docstring in stdlib.docstrings():
+        summary, _, body = (part.strip() for part in docstring.text.partition("\n\n"))
+        long = len(summary.split()) >= LEAST and len(body.split()) >= LEAST
+        if long and "\n" not in summary and summary not in found and body not in bodies:
+            found[summary] = body
+            bodies.add(body)
+    chosen = hashed_share(list(found), share)
+    train = {summary: body for summary, body in found.items() if summary not in chosen}
+    test = {summary: body for summary, body in found.items() if summary in chosen}
+    return Corpus(mixed(train), mixed(test), ANSWERS)
+
+
+def mixed(pairs: dict[str, str]) -> Examples:
+    """Half of the pairs, by a hash of their summaries, with bodies moved on by one among them."""
+    moved = hashed_share(list(pairs), 0.5, seed=1)
+    others = [body for summary, body in pairs.items() if summary in moved]
+    turned = iter(others[1:] + others[:1])
+    bodies = [next(turned) if summary in moved else body for summary, body in pairs.items()]
+    return Examples((list(pairs), bodies), labels=[int(summary not in moved) for summary in pairs])

@@ -1,0 +1,94 @@
+"""Any data set that Hugging Face's `datasets` loads: of the Hub, or files of its formats."""
+
+import os
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig
+
+from vitlab.config import UserError, choices_text, first_line
+from vitlab.data.cache.file_stats import stamps
+from vitlab.data.text import columns
+from vitlab.data.text.columns import Table, Wanted
+from vitlab.data.text.types import Corpus
+
+VERSION = 1  # of the reading
+UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
+
+
+def fingerprint(config: DictConfig) -> list:
+    """Local files as they are; of a set on the Hub nothing more than `revision` says."""
+    patterns = [os.path.expanduser(p) for p in (config.dataset, *listed(config.files), *listed(config.test_files))]
+    return [VERSION, columns.VERSION, *(stamps(path) for pattern in patterns for path in sorted(glob(pattern)))]
+
+
+def listed(value: Any) -> list[str]:
+    return [str(v) for v in (value if isinstance(value, ListConfig) else [value]) if v is not None]
+
+
+def read(config: DictConfig) -> Corpus:
+    """The rows of the split `split` as `vitlab.data.text.columns` reads them; those of `test_split` are held out.
+
+    Raises UserError, also for what `datasets` cannot load.
+    """
+    test_split = config.test_split or ("test" if config.test_files else None)
+    splits = loaded(config, test_split)
+    unknown = [key for key in ("split", "test_split") if config[key] and config[key] not in splits]
+    if unknown:
+        raise UserError(
+            f"data.{key}={config[key]}: no such split; {choices_text(config[key], splits)}" for key in unknown
+        )
+    test = table(config, splits, test_split) if test_split else None
+    return columns.corpus(Wanted.of(config), table(config, splits, config.split), test)
+
+
+def column_names(config: DictConfig) -> list[str]:
+    """What `label` may name. Raises UserError."""
+    return loaded(config, None)[config.split].column_names
+
+
+def loaded(config: DictConfig, test_split: str | None) -> Any:
+    """A `datasets.DatasetDict`."""
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        if error.name != "datasets":
+            raise
+        raise UserError("data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'") from None
+    files = {}
+    for split, key in ((config.split, "files"), (test_split, "test_files")):
+        found = [os.path.expanduser(path) for path in listed(config[key])]
+        missing = [path for path in found if not any(mark in path for mark in "*?[:") and not Path(path).is_file()]
+        if missing:
+            raise UserError(f"data.{key}={missing[0]}: no such file")
+        if found:
+            files[split] = found
+    source = f"data.dataset={config.dataset}"
+    try:
+        builder = datasets.load_dataset_builder(
+            os.path.expanduser(config.dataset), config.subset, data_files=files or None, revision=config.revision
+        )
+        if builder.name in UNPICKLING:
+            raise UserError(f"{source}: would be unpickled, which can run any program; save it as Parquet, CSV or JSON")
+        builder.download_and_prepare()
+        return builder.as_dataset()
+    except UserError:
+        raise
+    except Exception as error:  # the library raises its own, and those of every format and of the network
+        cause = error
+        while cause.__cause__ is not None:  # it says only there what is wrong with a file
+            cause = cause.__cause__
+        told = dict.fromkeys(map(first_line, (error, cause)))
+        raise UserError(f"{source}: cannot be loaded: {': '.join(told)}") from None
+
+
+def table(config: DictConfig, splits: Any, split: str) -> Table:
+    """The columns of a split; those that are not asked for are not read."""
+    rows = splits[split]
+    wanted = Wanted.of(config)
+    asked = {*wanted.text, wanted.label}
+    cells = {name: rows[name][:] if name in asked else () for name in rows.column_names}
+    feature = rows.features.get(wanted.label)
+    classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down
+    return Table(f"data.dataset={config.dataset} ({split})", cells, range(len(rows)), tuple(classes))

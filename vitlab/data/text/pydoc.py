@@ -1,0 +1,30 @@
+"""Python's own documentation: the chapters of the language reference, and each library module's docstrings in one."""
+
+from omegaconf import DictConfig
+
+from vitlab.config import UserError
+from vitlab.data.split import hashed_share
+from vitlab.data.text import stdlib
+from vitlab.data.text.types import Corpus, Examples
+
+BETWEEN = "\n\n"  # the docstrings of a module
+
+
+def fingerprint(config: DictConfig) -> list:
+    return stdlib.fingerprint()
+
+
+def read(config: DictConfig) -> Corpus:
+    """One text a document; a share of the documents, chosen by their names, is held out. Raises UserError."""
+    if not 0 < config.test_share < 1:
+        raise UserError(f"data.test_share={config.test_share}: give a share of the documents between 0 and 1")
+    documents = {f"topic {name}": text for name, text in stdlib.topics().items()}
+    modules: dict[str, list[str]] = {}
+    for docstring in stdlib.docstrings():
+        modules.setdefault(f"module {docstring.module}", []).append(docstring.text)
+    documents |= {name: BETWEEN.join(texts) for name, texts in modules.items()}
+    chosen = hashed_share(list(documents), config.test_share)
+    return Corpus(
+        Examples(([text for name, text in documents.items() if name not in chosen],)),
+        Examples(([text for name, text in documents.items() if name in chosen],)),
+    )

@@ -1,0 +1,80 @@
+"""A text file, or a folder of them, as documents."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from vitlab.config import UserError, choices_text
+from vitlab.data.cache.file_stats import files, stamps
+from vitlab.data.split import hashed_share
+from vitlab.data.text import utf8
+from vitlab.data.text.types import Corpus, Examples
+
+VERSION = 1  # of the reading
+UNITS = ("file", "blank_line")  # what ends a document
+
+
+def fingerprint(config: DictConfig) -> list:
+    paths = [path for path in (config.path, config.test_path) if path]
+    return [VERSION, *(stamps(Path(path).expanduser(), endings(config)) for path in paths)]
+
+
+def endings(config: DictConfig) -> tuple[str, ...]:
+    return tuple("." + str(each).lower().removeprefix(".") for each in config.extensions)
+
+
+def read(config: DictConfig) -> Corpus:
+    """The documents of `path`; those of `test_path` are held out, or else a share by a hash of each one's text.
+
+    Of a single document the end is held out, from the start of a line. Raises UserError.
+    """
+    problems = []
+    if config.split_on not in UNITS:
+        problems.append(f"data.split_on={config.split_on}: unknown; {choices_text(config.split_on, UNITS)}")
+    if not config.test_path and not 0 < config.test_share < 1:
+        problems.append(f"data.test_share={config.test_share}: give a share of the documents between 0 and 1")
+    if problems:
+        raise UserError(problems)
+    train = list(documents(config, "path"))
+    if config.test_path:
+        return Corpus(Examples((train,)), Examples((list(documents(config, "test_path")),)))
+    if len(set(train)) == 1:
+        train, test = halves(config, train[0])
+    else:
+        chosen = hashed_share(list(dict.fromkeys(train)), config.test_share)
+        train, test = [text for text in train if text not in chosen], [text for text in train if text in chosen]
+    return Corpus(Examples((train,)), Examples((test,)))
+
+
+def documents(config: DictConfig, key: str) -> Iterator[str]:
+    """The documents of the files that a key names, those of a folder in the order of their paths."""
+    path = Path(config[key]).expanduser()
+    if not path.exists():
+        raise UserError(f"data.{key}={path}: no such file or folder")
+    if path.is_dir():
+        found = sorted(entry.path for entry in files(path, endings(config)))
+        if not found:
+            raise UserError(
+                f"data.{key}={path}: no text files ({' '.join(endings(config))}); give others by data.extensions=[...]"
+            )
+    else:
+        found = [os.fspath(path)]
+    texts = (utf8.read(Path(name), f"data.{key}") for name in found)
+    if config.split_on == "blank_line":
+        texts = (part for text in texts for part in re.split(r"\n\s*\n", text))
+    kept = [text.strip("\n") for text in texts if text.strip()]
+    if not kept:
+        raise UserError(f"data.{key}={path}: there is no text in it")
+    yield from kept
+
+
+def halves(config: DictConfig, text: str) -> tuple[list[str], list[str]]:
+    """A document without its end, and the end: its last `test_share` from the next line on."""
+    cut = text.find("\n", int(len(text) * (1 - config.test_share))) + 1
+    if not cut or not text[cut:].strip() or not text[:cut].strip():
+        alone = "a single text without a line to begin the held-out part"
+        raise UserError(f"data.path={config.path}: {alone}; give data.test_path=FILE")
+    return [text[:cut]], [text[cut:]]

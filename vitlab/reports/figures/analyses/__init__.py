@@ -1,0 +1,20 @@
+"""How the findings of an analysis are drawn: one module per kind of picture, chosen by `drawings` in its YAML.
+
+A module has `figures(found, config, title)`, which gives `Figure`, `HeatMap` or `Tiles`, each with a name of its own.
+The module of an analysis knows nothing of them; what they draw is its rows, or the first of its arrays.
+"""
+
+from collections.abc import Iterator
+
+from omegaconf import DictConfig
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.registry import implementation
+from vitlab.reports.figures.spec import Drawing
+
+
+def drawn(found: Findings, config: DictConfig, source: str) -> Iterator[Drawing]:
+    """Every figure of what an analysis found in a model; the title names the `source`. Raises UserError."""
+    for kind in config.drawings:
+        module = implementation("vitlab.reports.figures.analyses", kind, "figures")
+        yield from module.figures(found, config, f"{source}: {config.title}")

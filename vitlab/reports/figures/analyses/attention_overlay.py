@@ -1,0 +1,48 @@
+"""Maps of attention over their pictures: a picture a row, a head a column; of one map the other way."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.analysis.class_token import over_picture
+from vitlab.reports.figures.backends.image_grid import pixels, scaled, shaded
+from vitlab.reports.figures.spec import Tiles
+from vitlab.reports.pages.urls import file_stem
+
+MOST = 8  # pictures
+PICTURE = 0.45  # of a tile's brightness that is the picture's
+
+
+def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+    """Of an array (B, gy, gx), or (B, layers, heads, gy, gx) of which the last layer is drawn."""
+    maps = found.array[:MOST]
+    maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
+    drawn = over_picture(torch.from_numpy(np.ascontiguousarray(maps)), found.images.shape[-2:]).numpy()
+    rows = []
+    for image, heads in zip(found.images, drawn, strict=False):
+        picture = pixels(image)
+        rows.append([picture, *(overlaid(picture, one) for one in heads)])
+    heads = drawn.shape[1]
+    labels = [] if found.labels is None else found.labels[: len(rows)]
+    named = [str(found.classes[label]) if label < len(found.classes) else "" for label in labels]
+    images = np.array(rows)
+    maps_named = ["picture", *(f"head {head + 1}" for head in range(heads))] if heads > 1 else ["picture", "map"]
+    if heads == 1:  # a narrow column of pairs would waste the page
+        images, named, maps_named = images.swapaxes(0, 1), maps_named, named
+    yield Tiles(
+        name=file_stem(found.name),
+        title=title,
+        images=images,
+        rows=named,
+        columns=maps_named,
+        scale="within each map",
+    )
+
+
+def overlaid(picture: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """uint8 (Y, X, 3): a picture (Y, X, 3) below the shades of values (Y, X)."""
+    grey = picture.mean(axis=-1, keepdims=True)
+    return (PICTURE * grey + (1 - PICTURE) * shaded(scaled(values), (0.0, 1.0))).round().astype(np.uint8)

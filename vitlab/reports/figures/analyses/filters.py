@@ -1,0 +1,25 @@
+"""Filters as small pictures, in colour where they read red, green and blue."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from omegaconf import DictConfig
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.reports.figures.backends.image_grid import pixels, wrapped
+from vitlab.reports.figures.spec import Tiles
+from vitlab.reports.pages.urls import file_stem
+
+COLUMNS = 7
+
+
+def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+    """Of an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
+    largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
+    shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)
+    yield Tiles(
+        name=file_stem(found.name),
+        title=title,
+        images=wrapped([pixels(one) for one in shown], COLUMNS),
+        x="row by row, most variance first; grey is 0",
+    )

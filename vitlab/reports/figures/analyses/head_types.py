@@ -1,0 +1,56 @@
+"""A point per head against the layer, in the colour and marker of its type."""
+
+from collections.abc import Iterator
+
+from omegaconf import DictConfig
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.formatting import plural, significant
+from vitlab.reports.figures.analyses.style import look, measured
+from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.pages.urls import file_stem
+
+KEYS = ("step", "layer", "head", "type", "value")
+NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
+APART = 0.08  # layers between two heads of one layer: equal scores stay visible
+
+
+def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
+    """Of the last step's rows with "layer", "head", "value", and what the head is, beside all that it could be.
+
+    That is "type" and a score under the name of each type; or "label" and "scores" by pattern, or no single pattern. A
+    type looks the same in every figure, whichever types its model has.
+    """
+    last = [row for row in found.rows if row["step"] == found.rows[-1]["step"]]
+    heads = max((row["head"] for row in last), default=1)
+    labelled = "label" in last[0]
+    types = [*last[0]["scores"], *NO_PATTERN] if labelled else [key for key in last[0] if key not in KEYS]
+    series = []
+    for place, kind in enumerate(types):
+        rows = [row for row in last if row["label" if labelled else "type"] == kind]
+        if not rows:
+            continue
+        colour_key, marker = look(place)
+        series.append(
+            Series(
+                label=kind,
+                x=[row["layer"] + min(APART, 0.6 / heads) * (row["head"] - (heads + 1) / 2) for row in rows],
+                y=[row["value"] for row in rows],
+                colour_key=colour_key,
+                marker=marker,
+                style="points",
+                hover=[
+                    f"layer {row['layer']}, head {row['head']}: {kind}\n{significant(row['value'])}" for row in rows
+                ],
+            )
+        )
+    only = f", all {series[0].label}" if len(series) == 1 else ""  # a legend of one is not drawn
+    layers = tuple(sorted({row["layer"] for row in last}))
+    yield Figure(
+        name=file_stem(f"{found.name}-labels" if labelled else found.name),
+        title=f"{title}{only}",
+        x=Axis("layer, its heads side by side", ticks=layers),
+        y=measured(found, "best pattern" if labelled else "score of the type", from_zero=True),
+        panels=(Panel(tuple(series)),),
+        alt=" ".join(f"{one.label}: {plural(len(one.x), 'head')}." for one in series),
+    )

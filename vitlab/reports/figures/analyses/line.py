@@ -1,0 +1,44 @@
+"""A line: values against a number, such as the layer. One figure per "kind" of row."""
+
+from collections.abc import Iterator
+
+from omegaconf import DictConfig
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.formatting import significant
+from vitlab.reports.figures.analyses.style import measured
+from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.pages.urls import file_stem
+
+OTHER = ("kind", "step", "value")
+
+
+def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
+    """Of rows with "value", a number under another key, and perhaps "kind"; `config.axes` names the axis of each."""
+    kinds = list(dict.fromkeys(row.get("kind") for row in found.rows))
+    axes = config.get("axes") or {}
+    for kind in kinds:
+        rows = [row for row in found.rows if row.get("kind") == kind]
+        key = next(key for key in rows[0] if key not in OTHER)
+        label = axes.get(kind, key)
+        ends = [f"{significant(row['value'])} at {row[key]}" for row in (rows[0], rows[-1])]
+        yield Figure(
+            name=file_stem(f"{found.name}-{kind or 'curve'}"),
+            title=f"{title}, {kind}" if kind else title,
+            x=Axis(label, ticks=tuple(sorted(row[key] for row in rows))),
+            y=measured(found, config.title, from_zero=True),
+            panels=(
+                Panel(
+                    (
+                        Series(
+                            label=kind or found.name,
+                            x=[row[key] for row in rows],
+                            y=[row["value"] for row in rows],
+                            colour_key="vit",
+                            hover=[f"{label} {row[key]}\n{significant(row['value'])}" for row in rows],
+                        ),
+                    )
+                ),
+            ),
+            alt=f"{ends[0]}, {ends[1]}.",
+        )

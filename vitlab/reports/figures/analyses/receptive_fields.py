@@ -1,0 +1,24 @@
+"""A picture per layer, each from 0 to its peak."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from omegaconf import DictConfig
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.formatting import TIMES
+from vitlab.reports.figures.backends.image_grid import shaded
+from vitlab.reports.figures.spec import Tiles
+from vitlab.reports.pages.urls import file_stem
+
+
+def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+    """Of an array (n, Y, X) with values from 0 on, and as many rows with "layer" and "grid", the units of its map."""
+    yield Tiles(
+        name=file_stem(found.name),
+        title=title,
+        images=np.stack([shaded(field, (0.0, float(field.max()))) for field in found.array])[None],
+        columns=[f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows],
+        x="what the middle unit of each layer's map sees",
+        scale="share of the peak",
+    )

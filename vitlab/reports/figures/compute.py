@@ -1,0 +1,159 @@
+"""The study's metric against what its runs cost: training compute and time."""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vitlab.formatting import duration, finite, plural, with_prefix
+from vitlab.reports.figures.scaling_curve import mean_line, run_points
+from vitlab.reports.figures.spec import Axis, Figure, Panel, Series, log_ticks, tick_text
+from vitlab.reports.figures.theme import families, looks
+from vitlab.reports.results.aggregate import Cell, cells
+from vitlab.studies.metrics import Metric, main_metric
+
+Rows = list[dict[str, Any]]
+NEAR = (0.11, 0.07)  # shares of the figure's width and height that a label takes, on a phone's screen
+TIME_UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`key` is a column of results.csv, in units of `unit` on the axis."""
+
+    key: str
+    name: str
+    what: str
+    label: str
+    text: Callable[[float], str]
+    unit: float = 1.0
+
+    def of(self, row: dict[str, Any]) -> float | None:
+        """None for what has no place on a log axis."""
+        value = finite(row.get(self.key))
+        return value / self.unit if value is not None and value > 0 else None
+
+
+def metric_against_flops(rows: Rows) -> Figure:
+    """Operations of the forward and backward passes of the whole training: `train_flops`."""
+    cost = Cost(
+        "train_flops",
+        "flops",
+        "training compute",
+        "training compute (FLOPs, log scale)",
+        lambda flops: with_prefix(flops, "FLOP"),
+    )
+    return against(rows, cost)
+
+
+def metric_against_time(rows: Rows) -> Figure:
+    """Wall-clock time of training with the evaluations and checkpoints in between: `wall_s`."""
+    longest = max((finite(row.get("wall_s")) or 0.0 for row in rows), default=0.0)
+    unit, short = max((one for one in TIME_UNITS if longest >= 5 * one[0]), default=TIME_UNITS[0])
+    cost = Cost(
+        "wall_s",
+        "time",
+        "training time",
+        f"time to train and evaluate ({short}, log scale)",
+        lambda time: duration(time * unit),
+        unit,
+    )
+    return against(rows, cost)
+
+
+def against(rows: Rows, cost: Cost) -> Figure:
+    """A line per model through the means over seeds of both, from its smallest training set to its largest.
+
+    Runs whose cost is not known are left out; without any the figure has no series.
+    """
+    metric, style = main_metric(rows), looks(families(rows))
+    known = [row for row in rows if cost.of(row) is not None]
+    by_model = {model: by_size for model, by_size in cells(known, metric).items() if by_size}
+    series: list[Series] = []
+    for model, by_size in by_model.items():
+        series.append(costed(mean_line(model, by_size, style[model], metric), by_size, cost))
+        if any(len(here.rows) > 1 for here in by_size.values()):
+            runs = [row for here in by_size.values() for row in here.rows]
+            points = run_points(model, by_size, style[model], metric)
+            places = [cost.of(row) for row in runs]
+            hover = [f"{text}\n{cost.text(x)}" for text, x in zip(points.hover, places, strict=True)]
+            series.append(replace(points, x=places, hover=hover))
+    return Figure(
+        name=f"{metric.key}_against_{cost.name}",
+        title=f"Held-out {metric.name} against {cost.what}",
+        x=Axis(cost.label, log=True, ticks=log_ticks([x for one in series for x in one.x])),
+        y=Axis(f"held-out {metric.name}", percent=metric.percent),
+        panels=(Panel((*series, *size_labels(by_model, metric, cost))),),
+        alt=" ".join(described(model, by_size, metric, cost) for model, by_size in by_model.items()),
+    )
+
+
+def costed(line: Series, by_size: dict[int, Cell], cost: Cost) -> Series:
+    """The line over training-set sizes moved to their mean costs; a band over seeds would be of two quantities."""
+    places = [mean_cost(here, cost) for here in by_size.values()]
+    hover = [f"{text}\n{cost.text(x)}" for text, x in zip(line.hover, places, strict=True)]
+    return replace(line, x=places, low=(), high=(), hover=hover)
+
+
+def mean_cost(here: Cell, cost: Cost) -> float:
+    return statistics.fmean(value for row in here.rows if (value := cost.of(row)) is not None)
+
+
+def size_labels(by_model: dict[str, dict[int, Cell]], metric: Metric, cost: Cost) -> list[Series]:
+    """The smallest and the largest training set of each model, where its line begins and ends.
+
+    Above the runs of the better end and below those of the other, so that no line crosses its labels; a label that
+    would stand on another is left out.
+    """
+    found: list[Series] = []
+    for model, by_size in by_model.items():
+        first, last = min(by_size), max(by_size)
+        rises = by_size[first].mean <= by_size[last].mean
+        for size, above in ((first, not rises), (last, rises)) if first != last else ():
+            values = [value for row in by_size[size].rows if (value := metric.value(row)) is not None]
+            found.append(
+                Series(
+                    label=f"{model}, {plural(size, metric.sized_by)}",
+                    x=[mean_cost(by_size[size], cost)],
+                    y=[max(values) if above else min(values)],
+                    colour_key="muted",
+                    style="text above" if above else "text below",
+                    texts=[size_text(size)],
+                    legend=False,
+                    follows=model,
+                    model=model,
+                )
+            )
+    return apart(found)
+
+
+def size_text(size: int) -> str:
+    """`500`, `32k`, `131M`: short, as there is little room."""
+    return tick_text(float(f"{size:.3g}") if size >= 1e4 else size, Axis("", whole=True))
+
+
+def apart(labels: list[Series]) -> list[Series]:
+    """The labels, each of one point, without those too near to an earlier one, which moves out to where they were."""
+    across, up = [math.log10(one.x[0]) for one in labels], [one.y[0] or 0.0 for one in labels]
+    wide, tall = (max(values, default=0.0) - min(values, default=0.0) for values in (across, up))
+    kept: dict[int, float] = {}  # place of a label -> where it stands
+    for i, label in enumerate(labels):
+        near = (
+            j for j in kept if abs(across[i] - across[j]) <= NEAR[0] * wide and abs(up[i] - up[j]) <= NEAR[1] * tall
+        )
+        first = next(near, None)
+        if first is None:
+            kept[i] = up[i]
+        elif label.style == labels[first].style:
+            kept[first] = (max if label.style == "text above" else min)(kept[first], up[i])
+    return [replace(labels[i], y=[y]) for i, y in kept.items()]
+
+
+def described(model: str, by_size: dict[int, Cell], metric: Metric, cost: Cost) -> str:
+    texts = [
+        f"{metric.text(by_size[size].mean)} for {cost.text(mean_cost(by_size[size], cost))} with "
+        f"{plural(size, f'training {metric.sized_by}')}"
+        for size in dict.fromkeys((max(by_size), min(by_size)))
+    ]
+    return f"{model}: {', '.join(texts)}."

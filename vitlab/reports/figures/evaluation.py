@@ -1,0 +1,59 @@
+"""The figures of `vitlab eval`: which classes are taken for which, and what a confidence is worth."""
+
+from collections.abc import Sequence
+
+from vitlab.formatting import finite, plural
+from vitlab.reports.figures.spec import Axis, Figure, HeatMap, Panel, Series
+
+PLACES = tuple(i / 5 for i in range(6))
+
+
+def confusion_matrix(counts: Sequence[Sequence[int]], classes: Sequence[str], subject: str) -> HeatMap:
+    """A row per true class: the share of its images by predicted class, and their number where there is room."""
+    totals = [sum(row) for row in counts]
+    return HeatMap(
+        name="confusion_matrix",
+        title=f"Predicted by true class, {subject}",
+        x="predicted class",
+        y="true class",
+        rows=classes,
+        columns=classes,
+        values=[[n / total if total else None for n in row] for row, total in zip(counts, totals, strict=True)],
+        texts=[[f"{n}" if n else "" for n in row] for row in counts],
+        scale="share of the true class's images",
+    )
+
+
+def reliability(bins: Sequence[Sequence[float]], error: float | None, subject: str) -> Figure:
+    """Accuracy against confidence (Guo et al., 2017, figure 1), a point per bin that has images.
+
+    `bins` are three rows: images, mean confidence, accuracy; `error` is the expected calibration error.
+    """
+    images = sum(bins[0])
+    points = [(int(n), confidence, right) for n, confidence, right in zip(*bins, strict=True) if n]
+    hover = [
+        f"{plural(n, 'image')} of {confidence:.0%} confidence\n{right:.0%} are right" for n, confidence, right in points
+    ]
+    x = [confidence for _, confidence, _ in points]
+    said = "" if finite(error) is None else f" (expected calibration error {error:.1%})"
+    found = (
+        Series("perfectly calibrated", (0.0, 1.0), (0.0, 1.0), "untrained", style="line", dash="dash", width=1.4),
+        Series(
+            "share of all images",
+            x,
+            [n / images for n, _, _ in points],
+            "third",
+            dash="dot",
+            marker="square",
+            width=1.2,
+        ),
+        Series("accuracy", x, [right for _, _, right in points], "vit", hover=hover),
+    )
+    return Figure(
+        name="calibration",
+        title=f"Accuracy by confidence{said}, {subject}",
+        x=Axis("confidence: the probability of the predicted class", percent=True, ticks=PLACES),
+        y=Axis("share of the images", percent=True, from_zero=True, ticks=PLACES),
+        panels=(Panel(found),),
+        alt=f"Accuracy against confidence in {plural(len(points), 'bin')} that hold images{said}.",
+    )

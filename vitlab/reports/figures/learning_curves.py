@@ -1,0 +1,113 @@
+"""Training curves of a study: a panel per training-set size, a line per model, a band over its seeds."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitlab.formatting import finite, plural
+from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.figures.theme import Look, families, looks
+from vitlab.reports.pages.urls import folder_link
+from vitlab.reports.results import study_results
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.store import StudyFiles
+
+POINTS = 200  # of a curve: more cannot be told apart in a panel
+ALL_POINTS = 12_000  # of all curves of a page together: with more it is slow to open
+LEAST_POINTS = 20  # of a curve, however many there are
+MARKED = 25  # points at most that have a marker each
+LOSSES = (("train/loss", "training"), ("heldout/loss", "held-out"))
+
+Curve = list[tuple[float, float | None]]  # step, loss; None where it is not finite
+
+
+@dataclass(frozen=True)
+class Point:
+    """A share of the steps, at its last one: mean over seeds, the lowest seed, the highest. None: a gap."""
+
+    step: float
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+def training_curves(study: StudyFiles) -> Figure:
+    """Loss while training (dotted) and on held-out data (solid); a run without seeds beside it is a line of its own."""
+    rows = study_results.results(study)
+    style = looks(families(rows))
+    found = study_results.every(rows, lambda row: study_results.curves(study.run(row["run"])))
+    groups: dict[tuple[int, str], list[tuple[dict[str, Any], list[dict[str, Any]]]]] = defaultdict(list)
+    for row, metrics in zip(rows, found, strict=True):
+        groups[row["train_size"], row["model"]].append((row, metrics))
+    most = max(LEAST_POINTS, min(POINTS, ALL_POINTS // max(1, len(LOSSES) * len(groups))))
+    by_size: dict[int, list[Series]] = defaultdict(list)
+    for (size, model), runs in groups.items():
+        for key, name in LOSSES:
+            by_size[size] += curve(runs, key, name, style[model], most)
+    metric = main_metric(rows)
+    return Figure(
+        name="training_curves",
+        title="Loss while training and on held-out data",
+        x=Axis("training step", from_zero=True, whole=True),
+        y=Axis(f"loss ({metric.loss})", from_zero=True),
+        panels=tuple(
+            Panel(tuple(by_size[size]), plural(size, metric.sized_by)) for size in sorted(by_size) if by_size[size]
+        ),
+        alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid: on "
+        "the held-out data.",
+    )
+
+
+def curve(
+    runs: list[tuple[dict[str, Any], list[dict[str, Any]]]], key: str, name: str, look: Look, most: int
+) -> list[Series]:
+    """One loss of the runs of one model and size, each with its metrics; nothing where none has logged it."""
+    all_points = [(row, [(one["step"], finite(one[key])) for one in metrics if key in one]) for row, metrics in runs]
+    logged = [(row, points) for row, points in all_points if any(y is not None for _, y in points)]
+    if not logged:
+        return []
+    points = thinned([points for _, points in logged], most)
+    row, several = logged[0][0], len(logged) > 1
+    heldout = key.startswith("heldout")
+    which = f"{row['model']}, mean of {len(logged)} seeds" if several else row["run"]
+    return [
+        Series(
+            label=f"{row['model']}, {name}",
+            x=[point.step for point in points],
+            y=[point.mean for point in points],
+            low=[point.low for point in points] if several else (),
+            high=[point.high for point in points] if several else (),
+            colour_key=look.colour_key,
+            marker=look.marker,
+            dash=look.dash if heldout else "dot",
+            style="line+points" if heldout and len(points) <= MARKED else "line",
+            width=1.6 if heldout else 1.4,
+            note=f"{which}\n{name} loss",
+            link="" if several else folder_link(row["run"]),
+            model=row["model"],
+        )
+    ]
+
+
+def thinned(curves: Sequence[Curve], most: int = POINTS) -> list[Point]:
+    """At most so many points of the curves of several seeds.
+
+    A point is of neighbouring steps: each seed's mean over those that it has logged, then mean, lowest and highest
+    of these means. Where a seed has a gap, the point is one.
+    """
+    seeds = [dict(points) for points in curves]
+    steps = sorted({step for points in seeds for step in points})
+    together = max(1, math.ceil(len(steps) / most))
+    return [point(steps[i : i + together], seeds) for i in range(0, len(steps), together)]
+
+
+def point(steps: list[float], seeds: list[dict[float, float | None]]) -> Point:
+    here = [[points[step] for step in steps if step in points] for points in seeds]
+    if any(value is None for values in here for value in values):
+        return Point(steps[-1], None, None, None)
+    means = [statistics.fmean(values) for values in here if values]
+    mean, low, high = (float(f"{value:.4g}") for value in (statistics.fmean(means), min(means), max(means)))
+    return Point(steps[-1], mean, low, high)  # of four digits: the figure shows no more, and the page is half as long

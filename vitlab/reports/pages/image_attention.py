@@ -1,0 +1,217 @@
+"""A page per run of what its layers look at in pictures: `attention/<run>.html` in the study's folder, behind a slider.
+
+Shapes: B images, L layers, H heads, gy x gx patches.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from vitlab.config import printable
+from vitlab.files import write_text
+from vitlab.formatting import DASH, finite, plural, significant
+from vitlab.reports.pages import map_payload
+from vitlab.reports.pages.render import render, source
+from vitlab.reports.pages.urls import link
+from vitlab.reports.results import analysis_files, study_results
+from vitlab.reports.results.analysis_files import Maps
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.store import StudyFiles
+from vitlab.training.files import RunFiles
+
+Rows = list[dict[str, Any]]
+FOLDER = "attention"
+SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "attention_pictures.js")
+MEASURES = {  # analyses with a number per head -> how a column of theirs is called
+    "attention_distance": "distance",
+    "attention_entropy": "entropy",
+    "head_types": "type",
+}
+MOST = 1_000_000  # bytes of maps in a page: further pictures are left out
+CHART = (240, 110)  # pixels that the points of a chart have
+
+
+@dataclass(frozen=True)
+class Group:
+    """A model's line in the report: its runs' pages, or why there are none."""
+
+    model: str
+    pages: list[tuple[str, str]]  # label, address
+    note: str = ""
+    command: str = ""
+
+
+def write_attention_pages(study: StudyFiles, rows: Rows, configs: dict[str, dict[str, Any]]) -> list[Group]:
+    """Write the page of each run that has maps; gives what the report says, a group per model. Raises UserError."""
+    written = study_results.every(rows, lambda row: write_page(study, row, comparable=len(rows) > 1))
+    addresses = {
+        row["run"]: link(FOLDER, f"{row['run']}.html") for row, there in zip(rows, written, strict=True) if there
+    }
+    groups = []
+    for model, of_model in groupby(rows, key=lambda row: row["model"]):
+        groups.append(group(study, model, list(of_model), addresses, configs))
+    return groups
+
+
+def refuse_damaged(run: RunFiles) -> None:
+    """Raise UserError for findings that cannot be read: a report that is refused has written nothing."""
+    analysis_files.maps(run)
+    for name in MEASURES:
+        analysis_files.of_heads(run, name)
+
+
+def write_page(study: StudyFiles, row: dict[str, Any], comparable: bool) -> bool:
+    """Write a run's page where it has maps; whether it has. Of many runs no more than one's are in memory."""
+    run = study.run(row["run"])
+    maps = analysis_files.maps(run)
+    if maps is None:
+        return False
+    measured = {name: analysis_files.of_heads(run, name) for name in MEASURES}
+    write_text(study.folder / FOLDER / f"{row['run']}.html", page(study, row, maps, measured, comparable))
+    return True
+
+
+def group(
+    study: StudyFiles, model: str, rows: Rows, addresses: dict[str, str], configs: dict[str, dict[str, Any]]
+) -> Group:
+    """What the report says of a model's runs."""
+    unit = main_metric(rows).sized_by
+    named = {row["run"]: f"{plural(row['train_size'], unit)}, seed {row['seed']}" for row in rows}
+    pages = [(label, addresses[run]) for run, label in named.items() if run in addresses]
+    if pages:
+        return Group(model, pages)
+    run = rows[-1]["run"]
+    lacks = analysis_files.lacks_attention(study.run(run), configs[run])
+    if analysis_files.of_texts(configs[run]):
+        return Group(model, [], "has no attention.") if lacks else text_group(study, model, named)
+    if lacks:
+        fields = [(f"receptive fields, {label}", field(study, run)) for run, label in named.items()]
+        return Group(
+            model, [(label, address) for label, address in fields if address], "has no attention over patches."
+        )
+    return Group(model, [], "has no page of its attention yet.", command(study, run))
+
+
+def text_group(study: StudyFiles, model: str, named: dict[str, str]) -> Group:
+    """The pages that `vitlab analyze` wrote of a model's runs on texts, or how to have them."""
+    parts = ("analysis", "trained", "attention.html")
+    there = {run: label for run, label in named.items() if study.run(run).folder.joinpath(*parts).is_file()}
+    if there:
+        return Group(model, [(label, link(run, *parts)) for run, label in there.items()])
+    return Group(model, [], "has no page of its attention yet.", command(study, list(named)[-1], ""))
+
+
+def field(study: StudyFiles, run: str) -> str | None:
+    """The address of the picture of a run's receptive fields."""
+    path = analysis_files.file_of(study.run(run), "receptive_field.png")
+    return None if path is None else link(*path.relative_to(study.folder).parts)
+
+
+def command(study: StudyFiles, run: str, analyses: str = analysis_files.MAPS) -> str:
+    """What adds analyses of a run, "" for all, to the pages; to be given in the folder that the study's own lies in."""
+    name = study.folder.resolve().name
+    analyze = f"vitlab analyze {shlex.quote(f'{name}/{run}')} {analyses}".rstrip()
+    return f"{analyze} && vitlab report {shlex.quote(name)}"
+
+
+def page(
+    study: StudyFiles, row: dict[str, Any], maps: Maps, measured: dict[str, dict[str, Any] | None], comparable: bool
+) -> str:
+    """The whole document of a run. `comparable`: whether the study has a page that compares runs."""
+    run, (count, layers, heads, *grid) = row["run"], maps.maps.shape
+    shown = map_payload.fitting(MOST, maps.maps, maps.rollout)
+    pictures = map_payload.pictures(maps, shown)
+    there = {name: found for name, found in measured.items() if found is not None}
+    up = "../" * len(Path(run).parts)
+    return render(
+        "attention_pictures.html.j2",
+        styles=["maps.css", "attention_pictures.css"],
+        scripts=[source(name) for name in SCRIPTS],
+        script_data={
+            "grid": grid,
+            "layers": layers,
+            "heads": heads,
+            "names": [picture["name"] for picture in pictures],
+            "maps": map_payload.rows_of(maps.maps[:shown]),
+            "rollout": map_payload.rows_of(maps.rollout[:shown]),
+            "shades": map_payload.shade_table(),
+        },
+        run=run,
+        report=f"{up}report.html",
+        compare=f"{up}compare.html#a={link(run)}" if comparable else None,
+        size=f"{plural(layers, 'layer')}, {plural(heads, 'head')} each",
+        class_token=maps.class_token,
+        grid=grid,
+        layers=layers,
+        heads=heads,
+        pictures=pictures,
+        left_out=count - shown,
+        gradient=map_payload.shade_gradient(),
+        columns=[(name, column_title(name, found)) for name, found in there.items()],
+        table=table(there),
+        charts=[chart(name, found, layers) for name, found in there.items() if name != "head_types"],
+        missing=[name for name in MEASURES if name not in there],
+        command=command(study, run, " ".join(name for name in MEASURES if name not in there)),
+    )
+
+
+def column_title(name: str, found: dict[str, Any]) -> str:
+    """`distance (pixels)`"""
+    unit = str(found.get("unit") or "")
+    return MEASURES[name] if name == "head_types" or not unit else f"{MEASURES[name]} ({printable(unit)})"
+
+
+def table(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row per head of every layer: `{"layer", "head", "cells"}`, a cell for each measure that is there."""
+    cells = {
+        name: {(row["layer"], row["head"]): cell(name, row) for row in analysis["rows"]}
+        for name, analysis in found.items()
+    }
+    heads = sorted({place for of_measure in cells.values() for place in of_measure})
+    return [
+        {"layer": layer, "head": head, "cells": [of_measure.get((layer, head), DASH) for of_measure in cells.values()]}
+        for layer, head in heads
+    ]
+
+
+def cell(name: str, row: dict[str, Any]) -> str:
+    """A head's number, or its type with the score."""
+    value = significant(row["value"])
+    return f"{printable(str(row.get('type', DASH)))} {value}" if name == "head_types" else value
+
+
+def chart(name: str, found: dict[str, Any], layers: int) -> dict[str, Any]:
+    """A point per head against the layer: places in pixels from the upper left of the chart."""
+    width, height = CHART
+    values = [(row["layer"], finite(row["value"])) for row in found["rows"]]
+    most = max((value for _, value in values if value is not None), default=0) or 1
+    across = {layer: width * (layer - 0.5) / layers for layer in range(1, layers + 1)}
+    return {
+        "title": column_title(name, found),
+        "most": significant(most),
+        "width": width,
+        "height": height,
+        "band": round(width / layers, 1),
+        "columns": [
+            {
+                "layer": layer,
+                "x": round(x, 1),
+                "points": [round(height * (1 - v / most), 1) for at, v in values if at == layer and v is not None],
+            }
+            for layer, x in across.items()
+        ],
+        "alt": alt(values, layers, str(found.get("unit") or "")),
+    }
+
+
+def alt(values: Sequence[tuple[int, float | None]], layers: int, unit: str) -> str:
+    """The mean over the heads of the first and the last layer."""
+    means = []
+    for layer in dict.fromkeys((1, layers)):
+        here = [value for at, value in values if at == layer and value is not None]
+        if here:
+            means.append(f"{significant(sum(here) / len(here))} {unit} in layer {layer}")
+    return f"Mean over the heads: {', '.join(means)}."

@@ -1,0 +1,98 @@
+"""The table of runs: its columns, and each run's cells as text and as the value to sort by."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vitlab.formatting import duration, finite, significant, whole, with_prefix
+from vitlab.reports.figures.theme import Look, families, looks
+from vitlab.reports.pages.urls import folder_link, link
+from vitlab.studies.metrics import METRICS, main_metric
+from vitlab.studies.store import StudyFiles
+
+Rows = list[dict[str, Any]]
+FILES = (
+    ("config", "config.yaml"),
+    ("metrics", "metrics.jsonl"),
+    ("result", "result.json"),
+    ("attention", "analysis/attention_distance.json"),
+    ("log", "log.txt"),
+)
+CHOICES = {"model": "model", "train_size": "examples", "seed": "seed"}
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    label: str
+    text: Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    name: str
+    href: str  # the run's folder, relative to the study's
+    exists: bool  # False for a folder that was deleted since
+    look: Look
+    chosen_by: dict[str, Any]  # key of a choice -> this run's value
+    cells: list[tuple[str, float | str]]  # text, value to sort by; one per column
+    files: list[tuple[str, str]]  # label, address
+
+
+def columns(rows: Rows) -> list[Column]:
+    """The main metric first, then every other metric that some run has."""
+    main = main_metric(rows)
+    measured = [
+        m for m in METRICS if m.key == main.key or (m.key != "loss" and any(m.value(row) is not None for row in rows))
+    ]
+    measured.sort(key=lambda metric: metric.key != main.key)
+    found = [Column("train_size", f"{main.sized_by}s", whole), Column("seed", "seed", whole)]
+    found += [Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured]
+    if main.key != "loss":
+        found.append(Column("loss", "held-out loss", significant))
+    return [
+        *found,
+        Column("train_loss", "train loss", significant),
+        Column("train_flops", "FLOPs", lambda value: with_prefix(value, "")),
+        Column("images_per_s", "examples/s", whole),
+        Column("wall_s", "time", duration),
+    ]
+
+
+def run_rows(study: StudyFiles, rows: Rows, shown: list[Column]) -> list[RunRow]:
+    style = looks(families(rows))
+    return [
+        RunRow(
+            name=row["run"],
+            href=folder_link(row["run"]),
+            exists=(study.folder / row["run"]).is_dir(),
+            look=style[row["model"]],
+            chosen_by={key: row[key] for key in CHOICES},
+            cells=[(column.text(row.get(column.key)), sort_value(row.get(column.key))) for column in shown],
+            files=files_of(study, row["run"]),
+        )
+        for row in rows
+    ]
+
+
+def choices(rows: Rows) -> list[tuple[str, str, list[tuple[Any, str]]]]:
+    """(key, label, values with their texts) of what the table can be narrowed down to; one value is no choice."""
+    labels = {**CHOICES, "train_size": f"{main_metric(rows).sized_by}s"}
+    found = []
+    for key, label in labels.items():
+        values = list(dict.fromkeys(row[key] for row in rows if row[key] is not None))
+        values = values if key == "model" else sorted(values)
+        if len(values) > 1:
+            found.append((key, label, [(value, value if key == "model" else whole(value)) for value in values]))
+    return found
+
+
+def sort_value(value: Any) -> float | str:
+    """Empty for what has no place in an order: it stays at the end."""
+    number = finite(value)
+    return "" if number is None else number
+
+
+def files_of(study: StudyFiles, run: str) -> list[tuple[str, str]]:
+    """The files that are there."""
+    return [(label, link(run, path)) for label, path in FILES if (study.folder / run / path).is_file()]

@@ -1,0 +1,297 @@
+"""A study as one page that opens with no network: `report.html`, and its figures and tables as files."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import plotly.offline
+
+from vitlab.config import load, names
+from vitlab.files import write_text
+from vitlab.formatting import TIMES, duration, finite, plural, with_prefix
+from vitlab.reports.figures import by_step, compute, learning_curves, scaling_curve
+from vitlab.reports.figures.backends import matplotlib_backend
+from vitlab.reports.figures.backends.plotly_backend import layout, plotly_figure
+from vitlab.reports.figures.spec import Figure
+from vitlab.reports.figures.theme import THEMES, families, looks
+from vitlab.reports.pages import runs_table
+from vitlab.reports.pages.compare import write_compare_page
+from vitlab.reports.pages.image_attention import Group, refuse_damaged, write_attention_pages
+from vitlab.reports.pages.render import data_address, render, source
+from vitlab.reports.pages.urls import folder_link, link
+from vitlab.reports.results import provenance, study_results, tables
+from vitlab.reports.results.summary import contenders, sentence, size_table
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.store import StudyFiles
+
+Rows = list[dict[str, Any]]
+SCRIPTS = ("theme_button.js", "table.js", "report.js")
+OF_HEADS = (  # the figures of an analysis of heads, and how each is read
+    (
+        scaling_curve.by_head_and_size,
+        "A filled point is a head of the trained model, a ring a head of the untrained one",
+    ),
+    (by_step.by_size, "Each line is the mean over the heads of a layer while the model trains"),
+)
+WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and on a phone's
+
+
+def write_report(folder: str | Path) -> Path:
+    """Read a study's folder, write its figures/, tables/, report.html and the pages of it; gives the report's path.
+
+    Those pages are compare.html and attention/. Raises UserError.
+    """
+    study = StudyFiles(folder)
+    config, rows, failed = study_results.every(
+        (study_results.study_config, study_results.results, study_results.failures), lambda read: read(study)
+    )
+    runs = [row["run"] for row in rows]
+    results, configs, shown, _, texts = study_results.every(
+        (
+            lambda: dict(
+                zip(runs, study_results.every(runs, lambda run: study_results.result(study.run(run))), strict=True)
+            ),
+            lambda: dict(
+                zip(runs, study_results.every(runs, lambda run: study_results.config(study.run(run))), strict=True)
+            ),
+            lambda: list(drawn(study, rows)),
+            lambda: study_results.every(rows, lambda row: refuse_damaged(study.run(row["run"]))),
+            lambda: study_results.texts(study),
+        ),
+        lambda read: read(),
+    )
+    for view in (view for one in shown for view in one["views"]):
+        svg, _ = matplotlib_backend.save(view["figure"], study.figures)
+        view["static"] = data_address(svg.read_bytes(), "image/svg+xml")
+    tables.write_tables(study.folder, rows)
+    attention = write_attention_pages(study, rows, configs)
+    write_compare_page(study, study_name(study, config), rows, configs)
+    write_text(study.report_path, page(study, config, rows, failed, configs, results, shown, attention, texts))
+    return study.report_path
+
+
+def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
+    """Each figure that the study has data for, how to read it, and the files that it was drawn from."""
+    if not rows:
+        return
+    yield from heldout(study, rows)
+    folders = [study.run(row["run"]).analysis_folder for row in rows]
+    analyses = sorted({path.stem for folder in folders for path in folder.glob("*.json")})
+    asked = [(name, model, *way) for name in analyses for model in families(rows) for way in OF_HEADS]
+    built = study_results.every(asked, lambda one: one[2](study, one[1], one[0]))
+    stems: dict[str, int] = {}
+    for (name, _, _, begin), found in zip(asked, built, strict=True):
+        if found is None:
+            continue
+        stems[found.name] = stems.get(found.name, 0) + 1
+        if stems[found.name] > 1:  # two models whose names differ only in what a file name cannot hold
+            found = replace(found, name=f"{found.name}-{stems[found.name]}")
+        note = load("analysis", name).note if name in names("analysis") else ""
+        caption = f"{begin}: {note}" if note else f"{begin}."
+        files = [
+            (f"{panel.title}", f"{series.links[0]}analysis/{quote(name)}.json")
+            for panel in found.panels
+            for series in panel.series[-1:]
+            if series.links
+        ]
+        yield shown_as(found.title, [view(found, caption, files)])
+    losses = learning_curves.training_curves(study)
+    if losses.series:
+        caption = "Dotted: loss on the training batches. Solid: loss on held-out data. "
+        banded = any(series.has_band for series in losses.series)
+        caption += (
+            "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
+        )
+        caption += " Long curves are drawn as means of neighbouring points."
+        hint = "Drag to zoom, double-click to go back."
+        files = [("metrics.jsonl of each run", "#runs")]
+        yield shown_as(losses.title, [view(losses, caption, files, hint)], choosers=True)
+
+
+def heldout(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
+    """The study's metric against what its runs were given, as one figure with a choice of the horizontal axis."""
+    size = scaling_curve.accuracy_against_size(rows)
+    if not size.series:
+        return
+    caption, band = "Each point is one run.", ""
+    if any(not all(series.links) for series in size.series):
+        caption = "Lines: mean over seeds. Open markers: single runs."
+        band = " Bands: one standard deviation either way."
+    if not main_metric(rows).higher_is_better:
+        caption += " Lower is better."
+    order = f"{caption} Along a line the training set grows."
+    time = f"{order} Time on the clock from the first step to the last, evaluations and checkpoints included."
+    machines = study_results.every(rows, lambda row: provenance.device(study_results.result(study.run(row["run"]))))
+    if len(set(machines)) > 1:
+        time += " The runs were on different machines, so their times do not compare."
+    files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
+    views = [
+        view(size, caption + band, files, hint, "size"),
+        view(compute.metric_against_flops(rows), order, files, hint, "compute"),
+        view(compute.metric_against_time(rows), time, files, hint, "time"),
+    ]
+    views = [one for one in views if one["figure"].series]
+    title = size.title if len(views) == 1 else f"{size.title}, {' and '.join(one['choice'] for one in views[1:])}"
+    yield shown_as(title, views)
+
+
+def view(
+    described: Figure, caption: str, files: list[tuple[str, str]], hint: str = "", choice: str = ""
+) -> dict[str, Any]:
+    """One picture of a figure as the template takes it; `choice` tells it from the figure's other ones."""
+    several = len(described.panels) > 1
+    alone = replace(described, panels=described.panels[:1])
+    return {
+        "figure": described,
+        "choice": choice,
+        "caption": caption,
+        "hint": hint,
+        "files": files,
+        "plot": {
+            "data": json.loads(plotly_figure(described).to_json())["data"],
+            "wide": layout(described, described.columns, bare=True, width=WIDE),
+            "narrow": layout(described, min(2, described.columns), bare=True, width=NARROW),
+            "alone": layout(alone, 1, bare=True, width=NARROW) if several else None,
+        },
+    }
+
+
+def shown_as(title: str, views: list[dict[str, Any]], choosers: bool = False) -> dict[str, Any]:
+    """A figure as the template takes it: what its views share. With `choosers` of a model and of a panel."""
+    first = views[0]["figure"]
+    legend = first.legend()
+    models = list(dict.fromkeys(series.model for series in first.series))
+    panels = [panel.title for panel in first.panels]
+    return {
+        "title": title,
+        "views": views,
+        "legend": legend if len(legend) > 1 else [],
+        "models": models if choosers and len(models) > 2 else [],
+        "panels": panels if choosers and len(panels) > 1 else [],
+    }
+
+
+def page(
+    study: StudyFiles,
+    config: dict[str, Any],
+    rows: Rows,
+    failed: list[dict[str, str]],
+    configs: dict[str, dict[str, Any]],
+    results: dict[str, dict[str, Any]],
+    shown: list[dict[str, Any]],
+    attention: list[Group],
+    texts: list[dict[str, Any]],
+) -> str:
+    """The whole document."""
+    columns = runs_table.columns(rows)
+    samples = study.figures / "samples.png"
+    unit = main_metric(rows).sized_by
+    return render(
+        "report.html.j2",
+        styles=["report.css"],
+        scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if shown else [])],
+        script_data={"plots": [view["plot"] for one in shown for view in one["views"]], "themes": THEMES},
+        name=study_name(study, config),
+        data=rows[0]["data"] if rows else None,
+        date=date(study, results),
+        conclusion=sentence(rows),
+        caveats=caveats(config, rows, failed),
+        tiles=tiles(config, rows, failed),
+        figures=shown,
+        texts=[(plural(one["size"], unit), one["texts"]) for one in texts],
+        samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
+        manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
+        attention=attention,
+        metric=main_metric(rows),
+        size_table=size_table(rows),
+        tables=[(path.name, link("tables", path.name)) for path in tables.written(study.folder)],
+        looks=looks(families(rows)),
+        columns=columns,
+        choices=runs_table.choices(rows),
+        runs=runs_table.run_rows(study, rows, columns),
+        failed=[failure(study, **one) for one in failed],
+        held_fixed=provenance.held_fixed(config, rows),
+        study_facts=provenance.study_facts(config),
+        by_model=provenance.by_model(rows, configs, results),
+        commands=provenance.commands(study, rows, results),
+        machine=provenance.machine(results),
+    )
+
+
+def study_name(study: StudyFiles, config: dict[str, Any]) -> str:
+    return str(config.get("name") or study.folder.resolve().name)
+
+
+def tiles(config: dict[str, Any], rows: Rows, failed: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """The four numbers: runs, best result per family, time, compute."""
+    metric = main_metric(rows)
+    best = {
+        name: max((cell.mean for cell in by_size.values()), key=lambda mean: metric.lead(mean, 0.0))
+        for name, by_size in contenders(rows, metric).items()
+        if by_size
+    }
+    time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
+    planned = expected(config)
+    found = [
+        {
+            "label": "finished runs",
+            "value": f"{len(rows)} of {planned}" if planned > len(rows) else f"{len(rows)}",
+            "note": f" {TIMES} ".join(plural(len(config.get(f"{n}s") or []), n) for n in ("model", "size", "seed")),
+        },
+        {"label": f"best {metric.name}", "entries": [(metric.text(value), name) for name, value in best.items()]},
+        {"label": "training time", "value": duration(time), "note": "summed over runs"},
+        {"label": "training compute", "value": with_prefix(compute, "FLOP"), "note": "summed over runs"},
+    ]
+    return found
+
+
+def expected(config: dict[str, Any]) -> int:
+    """Runs in the study's grid."""
+    total = 1
+    for key in ("models", "sizes", "seeds"):
+        total *= len(config.get(key) or [])
+    return total
+
+
+def caveats(config: dict[str, Any], rows: Rows, failed: list[dict[str, str]]) -> list[str]:
+    """What to know before the sentence above is quoted."""
+    found = []
+    metric = main_metric(rows)
+    if rows and len({row["seed"] for row in rows}) == 1:
+        found.append("One seed per model and size, so a small difference may be chance.")
+    lost = sum(metric.value(row) is None for row in rows)
+    if lost and lost < len(rows):
+        found.append(f"{plural(lost, 'run')} ended without a finite {metric.name}.")
+    missing = expected(config) - len(rows) - len(failed)
+    if failed:
+        found.append(f"{plural(len(failed), 'run')} failed.")
+    if missing > 0:
+        found.append(f"{plural(missing, 'run')} {'has' if missing == 1 else 'have'} not finished.")
+    return found
+
+
+def date(study: StudyFiles, results: dict[str, dict[str, Any]]) -> str:
+    """When the last run ended, else when the study was last written: `21 November 2025`."""
+    ends = [text for one in results.values() if isinstance(text := one.get("finished_at"), str)]
+    try:
+        when = datetime.fromisoformat(max(ends))
+    except ValueError:
+        path = study.results_path if study.results_path.is_file() else study.config_path
+        when = datetime.fromtimestamp(path.stat().st_mtime)
+    return f"{when.day} {when:%B %Y}"
+
+
+def failure(study: StudyFiles, run: str, error: str) -> dict[str, str | None]:
+    """A failed run as the template takes it: with addresses of its folder and log where they are there."""
+    there = study_results.inside(study.folder, run)
+    folder = study.folder / run
+    return {
+        "run": run,
+        "error": error,
+        "href": folder_link(run) if there and folder.is_dir() else None,
+        "log": link(run, "log.txt") if there and (folder / "log.txt").is_file() else None,
+    }

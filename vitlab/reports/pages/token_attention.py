@@ -1,0 +1,125 @@
+"""The attention between the tokens of a few texts as one interactive page that opens with no network.
+
+After BertViz (Vig, 2019, arXiv 1906.05714): all heads at once, and one head as lines or as a heat map.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from vitlab.analysis.head_patterns import PATTERNS
+from vitlab.config import printable
+from vitlab.files import write_text
+from vitlab.formatting import DASH, finite, plural
+from vitlab.reports.figures.theme import FIXED, OTHERS
+from vitlab.reports.pages.quantize import packed
+from vitlab.reports.pages.render import render, source
+
+SCRIPTS = ("theme_button.js", "table.js", "packed.js", "token_lines.js", "token_map.js", "token_attention.js")
+ACCENTS = dict(zip(PATTERNS, FIXED + OTHERS, strict=True))
+SHOWN = 60  # letters of a text's name
+
+
+@dataclass(frozen=True)
+class TokenAttention:
+    """One text: its tokens (N), the weights of each layer (heads, N, N), each token's segment, a name to choose it by.
+
+    The rows of the weights are queries. Without a name the text is named after its tokens.
+    """
+
+    tokens: Sequence[str]
+    weights: Sequence[ArrayLike]
+    segments: Sequence[int] | None = None
+    name: str = ""
+
+
+def write_token_attention(
+    path: str | Path, title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[str, Any]] = ()
+) -> Path:
+    """Write the page of one or more texts, all of one model; gives its path.
+
+    `heads` are the labels of the heads: rows of `vitlab.analysis.head_patterns.HeadPatterns`. A weight in the page is
+    off by at most 1/510 of its query's largest; a text takes 4/3 bytes per layer, head, query and key. Raises
+    ValueError for weights that are no shares, that do not fit the tokens, or whose layers differ between the texts.
+    """
+    path = Path(path)
+    write_text(path, page(title, texts, heads))
+    return path
+
+
+def page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The whole document. Raises ValueError as `write_token_attention`."""
+    if not texts:
+        raise ValueError("a page of attention needs a text")
+    shown = [packed_text(text) for text in texts]
+    counts = [[layer["heads"] for layer in text["layers"]] for text in shown]
+    if not counts[0] or any(count != counts[0] for count in counts):
+        raise ValueError(f"the texts need the same layers, with as many heads: {counts}")
+    label_rows = [label_row(row) for row in heads]
+    labels = {(row["layer"], row["head"]): row for row in label_rows}
+    layers = [[labels.get((layer, head)) for head in range(1, n + 1)] for layer, n in enumerate(counts[0], 1)]
+    return render(
+        "token_attention.html.j2",
+        styles=["token_attention.css"],
+        scripts=[source(name) for name in SCRIPTS],
+        script_data={"texts": shown},
+        title=printable(title),
+        size=f"{plural(len(layers), 'layer')}, {plural(max(counts[0]), 'head')} each",
+        names=[text["name"] for text in shown],
+        layers=layers,
+        most_heads=max(counts[0]),
+        segmented=any(text["segments"] for text in shown),
+        patterns=PATTERNS,
+        accents=ACCENTS,
+        rows=label_rows,
+        found=list(dict.fromkeys(row["label"] for row in label_rows)),
+    )
+
+
+def packed_text(text: TokenAttention) -> dict[str, Any]:
+    """A text as the script takes it. Raises ValueError."""
+    tokens = [visible(token) for token in text.tokens]
+    segments = None if text.segments is None else [int(segment) for segment in text.segments]
+    if not tokens or (segments is not None and len(segments) != len(tokens)):
+        raise ValueError(f"{len(tokens)} tokens, {len(segments or [])} segments: each token needs one")
+    name = printable(text.name) or " ".join(tokens)
+    return {
+        "name": name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}",
+        "tokens": tokens,
+        "segments": segments if segments and len(set(segments)) > 1 else None,
+        "layers": [packed_layer(np.asarray(layer), len(tokens)) for layer in text.weights],
+    }
+
+
+def visible(token: str) -> str:
+    """A token with its blanks and control characters to be seen."""
+    return printable(token).replace(" ", "\N{OPEN BOX}") or "\N{EMPTY SET}"
+
+
+def packed_layer(weights: np.ndarray, tokens: int) -> dict[str, Any]:
+    """Weights (heads, N, N), each query's packed by itself. Raises ValueError.
+
+    By itself, for the first query of a causal model has but one key, with a weight of 1.
+    """
+    if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens) or not len(weights):
+        raise ValueError(f"weights of shape {weights.shape}: {tokens} tokens need (heads, {tokens}, {tokens})")
+    weights = weights.astype(np.float64)
+    if not (weights.min() >= 0 and weights.max() <= 1 + 1e-3):  # false of NaN; half precision has rows just above 1
+        raise ValueError("attention weights are shares in 0..1")
+    return {"heads": len(weights), **packed(weights)}
+
+
+def label_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A head's label and scores as the template takes them: each number with its text."""
+    scores = [finite(row["scores"].get(pattern)) for pattern in PATTERNS]
+    return {
+        "layer": int(row["layer"]),
+        "head": int(row["head"]),
+        "label": str(row["label"]),
+        "score": f"{row['score']:.2f}",
+        "cells": [(DASH, "") if score is None else (f"{score:.2f}", score) for score in scores],
+    }

@@ -1,0 +1,175 @@
+"""What a study held fixed, what differed by model, where it ran, how to repeat it."""
+
+import shlex
+from collections import Counter
+from typing import Any
+
+from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.store import StudyFiles
+
+Rows = list[dict[str, Any]]
+Facts = list[tuple[str, str]]
+UNITS = ("steps", "epochs", "examples", "flops")
+RECIPE = {
+    "optimizer": "optimizer",
+    "lr": "learning rate",
+    "schedule": "schedule",
+    "warmup": "warm-up",
+    "weight_decay": "weight decay",
+    "clip_norm": "gradient clipping",
+    "label_smoothing": "label smoothing",
+    "batch_size": "batch size",
+}
+SETTINGS = {
+    "accelerator": "accelerator",
+    "precision": "precision",
+    "memory_format": "memory format",
+    "threads": "threads",
+    "compile": "compiled",
+}
+
+
+def budget(config: dict[str, Any]) -> tuple[str, float] | None:
+    """The one unit that every run trains for, and how much of it."""
+    given = config.get("budget")
+    if not isinstance(given, dict):
+        return None
+    return next(((unit, value) for unit in UNITS if (value := finite(given.get(unit))) is not None), None)
+
+
+def held_fixed(config: dict[str, Any], rows: Rows) -> str:
+    """Which unit is fixed, and what follows from that for small and large training sets."""
+    fixed = budget(config)
+    if fixed is None:
+        return ""
+    unit, value = fixed
+    if unit == "steps":
+        text = f"Every run trains for the same number of steps, {whole(value)}, so small sets are seen more often"
+    elif unit == "examples":
+        text = f"Every run sees the same number of examples, {whole(value)}, so small sets are seen more often"
+    elif unit == "epochs":
+        text = f"Every run makes {value:g} passes over its training set, so larger sets are trained for more steps"
+    else:
+        compute = with_prefix(value, "FLOP")
+        text = f"Every run spends the same training compute, {compute}, so a cheaper model takes more steps"
+    passed = passes(rows) if unit != "epochs" else ""
+    return f"{text}{passed}."
+
+
+def passes(rows: Rows) -> str:
+    """`: 256 passes over 500 examples, 4 over 32,000`."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if (seen := finite(row.get("examples_seen"))) is not None:
+            items = finite(row.get("train_items")) or row["train_size"]
+            found.setdefault(row["train_size"], []).append(seen / items)
+    if not found:
+        return ""
+    texts = {size: between(values) for size, values in found.items()}
+    first, last = min(found), max(found)
+    noun = "pass" if texts[first] == "1" else "passes"
+    text = f": {texts[first]} {noun} over {plural(first, main_metric(rows).sized_by)}"
+    return text + (f", {texts[last]} over {whole(last)}" if last != first else "")
+
+
+def between(values: list[float]) -> str:
+    """`4`, or `2.1 to 4` where models differ."""
+    low, high = (significant(v) if v < 100 else whole(v) for v in (min(values), max(values)))
+    low, high = (text.removesuffix(".00").removesuffix(".0") for text in (low, high))
+    return low if low == high else f"{low} to {high}"
+
+
+def study_facts(config: dict[str, Any]) -> Facts:
+    """The study's own choices that hold for every run."""
+    data = config.get("data")
+    task = config.get("task")
+    found = {
+        "data": data.get("name") if isinstance(data, dict) else data,
+        "image size": image_size(data.get("image_size")) if isinstance(data, dict) else None,
+        "sequences": f"{whole(data['length'])} tokens" if isinstance(data, dict) and data.get("length") else None,
+        "tokenizer": tokenizer(data) if isinstance(data, dict) else None,
+        "task": task.get("name") if isinstance(task, dict) else task,
+        "training-set sizes": ", ".join(whole(s) if finite(s) else str(s) for s in config.get("sizes") or []),
+        "seeds": ", ".join(map(str, config.get("seeds") or [])),
+        "set for every run": "  ".join(map(str, config.get("set") or [])),
+    }
+    return [(label, shown(value)) for label, value in found.items() if value]
+
+
+def tokenizer(data: dict[str, Any]) -> str | None:
+    """`bpe, 4,096 tokens at most`, or the file that it was taken from."""
+    kind = data.get("tokenizer")
+    if not kind or str(kind).endswith(".json"):
+        return kind
+    return f"{kind}, {whole(data.get('vocabulary'))} tokens at most"
+
+
+def image_size(extent: Any) -> str | None:
+    """`24 x 24 pixels` of a side, or of height and width."""
+    sides = extent if isinstance(extent, list) else [extent, extent]
+    return f"{f' {TIMES} '.join(map(str, sides))} pixels" if extent else None
+
+
+def by_model(rows: Rows, configs: dict[str, dict[str, Any]], results: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """A line per setting: its name, then each model's value; a setting that no run tells is left out.
+
+    `configs` and `results` are by run. Values that differ between a model's runs are listed.
+    """
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    runs = {model: [row["run"] for row in rows if row["model"] == model] for model in models}
+    lines = [["parameters", *(distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
+    for source, part, labels in ((configs, "recipe", RECIPE), (results, "settings", SETTINGS)):
+        for key, label in labels.items():
+            values = {m: [(source.get(run, {}).get(part) or {}).get(key) for run in runs[m]] for m in models}
+            if any(value is not None for found in values.values() for value in found):
+                lines.append([label, *(distinct(shown(value) for value in values[m]) for m in models)])
+    return lines
+
+
+def distinct(texts: Any) -> str:
+    return ", ".join(dict.fromkeys(texts))
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def machine(results: dict[str, dict[str, Any]]) -> Facts:
+    """Versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
+    environments = [found.get("environment") or {} for found in results.values()]
+    facts = []
+    for key in dict.fromkeys(key for one in environments for key in one):
+        values = Counter(str(one[key]) for one in environments if one.get(key) is not None)
+        if len(values) == 1:
+            facts.append((key, next(iter(values))))
+        elif values:
+            facts.append((key, "; ".join(f"{value} ({plural(n, 'run')})" for value, n in values.most_common())))
+    return facts
+
+
+def device(result: dict[str, Any]) -> tuple[Any, ...]:
+    """What a run's speed depends on, as far as its result tells."""
+    environment = result.get("environment") or {}
+    return tuple(environment.get(key) for key in ("device", "cpu", "cores"))
+
+
+def commands(study: StudyFiles, rows: Rows, results: dict[str, dict[str, Any]]) -> Facts:
+    """(what it does, command), to be given in the folder that holds the study's own."""
+    folder = shlex.quote(study.folder.resolve().name)
+    found = [
+        ("run the study again, elsewhere", f"vitlab scale {folder}/study.yaml --out {folder}-again"),
+        ("go on with runs that are missing or failed", f"vitlab scale {folder}/study.yaml --out {folder}"),
+        ("write this page again", f"vitlab report {folder}"),
+    ]
+    if rows:
+        found.append(("evaluate a run", f"vitlab eval {folder}/{shlex.quote(rows[0]['run'])}"))
+    if any((one.get("wandb") or {}).get("mode") == "offline" for one in results.values()):
+        found.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
+    return found

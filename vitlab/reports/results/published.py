@@ -1,0 +1,90 @@
+"""Figures that papers published of a study's models on its data set; published.yaml holds them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from vitlab.config import UserError
+from vitlab.files import read_json
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.store import StudyFiles
+
+Rows = list[dict[str, Any]]
+CAUTION = (
+    "Published figures are of the whole training set under the conditions named; runs under others, as from scratch, "
+    "at another resolution or for fewer steps, are not comparable with them."
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """One figure of a model; `value` is as the source has it, `source` the paper and the table."""
+
+    model: str
+    value: str
+    source: str
+    conditions: str
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is published for a study, and the size of the whole training set, where the study's files tell it."""
+
+    figures: tuple[Published, ...] = ()
+    size: int | None = None
+
+    def of(self, model: str) -> list[int]:
+        """The places, from 1, of a model's figures."""
+        return [place for place, one in enumerate(self.figures, start=1) if one.model == model]
+
+
+def beside(study: StudyFiles, rows: Rows) -> Beside:
+    """What is published of the models that have a run, on the study's data set, in the study's metric."""
+    data = study.config().get("data")
+    name = data_set(data) if isinstance(data, Mapping) else None
+    if name is None or not rows:
+        return Beside()
+    metric, models = main_metric(rows), {row["model"] for row in rows}
+    found = [
+        Published(one["model"], one["value"], one["source"], one["conditions"])
+        for one in known()["figures"]
+        if one["data"] == name and one["metric"] == metric.key and one["model"] in models
+    ]
+    return Beside(tuple(found), whole_set(study))
+
+
+@cache
+def known() -> dict[str, Any]:
+    """published.yaml."""
+    return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text())
+
+
+def data_set(config: Mapping[str, Any]) -> str | None:
+    """The published name of a study's data set; None for one that nothing is known of."""
+    for name, places in known()["data"].items():
+        if any(all(ends_in(config.get(key), value) for key, value in place.items()) for place in places):
+            return name
+    return None
+
+
+def ends_in(value: Any, wanted: str) -> bool:
+    """Whether a value's last parts, as of a path, are those wanted, in any case."""
+    parts = PurePath(wanted.lower()).parts
+    return isinstance(value, str) and PurePath(value.lower()).parts[-len(parts) :] == parts
+
+
+def whole_set(study: StudyFiles) -> int | None:
+    """How large the whole training set is, by a manifest of its subsets. Raises UserError for one it cannot read."""
+    for path in sorted(study.subsets.glob("*.json")):
+        try:
+            manifest = read_json(path)
+            totals = [value for key, value in manifest.items() if key.startswith("train_") and isinstance(value, int)]
+        except (OSError, ValueError, AttributeError):
+            raise UserError(f"{path}: cannot read it; give the study's command again, which writes it anew") from None
+        if totals:
+            return totals[0]
+    return None

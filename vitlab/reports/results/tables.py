@@ -1,0 +1,118 @@
+"""A study's results as a table for a paper or a README: sizes down, models across, mean and spread over seeds.
+
+Beside a model stands what is published of it on the same data set, with its source and conditions below.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from vitlab.files import write_text
+from vitlab.formatting import DASH, plural, whole
+from vitlab.reports.results.published import CAUTION, Beside, beside
+from vitlab.reports.results.summary import size_table
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.store import StudyFiles
+
+Rows = list[dict[str, Any]]
+NOTHING = Beside()
+WHOLE = "whole set"  # its size where the study's files do not tell it
+LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    DASH: "--",
+}
+NAMES = ("tables/results.md", "tables/results.tex")
+MARKDOWN = "\\`*_[]<>|~&$"  # what means something inside a line
+
+
+def write_tables(folder: Path, rows: Rows) -> None:
+    """Write tables/results.md and tables/results.tex below a study's folder; nothing without a run.
+
+    Raises UserError for files of the study that cannot be read.
+    """
+    if rows:
+        others = beside(StudyFiles(folder), rows)
+        for name, text in zip(NAMES, (markdown, latex), strict=True):
+            write_text(folder / name, text(rows, others))
+
+
+def written(folder: Path) -> list[Path]:
+    """The tables that are there."""
+    return [folder / name for name in NAMES if (folder / name).is_file()]
+
+
+def markdown(rows: Rows, others: Beside = NOTHING) -> str:
+    """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
+    header, *body = (list(map(escape_markdown, line)) for line in table(rows, others))
+    lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
+    return "\n\n".join([lines, *map(escape_markdown, (caption(rows), *notes(others)))]) + "\n"
+
+
+def latex(rows: Rows, others: Beside = NOTHING) -> str:
+    """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
+    header, *body = table(rows, others)
+    lines = [" & ".join(map(escape_latex, line)) + r" \\" for line in (header, *body)]
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{escape_latex(caption(rows))}}}",
+            rf"\begin{{tabular}}{{{'r' * len(header)}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(rf"\par\smallskip\footnotesize {escape_latex(note)}" for note in notes(others)),
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def table(rows: Rows, others: Beside) -> list[list[str]]:
+    """The header, then a row per size; right of a model its published figures, in the row of the whole training set."""
+    header, body = size_table(rows)
+    if not others.figures:
+        return [header, *body]
+    whole_row = WHOLE if others.size is None else whole(others.size)
+    if whole_row not in [line[0] for line in body]:
+        body.append([whole_row, *[DASH] * (len(header) - 1)])
+    found = [[line[0]] for line in (header, *body)]
+    for column, model in enumerate(header[1:], start=1):
+        places = others.of(model)
+        figures = ", ".join(f"{others.figures[place - 1].value} [{place}]" for place in places)
+        for line, cells in zip(found, (header, *body), strict=True):
+            line.append(cells[column])
+            if places:
+                line.append("published" if cells is header else figures if cells[0] == whole_row else DASH)
+    return found
+
+
+def notes(others: Beside) -> list[str]:
+    """Where each published figure is from and under which conditions; last that others are not comparable."""
+    found = [f"[{place}] {one.source}: {one.conditions}." for place, one in enumerate(others.figures, start=1)]
+    return [*found, CAUTION] if found else []
+
+
+def caption(rows: Rows) -> str:
+    """What the numbers are, of how many seeds."""
+    seeds = len({row["seed"] for row in rows})
+    spread = f", mean ± standard deviation over {plural(seeds, 'seed')}" if seeds > 1 else ", one seed"
+    name = main_metric(rows).name
+    return f"Held-out {name} on {', '.join(sorted({str(row['data']) for row in rows}))}{spread}."
+
+
+def escape_latex(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
+
+
+def escape_markdown(text: str) -> str:
+    return "".join(f"\\{character}" if character in MARKDOWN else character for character in " ".join(text.split()))

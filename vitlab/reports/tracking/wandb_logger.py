@@ -1,0 +1,169 @@
+"""Runs in Weights & Biases: config, metrics, summary, figures; offline when nobody is logged in.
+
+metrics.jsonl is the record; this mirrors it. A failure here is a warning, never the end of a run. Until a run has ended
+its pictures lie in wandb/figures too, in a folder for each step, for an attempt that resumes it.
+"""
+
+import os
+import secrets
+import shutil
+import warnings
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import plotly.io
+import wandb
+from lightning.pytorch.loggers import WandbLogger
+from omegaconf import DictConfig
+from PIL import Image
+
+from vitlab.config import resolved
+from vitlab.files import replacing, write_text
+from vitlab.reports.figures.backends import plotly_backend
+from vitlab.reports.figures.spec import Drawing, Figure
+from vitlab.reports.tracking.wandb_mode import mode_of
+from vitlab.training.files import RunFiles
+
+FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed run
+
+
+class Tracker:
+    """One W&B run of one training run; every method is a no-op in mode `off` and after a failure."""
+
+    def __init__(self, config: DictConfig, files: RunFiles, *, family: str, params: int):
+        self.run: Any = None
+        self.files = files
+        self.figures = files.folder / "wandb" / "figures"
+        self.mode = config.wandb.mode
+        self.guard(lambda: self.start(config, family, params))
+
+    def start(self, config: DictConfig, family: str, params: int) -> None:
+        self.mode = mode_of(config.wandb)
+        if self.mode == "off":
+            return
+        os.environ.setdefault("WANDB_SILENT", "true")
+        options = {
+            "project": config.wandb.project,
+            "entity": config.wandb.entity,
+            "id": self.run_id(),
+            "resume": "allow" if self.mode == "online" else None,
+            "name": self.files.folder.resolve().name,
+            "group": config.study or None,
+            "job_type": "train",
+            "tags": [config.model.name[:64], family, config.data.name, f"n={config.train_size}"],
+            "config": {**resolved(config), "params": params},
+            "dir": self.files.folder,
+        }
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            x_transaction_log_flush_interval=FLUSH,
+            init_timeout=30,
+        )
+        try:
+            self.run = wandb.init(mode=self.mode, settings=settings, **options)
+        except wandb.Error as error:
+            if config.wandb.mode == "online":
+                raise
+            if self.mode == "online":
+                warnings.warn(f"W&B is not reached ({error}); this run is logged offline", stacklevel=2)
+            # a service that outlived a killed process may hold the id
+            options = {**options, "id": secrets.token_hex(4), "resume": None}
+            self.mode = "offline"
+            self.run = wandb.init(mode="offline", settings=settings, **options)
+
+    def run_id(self) -> str:
+        """One W&B run however often training was interrupted, and another in every folder."""
+        path = self.files.folder / "wandb" / "id"
+        if not path.exists():
+            write_text(path, secrets.token_hex(4))
+        return path.read_text().strip()
+
+    def guard(self, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except Exception as error:  # a dashboard must not end a training run
+            self.run = None
+            warnings.warn(f"W&B logging stopped: {type(error).__name__}: {error}", stacklevel=3)
+
+    @property
+    def loggers(self) -> list[WandbLogger]:
+        return [Mirror(self)] if self.run else []
+
+    def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
+        """Log what an interrupted attempt had logged before its checkpoint, so that the last attempt is the whole run.
+
+        That is the rows of its metrics.jsonl, and its pictures up to the last step that is not looked at again.
+
+        Offline only: W&B does not resume there, each attempt has a folder of its own.
+        """
+        if not self.run or self.mode == "online":
+            return
+
+        def log() -> None:
+            for row in rows:
+                self.run.log({**{k: v for k, v in row.items() if k != "step"}, "trainer/global_step": row["step"]})
+            kept = sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png"))
+            for step, path in kept:
+                if step <= last_step:
+                    self.log_kept(path, step)
+
+        self.guard(log)
+
+    def log_figure(self, figure: Drawing, picture: Path, step: int) -> None:
+        """The figure as the PNG that was drawn of it, and but for maps and tiles as an interactive plot, at a step."""
+        if not self.run:
+            return
+
+        def log() -> None:
+            path = self.figures / str(step) / f"{figure.name}.png"
+            if isinstance(figure, Figure):
+                write_text(path.with_suffix(".json"), plotly_backend.plotly_figure(figure).to_json())
+            with replacing(path) as file:  # last: without it there is nothing to log
+                file.write(picture.read_bytes())
+            self.log_kept(path, step)
+
+        self.guard(log)
+
+    def log_kept(self, path: Path, step: int) -> None:
+        """A picture, and the plot beside it where there is one."""
+        with Image.open(BytesIO(path.read_bytes())) as picture:
+            content = {f"{path.stem}/picture": wandb.Image(picture, caption=picture.text.get("Title"))}
+        plot = path.with_suffix(".json")
+        if plot.exists():
+            content[f"{path.stem}/plot"] = wandb.Plotly(plotly.io.from_json(plot.read_text()))
+        self.run.log({**content, "trainer/global_step": step})
+
+    def forget(self) -> None:
+        """Drop the pictures that were kept: a run that has ended is not resumed."""
+        shutil.rmtree(self.figures, ignore_errors=True)
+
+    def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
+        """Write the summary and end the run; gives where it is, for result.json."""
+        if not self.run:
+            return None
+        where = {"mode": self.mode, "id": self.run.id, "path": os.path.relpath(self.run.dir, self.files.folder)}
+        if self.mode == "online":
+            where["url"] = self.run.url
+
+        def end() -> None:
+            flat = {k: v for k, v in result.items() if isinstance(v, str | int | float)}
+            self.run.summary.update(flat)
+            self.run.finish(exit_code=exit_code)
+
+        self.guard(end)
+        return where
+
+
+class Mirror(WandbLogger):
+    """Lightning's logger for the tracker's run, silent once W&B has failed."""
+
+    def __init__(self, tracker: Tracker):
+        super().__init__(experiment=tracker.run)
+        self.tracker = tracker
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        if self.tracker.run:
+            self.tracker.guard(lambda: super(Mirror, self).log_metrics(metrics, step))

@@ -1,0 +1,207 @@
+"""What a person sees while runs train: a live table in a terminal, a few plain lines elsewhere. All on stderr."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from vitlab.studies.executors import Event
+from vitlab.studies.metrics import Metric, main_metric
+
+PLAIN_EVERY = 20.0  # seconds between lines without a terminal
+
+
+class RunProgress(Protocol):
+    step: int
+    steps: int
+    seconds_left: float | None
+    loss: float | None
+    heldout: Mapping[str, float]
+
+
+@dataclass
+class Row:
+    """One run as the table shows it."""
+
+    name: str
+    model: str
+    steps: int
+    state: str = "waiting"
+    progress: RunProgress | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    started: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def done_steps(self) -> int:
+        if self.state in ("done", "failed"):
+            return self.steps
+        return self.progress.step if self.progress else 0
+
+
+class Board:
+    """The state of all runs and how long they will take."""
+
+    def __init__(self, rows: Sequence[Row], jobs: int):
+        self.rows = {row.name: row for row in rows}
+        self.jobs = jobs
+        self.pace: dict[str, float] = {}  # seconds a step, by model
+
+    def note(self, event: Event) -> None:
+        if event.kind == "tick":
+            return
+        row, now = self.rows[event.run], time.monotonic()
+        if event.kind == "started":
+            row.state, row.started = "starting", now
+        elif event.kind == "progress":
+            row.state, row.progress = "training", event.value
+            left = event.value.steps - event.value.step
+            if event.value.seconds_left is not None and left:
+                self.pace[row.model] = event.value.seconds_left / left
+        else:
+            row.state, row.seconds = event.kind, now - row.started
+            if event.kind == "done":
+                row.result = event.value
+            else:
+                row.error = str(event.value)
+
+    @property
+    def metric(self) -> Metric:
+        """What runs are compared by, as far as one has it yet."""
+        seen = [row.result or (row.progress and row.progress.heldout) for row in self.rows.values()]
+        return main_metric([found for found in seen if found])
+
+    def seconds_left(self) -> float | None:
+        """Of all runs; a model that has not begun is taken to be as fast as the mean of the others."""
+        if not self.pace:
+            return None
+        mean = sum(self.pace.values()) / len(self.pace)
+        work = [(r.steps - r.done_steps) * self.pace.get(r.model, mean) for r in self.rows.values()]
+        return max(sum(work) / self.jobs, max(work))
+
+    def counts(self) -> str:
+        states = [row.state for row in self.rows.values()]
+        failed = f", {states.count('failed')} failed" if "failed" in states else ""
+        left = self.seconds_left()
+        ending = f", about {duration(left)} left" if left else ""
+        return f"{states.count('done')} of {len(states)} runs done{failed}{ending}"
+
+
+def duration(seconds: float) -> str:
+    """`8 s`, `1 min 20 s`, `12 min`, `3 h 5 min`."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    if seconds < 6000:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+
+
+class LiveDisplay:
+    """A table that is redrawn in place: training runs first, then what has failed, is waiting, is done."""
+
+    ORDER = ("training", "starting", "failed", "waiting", "done")
+
+    def __init__(self, board: Board, console: Console):
+        self.board = board
+        self.console = console
+        self.live = Live(console=console, refresh_per_second=4, get_renderable=self.render, transient=True)
+
+    def __enter__(self) -> "LiveDisplay":
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.live.stop()
+
+    def notify(self, event: Event) -> None:
+        self.board.note(event)
+
+    def render(self) -> Table:
+        rows = sorted(self.board.rows.values(), key=lambda row: self.ORDER.index(row.state))
+        room = max(3, self.console.height - 4)
+        table = Table(box=None, pad_edge=False, title=self.board.counts(), title_justify="left", title_style="bold")
+        # room first for what names a run and says how it goes; a bar or an error takes what is left
+        metric = self.board.metric
+        name, left, result = min(max(map(len, self.board.rows)), 36), 12, max(8, len(metric.name))
+        table.add_column("run", no_wrap=True, width=name)
+        table.add_column("", no_wrap=True, width=max(10, self.console.width - name - left - result - 6))
+        table.add_column("left", justify="right", no_wrap=True, width=left)
+        table.add_column(metric.name, justify="right", no_wrap=True, width=result)
+        shown = rows if len(rows) <= room else rows[: room - 1]
+        order = list(self.board.rows)
+        for row in sorted(shown, key=lambda row: order.index(row.name)) if shown is rows else shown:
+            table.add_row(*self.cells(row, metric))
+        if len(shown) < len(rows):
+            table.add_row(Text(f"and {len(rows) - len(shown)} more", style="dim"), "", "", "")
+        return table
+
+    def cells(self, row: Row, metric: Metric) -> tuple[Any, ...]:
+        if row.state == "training" and row.progress:
+            left = row.progress.seconds_left
+            seen = metric.value(row.progress.heldout)
+            bar = ProgressBar(total=row.progress.steps, completed=row.progress.step)
+            return row.name, bar, duration(left) if left is not None else "", "" if seen is None else metric.text(seen)
+        if row.state == "failed":
+            return row.name, Text(f"failed: {row.error}", style="red", overflow="ellipsis"), "", ""
+        if row.state == "done":
+            return (
+                row.name,
+                Text(f"done in {duration(row.seconds)}", style="green"),
+                "",
+                metric.text(metric.value(row.result)),
+            )
+        return Text(row.name, style="dim"), Text(row.state, style="dim"), "", ""
+
+
+class PlainDisplay:
+    """Lines for a log: each run's start and end, and where all stand now and then."""
+
+    def __init__(self, board: Board, console: Console):
+        self.board = board
+        self.console = console
+        self.last = time.monotonic()
+
+    def __enter__(self) -> "PlainDisplay":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def notify(self, event: Event) -> None:
+        self.board.note(event)
+        now = time.monotonic()
+        if event.kind == "done":
+            row = self.board.rows[event.run]
+            metric = self.board.metric
+            value = metric.value(row.result)
+            reached = "" if value is None else f"{metric.name} {metric.text(value)} "
+            self.say(f"{row.name}: {reached}in {duration(row.seconds)}; {self.board.counts()}")
+        elif event.kind == "failed":
+            self.say(f"{event.run}: failed: {event.value}; {self.board.counts()}")
+        elif event.kind == "tick" and now - self.last >= PLAIN_EVERY:
+            running = ", ".join(
+                f"{row.name} {row.done_steps / row.steps:.0%}"
+                for row in self.board.rows.values()
+                if row.state in ("training", "starting")
+            )
+            self.say(f"{running}; {self.board.counts()}")
+
+    def say(self, text: str) -> None:
+        self.last = time.monotonic()
+        self.console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def display(board: Board) -> LiveDisplay | PlainDisplay:
+    console = Console(stderr=True)
+    return LiveDisplay(board, console) if console.is_terminal else PlainDisplay(board, console)

@@ -1,0 +1,215 @@
+"""What a study will do, before it does it: runs, steps, parameters, operations, time."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vitlab import models, tasks
+from vitlab.config import UserError
+from vitlab.data.loader import Items
+from vitlab.data.opening import open_data
+from vitlab.data.subset import resolve_size, size_problems, training_items
+from vitlab.formatting import plural
+from vitlab.models import count
+from vitlab.models.features import before_head
+from vitlab.models.freezing import freeze_body
+from vitlab.studies.display import duration
+from vitlab.studies.grid import Spec, expand, models_of
+from vitlab.tasks.base import Task
+from vitlab.training import averaging, budgets, schedules, settings
+from vitlab.training.files import source_of, source_problems
+from vitlab.training.optimizers import optimizer as build_optimizer
+from vitlab.training.run import train_flops
+from vitlab.training.sources import initialise
+
+TIMED = 1.5  # seconds of training steps per model that an estimate is made of
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What one model of the study costs."""
+
+    config: DictConfig
+    params: int
+    train_flops: int  # of one example
+    step_s: float | None  # measured here; None when no estimate was asked for
+
+
+@dataclass(frozen=True)
+class Plan:
+    config: DictConfig
+    data: Any  # as `vitlab.data.load` gives it
+    task: Task
+    sizes: list[int]
+    specs: list[Spec]
+    by_model: dict[str, ModelPlan]
+    jobs: int
+
+    def steps(self, spec: Spec) -> int:
+        model = self.by_model[spec.config["model"]["name"]]
+        return budgets.steps_of(
+            model.config.budget,
+            train_size=self.items[spec.config["train_size"], spec.config["seed"]],
+            batch_size=model.config.recipe.batch_size,
+            flops_per_example=model.train_flops,
+        )
+
+    @cached_property
+    def items(self) -> dict[tuple[int, int], int]:
+        """How many items a training set has, by its size and seed."""
+        train, pairs = self.task.train, product(self.sizes, self.config.seeds)
+        return {(size, seed): len(training_items(train, size, seed)) for size, seed in pairs}
+
+    @cached_property
+    def budget(self) -> str:
+        return budgets.budget_text(self.config.budget)
+
+    def headline(self, todo: int) -> str:
+        """`8 runs, 2 models, 4 sizes, steps=1000 each, 2 workers`."""
+        total = len(self.specs)
+        left = "" if todo == total else f", {total - todo} finished already"
+        axes = ((len(self.by_model), "model"), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
+        grid = " x ".join(plural(*axis) for axis in axes)
+        return (
+            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each, "
+            f"{plural(self.jobs, 'worker')}{left}"
+        )
+
+    def show(self) -> None:
+        """Every run with what it costs, on stdout."""
+        table = Table(box=None, pad_edge=False)
+        for name in ("run", "steps", "examples", "parameters", "train FLOPs", "time"):
+            table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
+        total_flops, total_s = 0, 0.0
+        for spec in self.specs:
+            model, steps = self.by_model[spec.config["model"]["name"]], self.steps(spec)
+            examples = steps * model.config.recipe.batch_size
+            total_flops += examples * model.train_flops
+            total_s += steps * model.step_s
+            cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.train_flops:.2e}")
+            table.add_row(escape(spec.name), *cells, duration(steps * model.step_s))
+        console = Console()
+        console.print(escape(self.headline(len(self.specs))), soft_wrap=True, highlight=False)
+        console.print(table)
+        console.print(
+            f"in all {total_flops:.2e} FLOPs, about {duration(total_s / self.jobs)} with {plural(self.jobs, 'worker')} "
+            "(from a few training steps of each model just now; evaluation and start-up come on top)",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Console) -> Plan:
+    """Resolve the sizes, build every model without memory, expand the grid. Raises UserError with all problems."""
+    first = models_of(config)
+    data = open_data(config.data, console)
+    task = task_of(next(iter(first.values())), data)
+    asked = list(config.sizes) if config.sizes is not None else default_sizes(config.data.sizes, task)
+    problems = size_problems(asked, task.train, task.strata, data.name)
+    by_model = {}
+    for run_config in first.values():
+        try:
+            by_model[run_config.model.name] = plan_model(run_config, task_of(run_config, data), timed)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(dict.fromkeys(problems))
+    sizes = [resolve_size(size, task.train.total) for size in asked]
+    specs = expand(config, sizes)
+    plan = Plan(
+        config,
+        data,
+        task,
+        sizes,
+        specs,
+        by_model,
+        min(jobs, len(specs)) if jobs else default_jobs(by_model, len(specs)),
+    )
+    for spec in specs:
+        recipe = by_model[spec.config["model"]["name"]].config.recipe
+        steps = plan.steps(spec)  # raises UserError for a budget below one step
+        schedules.refuse(recipe, steps)
+        averaging.refuse(recipe, steps)
+    return plan
+
+
+def task_of(config: DictConfig, data: Any) -> Task:
+    return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+
+
+def default_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
+    """A data set's own list of sizes as far as this one reaches: none below its classes, none above the whole.
+
+    Of several that are as many whole items the largest.
+    """
+    total, item = task.train.total, task.train.per_item
+    least = max(len(task.strata), 1) * item
+    found = sorted(min(max(resolve_size(size, total), least), total) for size in sizes)
+    return list({size // item: size for size in found}.values())
+
+
+def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
+    model = count.meta(config.model, **task.shape)
+    settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine cannot do
+    if config.probes:
+        before_head(model)  # raises UserError for a model without features
+    build_optimizer(model, config.recipe)  # and for a model that it is not for
+    source = source_of(config.init)
+    if source is not None and not [*source_problems(source)]:  # and where these do not fit
+        print(initialise(models.build(config.model, **task.shape), config, task.classes), file=sys.stderr)
+    step_s = time_step(config, task) if timed else None
+    return ModelPlan(
+        config,
+        count.parameters(model),
+        train_flops(config.model, task, frozen=config.recipe.freeze is not None),
+        step_s,
+    )
+
+
+def time_step(config: DictConfig, task: Task) -> float:
+    """Seconds of one training step here, from `TIMED` seconds of them on the data set's first items."""
+    model = models.build(config.model, **task.shape).train()
+    if config.recipe.freeze is not None:
+        freeze_body(model)
+    chosen = settings.resolve(config.trainer, model, cached=True)
+    device = "cuda" if chosen.accelerator == "gpu" else "cpu"
+    model.to(device)
+    if chosen.memory_format == "channels_last":
+        model.to(memory_format=torch.channels_last)
+    optimizer = build_optimizer(model, config.recipe)
+    size = config.recipe.batch_size
+    items, targets = Items(task.train).__getitems__(list(np.arange(size) % len(task.train)))
+    dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(chosen.precision)
+    torch.set_num_threads(chosen.threads)
+    generator = torch.Generator(device).manual_seed(0)
+    done, started = -1, 0.0
+    while done < 1 or time.perf_counter() - started < TIMED:
+        if done == 0:  # the first step is slower than the others
+            started = time.perf_counter()
+        batch = task.prepare((items.to(device), targets.to(device)), generator)
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+            loss = task.loss(model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()  # waits for the device
+        done += 1
+    return (time.perf_counter() - started) / done
+
+
+def default_jobs(by_model: dict[str, ModelPlan], runs: int) -> int:
+    """Workers when the user names no number: one per core for small models on a CPU, else one."""
+    small = all(plan.params < settings.LARGE for plan in by_model.values())
+    cpu = not torch.cuda.is_available() or all(p.config.trainer.accelerator == "cpu" for p in by_model.values())
+    return min(runs, settings.cores()) if small and cpu else 1
