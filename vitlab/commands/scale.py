@@ -94,13 +94,10 @@ def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
 
 
 def prepare_folder(files: StudyFiles, plan: Plan) -> None:
-    """study.yaml (of all that was ever asked for in this folder), the subsets' manifests, the samples."""
-    config = resolved(plan.config)
-    old = files.config() if files.config_path.exists() else {}
-    for key, values in (("models", config["models"]), ("sizes", plan.sizes), ("seeds", config["seeds"])):
-        config[key] = list(dict.fromkeys([*(old.get(key) or []), *values]))
-    config["sizes"].sort()
-    files.write_config(config)
+    """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
+    runs = [spec.config for spec in plan.specs]
+    cells = [(run["model"]["name"], run["train_size"], run["seed"]) for run in runs]
+    config = files.add_start(resolved(plan.config), cells)
     train = plan.task.train
     for seed in config["seeds"]:
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"

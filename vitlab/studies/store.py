@@ -3,7 +3,8 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, read_yaml, resolved
 from vitlab.config.compose import WITHOUT_EFFECT
-from vitlab.files import write_text
+from vitlab.config.groups import is_file_choice
+from vitlab.files import read_json, write_json, write_text
 from vitlab.training.files import RunFiles, refuse_folder, refuse_others
 
 COLUMNS = (
@@ -20,6 +22,7 @@ COLUMNS = (
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
 GRID = ("models", "sizes", "seeds", *WITHOUT_EFFECT)  # what may change between two calls of one study
+Cell = tuple[str, int, int]  # model, training-set size, seed, as results.csv has them
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
 
 
@@ -29,6 +32,7 @@ class StudyFiles:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.config_path = self.folder / "study.yaml"
+        self.cells_path = self.folder / "cells.json"
         self.results_path = self.folder / "results.csv"
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
@@ -48,6 +52,36 @@ class StudyFiles:
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
+
+    def cells(self) -> list[Cell]:
+        """(model, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
+
+        A study of version 0.2 kept no such list: there it is models x sizes x seeds. Raises UserError.
+        """
+        if self.cells_path.is_file():
+            try:
+                return [(str(model), int(size), int(seed)) for model, size, seed in read_json(self.cells_path)]
+            except (OSError, ValueError, TypeError) as error:
+                raise UserError(f"{self.cells_path}: cannot read it ({error}); delete the file") from None
+        config = self.config()
+        models = [Path(model).stem if is_file_choice(model) else model for model in config.get("models") or []]
+        return list(product(models, config.get("sizes") or [], config.get("seeds") or []))
+
+    def add_start(self, config: dict[str, Any], cells: Iterable[Cell]) -> dict[str, Any]:
+        """Write what a start asks for, beside what earlier ones did: study.yaml and the list of cells.
+
+        Gives the configuration with the models, sizes, seeds and `per_model` of all starts.
+        """
+        old = self.config() if self.config_path.is_file() else {}
+        known = self.cells() if old else []
+        cells = list(dict.fromkeys([*known, *cells]))
+        config = {**config, "sizes": sorted({size for _, size, _ in cells})}
+        for key in ("models", "seeds"):
+            config[key] = list(dict.fromkeys([*(old.get(key) or []), *config[key]]))
+        config["per_model"] = {**(old.get("per_model") or {}), **config["per_model"]}
+        self.write_config(config)
+        write_json(self.cells_path, cells)
+        return config
 
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)

@@ -1,5 +1,6 @@
 """The files of runs and studies: whole or not there, and read back as they were written."""
 
+import itertools
 import json
 import math
 import os
@@ -157,6 +158,38 @@ def test_a_results_file_that_is_none_is_the_users_mistake(content, says, tmp_pat
 def test_results_that_are_not_there_are_named(tmp_path):
     with pytest.raises(UserError, match=r"results\.csv: cannot read the results"):
         StudyFiles(tmp_path).rows()
+
+
+# ---- study.yaml and cells.json
+
+
+def start(models, sizes, seeds, **config):
+    """What a start of a study writes: its configuration and its cells."""
+    grid = {"name": "s", "models": models, "sizes": sizes, "seeds": seeds, "per_model": {}}
+    return grid | config, itertools.product(models, sizes, seeds)
+
+
+def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
+    files = StudyFiles(tmp_path)
+    files.add_start(*start(["a"], [1, 20], [0], per_model={"a": ["model.depth=2"]}))
+    files.add_start(*start(["b"], [3], [1]))
+    files.add_start(*start(["a"], [20], [0]))
+    assert files.cells() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
+    config = files.config()
+    assert (config["models"], config["sizes"], config["seeds"]) == (["a", "b"], [1, 3, 20], [0, 1])
+    assert config["per_model"] == {"a": ["model.depth=2"]}
+
+
+def test_the_cells_of_a_study_of_version_0_2_are_the_product_of_its_lists(tmp_path):
+    files = StudyFiles(tmp_path)
+    files.write_config({"name": "s", "models": ["m", "mine/slim.yaml"], "sizes": [7, 9], "seeds": [0]})
+    before = [("m", 7, 0), ("m", 9, 0), ("slim", 7, 0), ("slim", 9, 0)]
+    assert files.cells() == before
+    files.add_start(*start(["b"], [3], [0]))
+    assert files.cells() == [*before, ("b", 3, 0)]
+    files.cells_path.write_text('[["m", 7')
+    with pytest.raises(UserError, match=r"cells\.json: cannot read it .*; delete the file"):
+        files.cells()
 
 
 # ---- a run's files
