@@ -19,11 +19,11 @@ from vitlab.data.loader import eval_loader
 from vitlab.data.opening import progress_bar
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
+from vitlab.hardware import count_cores
 from vitlab.reports.figures import evaluation
 from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.studies.store import line_of
 from vitlab.tasks.base import Task
-from vitlab.training.settings import cores
 
 PAIRS = 5  # of classes that are confused most, shown
 BATCH = 256
@@ -48,7 +48,7 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     if problems:
         raise UserError(problems)
     device = "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
-    model, workers = subject.model.to(device), 0 if data.cached else cores()
+    model, workers = subject.model.to(device), 0 if data.cached else count_cores()
     found: dict[str, Any] = {}
     tables: dict[str, Tensor] = {}
     size = resolve_size(config.train_size, task.train.total)

@@ -21,6 +21,7 @@ from vitlab.data.loader import Items
 from vitlab.data.opening import open_data
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.formatting import plural
+from vitlab.hardware import count_cores
 from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.models.freezing import freeze_body
@@ -212,4 +213,4 @@ def default_jobs(by_model: dict[str, ModelPlan], runs: int) -> int:
     """Workers when the user names no number: one per core for small models on a CPU, else one."""
     small = all(plan.params < settings.LARGE for plan in by_model.values())
     cpu = not torch.cuda.is_available() or all(p.config.trainer.accelerator == "cpu" for p in by_model.values())
-    return min(runs, settings.cores()) if small and cpu else 1
+    return min(runs, count_cores()) if small and cpu else 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vitlab.training.settings import cores
+from vitlab.hardware import count_cores
 
 PACKAGES = ("vitlab", "torch", "torchvision", "timm", "lightning", "wandb", "omegaconf", "numpy")
 
@@ -20,7 +20,7 @@ def environment(accelerator: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name() if accelerator == "gpu" else "cpu",
         "cpu": cpu(),
-        "cores": cores(),
+        "cores": count_cores(),
         "commit": commit(),
     }
 

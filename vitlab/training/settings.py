@@ -1,16 +1,16 @@
-"""What `auto` means: accelerator, precision, memory format, threads, by written rules.
+"""What each `auto` of the trainer means.
 
-- accelerator: a GPU when there is one.
-- precision: bf16-mixed on a GPU that has it, and on a CPU with bf16 matrix instructions from 2 million parameters up
-  (a ViT of 64 wide is slower in bf16 there); else 32-true.
-- memory_format: channels_last for models with convolutions other than a patch embedding (a small ResNet trains 1.3
-  times as fast in it on a CPU); else contiguous. `scripts/bench_settings.py` measures both.
-- threads: 1 below 2 million parameters (such models gain nothing from a second), else the cores shared among the
-  runs that train at a time.
-- workers: 0 for cached images, else one per core of the run.
+- accelerator: a GPU if there is one.
+- precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up), and on a CPU with bf16 matrix
+  instructions for models of at least 2 million parameters (a ViT of width 64 is slower in bf16 there); else 32-true.
+- memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
+  trains 1.3 times as fast with it); else contiguous. `scripts/bench_settings.py` measures both.
+- threads: 1 below 2 million parameters (such models are no faster with two); else the cores divided by the number of
+  runs that train at the same time.
+- workers: 0 for cached images; else one per core of the run.
 """
 
-import os
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,8 +19,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab.config import UserError
+from vitlab.hardware import count_cores
 
 LARGE = 2_000_000  # parameters
+AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -37,32 +39,53 @@ class Settings:
         return asdict(self)
 
 
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def resolve(config: DictConfig, model: nn.Module, *, cached: bool, jobs: int = 1) -> Settings:
-    """The trainer's configuration with each `auto` replaced, for a model and `jobs` runs at a time."""
+    """The trainer's configuration with each `auto` replaced, for a model and `jobs` runs at the same time.
+
+    Raises UserError for what this machine does not have.
+    """
     parameters = sum(p.numel() for p in model.parameters())
-    gpu = torch.cuda.is_available()
-    accelerator = ("gpu" if gpu else "cpu") if config.accelerator == "auto" else config.accelerator
-    if accelerator == "gpu" and not gpu:
-        raise UserError("trainer.accelerator=gpu: torch sees no GPU; choices: auto, cpu")
-    has_bf16 = torch.cuda.is_bf16_supported() if accelerator == "gpu" else cpu_has_bf16()
-    fast_bf16 = has_bf16 and (accelerator == "gpu" or parameters >= LARGE)
+    accelerator = choose_accelerator(config.accelerator)
+    fast_bf16 = gpu_has_bf16() if accelerator == "gpu" else parameters >= LARGE and cpu_has_bf16()
     precision = ("bf16-mixed" if fast_bf16 else "32-true") if config.precision == "auto" else config.precision
     if precision == "16-mixed" and accelerator == "cpu":
-        raise UserError("trainer.precision=16-mixed: only on a GPU; choices here: auto, 32-true, bf16-mixed")
+        raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
     convolutions = sum(isinstance(m, nn.Conv2d) for m in model.modules()) > 1
     best = "channels_last" if convolutions else "contiguous"
     memory_format = best if config.memory_format == "auto" else config.memory_format
-    share = max(1, cores() // jobs)
+    share = max(1, count_cores() // jobs)
     threads = (1 if parameters < LARGE else share) if config.threads == "auto" else config.threads
     workers = (0 if cached else share) if config.workers == "auto" else config.workers
     return Settings(
         accelerator, precision, memory_format, threads, workers, bool(config.compile), bool(config.deterministic)
     )
+
+
+def choose_accelerator(accelerator: str) -> str:
+    """`gpu` or `cpu` for trainer.accelerator. Raises UserError for `gpu` without one."""
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise UserError("trainer.accelerator=gpu: torch sees no GPU; choices: auto, cpu")
+    if accelerator == "auto":
+        return "gpu" if torch.cuda.is_available() else "cpu"
+    return accelerator
+
+
+def evaluation_context(precision: str, accelerator: str = "auto") -> tuple[torch.device, AbstractContextManager]:
+    """The device and the autocast context that give a trained model the numbers of its result.json.
+
+    `precision` is the result's, `accelerator` is trainer.accelerator. A CPU evaluates a 16-mixed model in float32.
+    Raises UserError for `gpu` without one.
+    """
+    device = torch.device("cuda" if choose_accelerator(accelerator) == "gpu" else "cpu")
+    dtype = AUTOCAST_DTYPES.get(precision)
+    if device.type == "cpu" and dtype == torch.float16:
+        dtype = None
+    return device, torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
+
+
+def gpu_has_bf16() -> bool:
+    """Whether this GPU multiplies bf16 matrices in hardware; torch emulates it on older ones (T4, V100), slowly."""
+    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def cpu_has_bf16() -> bool:

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from vitlab.config import TrainConfig, UserError, compose
+from vitlab.hardware import count_cores
 from vitlab.models import build_model
 from vitlab.training import settings
-from vitlab.training.settings import LARGE, cores, cpu_has_bf16, resolve
+from vitlab.training.settings import LARGE, cpu_has_bf16, evaluation_context, resolve
 
 GPU = torch.cuda.is_available()
 
@@ -45,12 +46,36 @@ def test_precision_on_a_cpu_depends_on_its_instructions_and_the_models_size(has_
     assert resolved(of_size(3), "precision=bf16-mixed").precision == "bf16-mixed"
 
 
-def test_this_machines_own_answer_is_yes_or_no():
-    assert cpu_has_bf16() in (True, False)
+@pytest.mark.parametrize("has_units", [True, False])
+def test_bf16_that_a_gpu_only_emulates_is_not_chosen(has_units, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or has_units
+    )
+    config = compose(TrainConfig, ["trainer.accelerator=gpu"]).trainer
+    assert resolve(config, of_size(3), cached=True).precision == ("bf16-mixed" if has_units else "32-true")
+
+
+@pytest.mark.parametrize("flag", ["avx512_bf16", "amx_bf16", None])
+def test_bf16_on_a_cpu_is_read_from_its_instructions(flag, monkeypatch):
+    capabilities = {"avx512_bf16": False, "amx_bf16": False, "avx2": True} | ({flag: True} if flag else {})
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert cpu_has_bf16() == (flag is not None)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bf16-mixed", torch.bfloat16), ("32-true", torch.float32), ("16-mixed", torch.float32)]
+)
+def test_a_result_is_evaluated_in_the_precision_that_it_was_trained_in(precision, dtype):
+    device, autocast = evaluation_context(precision, "cpu")
+    layer = nn.Linear(3, 5).to(device)
+    with autocast:
+        assert layer(torch.ones(2, 3, device=device)).dtype == dtype
+    assert layer(torch.ones(2, 3, device=device)).dtype == torch.float32
 
 
 def test_half_precision_is_for_gpus():
-    with pytest.raises(UserError, match=r"trainer\.precision=16-mixed: only on a GPU; choices here: auto, 32-true"):
+    with pytest.raises(UserError, match=r"trainer\.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true"):
         resolved(of_size(3), "precision=16-mixed")
 
 
@@ -64,7 +89,7 @@ def test_memory_format_follows_the_convolutions():
 
 
 def test_threads_are_one_for_small_models_and_a_share_of_the_cores_for_others(monkeypatch):
-    monkeypatch.setattr(settings, "cores", lambda: 13)
+    monkeypatch.setattr(settings, "count_cores", lambda: 13)
     assert resolved(of_size(LARGE - 1)).threads == 1
     assert resolved(of_size(LARGE)).threads == 13
     assert resolved(of_size(LARGE), jobs=3).threads == 4
@@ -73,7 +98,7 @@ def test_threads_are_one_for_small_models_and_a_share_of_the_cores_for_others(mo
 
 
 def test_workers_are_for_images_that_are_not_cached(monkeypatch):
-    monkeypatch.setattr(settings, "cores", lambda: 13)
+    monkeypatch.setattr(settings, "count_cores", lambda: 13)
     assert resolved(of_size(3), cached=True).workers == 0
     assert resolved(of_size(3), cached=False, jobs=2).workers == 6
     assert resolved(of_size(3), "workers=0", cached=False).workers == 0
@@ -85,10 +110,10 @@ def test_the_cores_are_those_that_the_process_may_use():
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
-        assert cores() == 1
+        assert count_cores() == 1
     finally:
         os.sched_setaffinity(0, before)
-    assert cores() == len(before)
+    assert count_cores() == len(before)
 
 
 def test_what_the_user_pins_is_kept_and_all_of_it_is_recorded():

@@ -5,7 +5,6 @@ and data.json.
 """
 
 import json
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,7 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.store import Cache, Progress, digest, fingerprint, root, safe
 from vitlab.data.cache.store import settings as kept
 from vitlab.files import replacing, write_json
+from vitlab.hardware import count_cores
 
 LIMIT = 2_000_000_000  # bytes of both splits together that `auto` caches
 LAYOUT = 1  # of an entry's files
@@ -131,7 +131,7 @@ def write(data: ImageData, entry: Path, progress: Progress) -> None:
 
 def decoded(split: Split) -> Iterator[tuple[int, Future]]:
     """(number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = count_cores()
     ahead: deque[tuple[int, Future]] = deque()
     with ThreadPoolExecutor(cores) as pool:
         try:
