@@ -103,13 +103,20 @@ def budget(node: DictConfig) -> Iterator[str]:
         yield f"{shown}: give exactly one of {', '.join(f'budget.{k}' for k in node)}"
 
 
+SIZES = "a size is a whole number of examples, a share of them up to 1.0, or all"
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is a count (int), a share (float above 0, at most 1.0) or `all`."""
+    if isinstance(value, float):
+        return 0 < value <= 1
+    return value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+
+
 def size(key: str, value: Any) -> Iterator[str]:
-    """A number of examples, a fraction of them below 1, or `all`."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and not math.isfinite(value):
-        return  # `ranges` has said so
-    if value != "all" and not (number and (0 < value < 1 or (value >= 1 and value == int(value)))):
-        yield f"{key}={value}: a size is a whole number, a fraction between 0 and 1, or all"
+    infinite = isinstance(value, float) and not math.isfinite(value)  # `ranges` has said so
+    if not infinite and not is_size(value):
+        yield f"{key}={value}: {SIZES}"
 
 
 HOLDS = {"image": "images", "text": "text"}

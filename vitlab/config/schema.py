@@ -279,7 +279,7 @@ class TrainConfig:
     data: Any = None  # the task's own
     task: Any = None  # the data's own; classification when neither is named
     recipe: Any = None  # the model's own
-    train_size: Union[int, float, str] = "all"  # a number, a fraction below 1, or all
+    train_size: Union[int, float, str] = "all"  # a count, a share up to 1.0, or all
     seed: int = ranged(0, least=0, most=2**31 - 1)
     init: InitConfig = field(default_factory=InitConfig)
     study: str = ""
@@ -299,7 +299,7 @@ class StudyConfig:
     data: Any = None  # the task's own
     task: Any = None  # the data's own; classification when neither is named
     recipe: Optional[str] = None  # for every model; else each model's own
-    sizes: Optional[list[Any]] = None  # numbers, fractions below 1, or all; else the data set's own list
+    sizes: Optional[list[Any]] = None  # counts, shares up to 1.0, or all; else the data set's own list
     seeds: list[int] = items(0, least=0, most=2**31 - 1)
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
     set: list[str] = items()  # key=value of every run

@@ -8,22 +8,20 @@ from typing import Any
 import numpy as np
 
 from vitlab.config import UserError
+from vitlab.config.checks import SIZES, is_size
 from vitlab.data.base import Split
 from vitlab.files import write_json
 
-Size = int | float | str  # a number of images (or tokens, documents), a fraction of them below 1, or "all"
+Size = int | float | str  # a count of images (or tokens, documents), a share of them up to 1.0, or "all"
 
 
 def resolve_size(value: Size, total: int) -> int:
-    """The number of units that a size means of `total`; it may be larger than that. Raises UserError."""
+    """The number of units that a size means of `total`; a count may be larger than that. Raises UserError."""
+    if not is_size(value):
+        raise UserError(f"size={value}: {SIZES}")
     if value == "all":
         return total
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and 0 < value < 1:
-        return max(1, round(value * total))
-    if number and value >= 1 and value == int(value):
-        return int(value)
-    raise UserError(f"size={value}: a size is a whole number, a fraction between 0 and 1, or all")
+    return max(1, round(value * total)) if isinstance(value, float) else value
 
 
 def size_problems(

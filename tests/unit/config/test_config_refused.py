@@ -69,7 +69,7 @@ def test_problems_of_a_study_and_of_its_models_come_at_once():
         ("data.image_size=99999999999999999999", "must be at most 65536"),
         ("data.augment=3", "set one of its keys instead; choices: data.augment.flip"),
         ("data.augment={flop: 1}", "data.augment.flop: no key 'flop' in 'data.augment'; did you mean 'flip'?"),
-        ("train_size=1.5", "train_size=1.5: a size is a whole number, a fraction between 0 and 1, or all"),
+        ("train_size=1.5", "train_size=1.5: a size is a whole number of examples, a share of them up to 1.0, or all"),
         ("train_size=nan", "train_size=nan: a size is"),
         ("train_size=-3", "train_size=-3: a size is"),
         ("seed=-1", "seed=-1: must be at least 0"),

@@ -19,13 +19,15 @@ def labels(counts=COUNTS):
     return np.random.default_rng(3).permutation(np.repeat(np.arange(len(counts)), counts))
 
 
-@pytest.mark.parametrize(("value", "expected"), [(17, 17), (0.1, 100), (0.25, 250), ("all", 1000), (1, 1), (1e-9, 1)])
-def test_sizes_are_numbers_fractions_or_all(value, expected):
+@pytest.mark.parametrize(
+    ("value", "expected"), [(17, 17), (1, 1), ("all", 1000), (0.1, 100), (0.25, 250), (1e-9, 1), (1.0, 1000)]
+)
+def test_sizes_are_counts_shares_up_to_all_or_all(value, expected):
     assert resolve_size(value, 1000) == expected
 
 
-@pytest.mark.parametrize("value", [0, -3, 1.5, "half", True, None, float("nan")])
-def test_a_size_that_is_none_of_them_is_refused(value):
+@pytest.mark.parametrize("value", [0, -3, 1.5, 2.0, -0.5, "half", True, None, float("nan")])
+def test_other_sizes_are_errors(value):
     with pytest.raises(UserError, match=f"size={value}"):
         resolve_size(value, 1000)
 
@@ -78,7 +80,7 @@ def test_size_problems_are_all_reported_with_value_and_limit():
         "sizes=50000: glyphs has 32000 training images; give at most 32000 or all",
         "sizes=32000: the same 32000 images as sizes=all; give only one of them",
         "sizes=0.001 (32 images): glyphs has 36 classes; give at least 36, one image of each",
-        "sizes=x: a size is a whole number, a fraction between 0 and 1, or all",
+        "sizes=x: a size is a whole number of examples, a share of them up to 1.0, or all",
     ]
     assert size_problems([36, 500, "all"], split(32_000), [str(i) for i in range(36)]) == []
     assert size_problems([7], split(5), "ab", key="train_size")[0].startswith("train_size=7: ")

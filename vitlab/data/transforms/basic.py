@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ATTEMPTS = 10  # at a crop that fits, as torchvision's
+ATTEMPTS = 10  # to find a crop that fits, as in torchvision
 
 
 def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -54,22 +54,51 @@ def crop(
     """Cut out of each image a random share of its area, of some aspect, and resize it bilinearly to the whole.
 
     uint8 (B, C, H, W) -> the same; the very tensor without a `scale`, [least, most] of the area; `aspect` is [least,
-    most] of width to height (Szegedy et al., 2015; torchvision's RandomResizedCrop: area uniform, logarithm of the
-    aspect uniform, up to 10 attempts that fit).
+    most] of width to height. torchvision's RandomResizedCrop (Szegedy et al., 2015) for a batch: area uniform,
+    logarithm of the aspect uniform, boxes of whole pixels; when none of 10 attempts fits, the largest central box.
     """
     if scale is None:
         return images
     B, _, H, W = images.shape
+    top, left, height, width = crop_boxes((B, H, W), scale, aspect, generator).to(images.device)
+    rows, columns = sample_places(top, height, H), sample_places(left, width, W)
+    grid = torch.stack([columns[:, None, :].expand(B, H, W), rows[:, :, None].expand(B, H, W)], dim=-1)
+    out = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    return out.round_().to(images.dtype)
+
+
+def crop_boxes(
+    shape: tuple[int, int, int], scale: Sequence[float], aspect: Sequence[float], generator: torch.Generator
+) -> Tensor:
+    """(top, left, height, width) in whole pixels of a random box of each of B images of H x W: float32 (4, B)."""
+    B, H, W = shape
     area, tilt, x, y = torch.rand((4, ATTEMPTS, B), generator=generator, device=generator.device)
     area = (scale[0] + (scale[1] - scale[0]) * area) * (H * W)
     low, high = (math.log(value) for value in aspect)
     ratio = torch.exp(low + (high - low) * tilt)
-    width, height = (area * ratio).sqrt() / W, (area / ratio).sqrt() / H  # shares of the sides
-    first = ((width <= 1) & (height <= 1)).int().argmax(0, keepdim=True)  # the first that fits, or the very first
-    width, height, x, y = (v.gather(0, first)[0] for v in (width.clamp(max=1), height.clamp(max=1), x, y))
-    theta = torch.zeros(B, 2, 3, device=width.device)  # output places from -1 to 1 -> input places
-    theta[:, 0, 0], theta[:, 1, 1] = width, height
-    theta[:, 0, 2], theta[:, 1, 2] = (1 - width) * (2 * x - 1), (1 - height) * (2 * y - 1)
-    grid = F.affine_grid(theta.to(images.device), [B, 1, H, W], align_corners=False)
-    out = F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
-    return out.round_().to(images.dtype)
+    width, height = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+    fits = (width >= 1) & (width <= W) & (height >= 1) & (height <= H)
+    left, top = (x * (W - width + 1)).floor().clamp(max=W - 1), (y * (H - height + 1)).floor().clamp(max=H - 1)
+    first = fits.int().argmax(0).expand(4, 1, B)  # the first attempt that fits
+    boxes = torch.stack([top, left, height, width]).gather(1, first)[:, 0]
+    return torch.where(fits.any(0), boxes, boxes.new_tensor(central_box(H, W, aspect))[:, None])
+
+
+def central_box(H: int, W: int, aspect: Sequence[float]) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of the largest central box whose aspect is in the range."""
+    height, width = H, W
+    if aspect[0] > W / H:
+        height = round(W / aspect[0])
+    elif aspect[1] < W / H:
+        width = round(H * aspect[1])
+    return (H - height) // 2, (W - width) // 2, height, width
+
+
+def sample_places(start: Tensor, size: Tensor, pixels: int) -> Tensor:
+    """Where `pixels` samples of boxes with these starts and sizes (B,) lie along a side that has as many pixels.
+
+    (B, pixels), from -1 to 1 as `grid_sample` counts; none is beyond the centres of a box's outermost pixels.
+    """
+    steps = (torch.arange(pixels, device=start.device) + 0.5) / pixels
+    inside = (steps * size[:, None] - 0.5).clamp(min=0).minimum(size[:, None] - 1)
+    return (2 * (start[:, None] + inside) + 1) / pixels - 1
