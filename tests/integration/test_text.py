@@ -74,7 +74,7 @@ def test_text_is_generated_in_every_way(run):
         (["--prompt", "cat " * 60], r"--prompt: is \d+ tokens long, .* takes 16"),
         (
             ["--beams", "2", "--samples", "2"],
-            "--beams 2: searches for one text and draws none; give it without --samples",
+            "--beams cannot be combined with sampling options (--samples)",
         ),
     ],
 )

@@ -1,1 +1,1 @@
-"""The commands of `vitlab`, one file each. `vitlab.cli` imports a command's file only when that command runs."""
+"""The commands of `vitlab`, one file each: `main(words)` parses and checks its input before it imports torch."""

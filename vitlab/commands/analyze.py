@@ -4,22 +4,86 @@ import sys
 from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
-from torch import nn
 
-from vitlab import analysis, tasks
-from vitlab.commands.subject import subject_of
-from vitlab.commands.token_views import framed, has_views, write_views
-from vitlab.commands.training import examine
-from vitlab.config import UserError, load, names
+from vitlab.commands.arguments import CommandParser, source_config, status_line, utf8_text
+from vitlab.config import UserError, load, names, parse_override
+from vitlab.config.errors import choices_text
 from vitlab.data.opening import progress_bar
-from vitlab.reports.figures.analyses import drawn
-from vitlab.reports.figures.backends import matplotlib_backend
-from vitlab.training.files import write_findings
+from vitlab.training.files import refuse_unwritable, write_findings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("analyze", "Analyse what the model of a run, or any model of timm, has learned.")
+    parser.add_argument("run", metavar="RUN|timm:NAME", help="the run's folder, or a model of timm")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="ANALYSIS | key=value",
+        help="default: every analysis that applies; ANALYSIS.key=value changes its options",
+    )
+    parser.add_argument(
+        "--text", action="append", nargs=1, default=[], type=utf8_text, metavar="TEXT", help="input of a text model"
+    )
+    parser.add_argument(
+        "--pair",
+        action="append",
+        nargs=2,
+        dest="text",
+        type=utf8_text,
+        metavar=("A", "B"),
+        help="two sentences as one input",
+    )
+    parser.add_out("where to write the numbers and pictures (default: RUN/analysis/trained)")
+    args = parser.parse_intermixed_args(words)
+    known = names("analysis")
+    chosen, given = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
+    overrides = [w for w in given if w.partition("=")[0].partition(".")[0] not in known]
+    problems = [f"{name}: unknown analysis; {choices_text(name, known)}" for name in chosen if name not in known]
+    if overrides and not args.out and not args.run.startswith("timm:"):
+        problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
+    options = {}
+    try:
+        options = load_options([w for w in given if w not in overrides])
+    except UserError as error:
+        problems += error.problems
+    try:
+        config, changed = source_config(args.run, overrides, ("data",))
+        if args.out:
+            refuse_unwritable(args.out)
+    except UserError as error:
+        problems += error.problems
+    unused = [name for name in options if chosen and name not in chosen]
+    problems += [f"{name}: has options but was not chosen; name it too, or leave its options out" for name in unused]
+    if problems:
+        raise UserError(problems)
+    return analyze(args.run, chosen, config, changed, args.out, args.text, options)
+
+
+def load_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
+    """Analyses by name with changes of their options, each `ANALYSIS.key=value`. Raises UserError."""
+    changes: dict[str, dict[str, Any]] = {}
+    for text in overrides:
+        path, value = parse_override(text)
+        name, _, key = path.partition(".")
+        if not key or key in ("name", "kind"):
+            raise UserError(f"{path}: give {name}.KEY=VALUE to change one of its options, such as {name}.examples=8")
+        changes.setdefault(name, {})[key] = value
+    found = {name: load("analysis", {"name": name, **options}) for name, options in changes.items()}
+    wrong = [name for name, options in found.items() if options.examples < 1]
+    if wrong:
+        raise UserError(f"{name}.examples={found[name].examples}: at least 1" for name in wrong)
+    wrong = [name for name, options in found.items() if options.get("pictures", 1) < 1]
+    if wrong:
+        raise UserError(f"{name}.pictures={found[name].pictures}: at least 1 pixel" for name in wrong)
+    return found
 
 
 def analyze(
@@ -37,15 +101,23 @@ def analyze(
     `texts` of one or two sentences each are what the page of a text model's attention shows; `changes` are analyses
     by name with options of the user's.
     """
-    subject = subject_of(source, config, changed)
+    with status_line("loading torch, lightning and timm"):
+        from vitlab import tasks
+        from vitlab.commands.training import examine
+        from vitlab.reports.figures.analyses import drawn
+        from vitlab.reports.figures.backends import matplotlib_backend
+        from vitlab.reports.pages.text_views import encode_text, has_views, write_views
+        from vitlab.training.load import load_subject
+
+    subject = load_subject(source, config, changed)
     folder = folder or subject.folder
     task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
     of_text = config.data.modality == "text"
     if texts and not of_text:
         raise UserError(f"--text '{texts[0][0]}': {source} is a model of images")
-    shown = [framed(subject.model, subject.data.tokenizer, parts) for parts in texts]
+    shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in texts]
     heads: list[dict[str, Any]] = []
-    asked = applicable(subject.model, chosen, or_none=of_text)
+    asked = choose_analyses(subject.model, chosen, or_none=of_text)
     console = Console(stderr=True)
     for number, name in enumerate(asked, start=1):
         options = (changes or {}).get(name) or load("analysis", name)
@@ -76,11 +148,13 @@ def analyze(
     return 0
 
 
-def applicable(model: nn.Module, chosen: Sequence[str], or_none: bool = False) -> list[str]:
+def choose_analyses(model: "nn.Module", chosen: Sequence[str], or_none: bool = False) -> list[str]:
     """The chosen analyses, by default all that apply.
 
     Raises UserError for a model that one does not apply to, and but for `or_none` where none does.
     """
+    from vitlab import analysis
+
     refused = {name: analysis.refusal(name, model) for name in chosen or names("analysis")}
     found = [name for name, reason in refused.items() if reason is None]
     if chosen and len(found) < len(refused):

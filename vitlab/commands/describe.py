@@ -1,6 +1,7 @@
 """`vitlab describe`: what a model is made of and what it costs."""
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,17 +10,48 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vitlab.config import load
+from vitlab.commands.arguments import CommandParser, status_line
+from vitlab.config import DescribeConfig, UserError, compose, load
 from vitlab.data.opening import open_data
 from vitlab.formatting import with_prefix
-from vitlab.models import count, described_shape, family
 
+DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
+  vitlab describe model=vit_b16
+  vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
+SHAPES = {"image": ("image_size", "num_classes", "channels"), "text": ("length", "vocabulary")}  # of a model's input
 FLOAT = 4  # bytes of a number in fp32, which all figures of memory are for
 MOST_STACKS = 2  # shown weight by weight; a model of more stages has a line for each
 
 
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("describe", DESCRIPTION)
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_json()
+    args = parser.parse_intermixed_args(words)
+    config = compose(DescribeConfig, args.overrides)
+    if problems := list(shape_problems(config, args.overrides)):
+        raise UserError(problems)
+    return describe(config, as_json=args.json)
+
+
+def shape_problems(config: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
+    """Overrides of the input's shape that would have no effect, one line each."""
+    allowed = () if config.data is not None else SHAPES[config.model.modality]
+    for word in overrides:
+        key = word.partition("=")[0].strip()
+        if key not in sum(SHAPES.values(), ()) or key in allowed:
+            continue
+        if config.data is not None:
+            yield f"{word}: data={config.data.name} sets it too; give {key} or data, not both"
+        else:
+            yield f"{word}: model={config.model.name} does not have this; choices: {', '.join(allowed)}"
+
+
 def describe(config: DictConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
+    with status_line("loading torch and timm", quiet=as_json):
+        from vitlab.models import count, described_shape, family
+
     shape = described_shape(config)
     if config.data is not None:
         data = open_data(config.data)

@@ -1,19 +1,81 @@
 """`vitlab generate`: text from a language model."""
 
+import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from rich.console import Console
 
+from vitlab.commands.arguments import (
+    CommandParser,
+    number_between,
+    positive_integer,
+    seed_number,
+    status_line,
+    utf8_text,
+)
 from vitlab.config import UserError, printable
 from vitlab.data.opening import progress_bar
-from vitlab.data.text.tokenization import Tokenizer
-from vitlab.models.generate import beam_search, generate
-from vitlab.models.heads import LanguageModel
-from vitlab.models.weights.huggingface import load_huggingface
 from vitlab.training.files import RunFiles
-from vitlab.training.load import load_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DESCRIPTION = """Continue a text with a run's language model:
+  vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
+  vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40"""
+MOST_SAMPLES = 1000  # generated at a time
+
+
+def main(words: Sequence[str]) -> int:
+    args = parse(words)
+    folder = Path(args.run)
+    if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
+        RunFiles(folder).finished_result()
+    options = {key: value for key, value in vars(args).items() if key not in ("run", "prompt", "json")}
+    return write(args.run, args.prompt, **options, as_json=args.json)
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments. Raises UserError for sampling options together with a beam search."""
+    parser = CommandParser("generate", DESCRIPTION)
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2")
+    parser.add_argument(
+        "--prompt", type=utf8_text, default="", metavar="TEXT", help="the text to continue (default: none)"
+    )
+    parser.add_argument(
+        "--tokens", type=positive_integer, default=100, metavar="N", help="most tokens to generate (default: 100)"
+    )
+    parser.add_argument("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
+    parser.add_argument("--temperature", type=number_between(0, 1e6), metavar="T", help="0: greedy (default: 1)")
+    parser.add_argument("--top-k", type=positive_integer, metavar="K", help="sample from the K most likely tokens")
+    parser.add_argument(
+        "--top-p",
+        type=number_between(0, 1),
+        metavar="P",
+        help="sample from the most likely tokens, of probability P in all",
+    )
+    parser.add_argument("--beams", type=positive_integer, metavar="N", help="beam search with N beams, no sampling")
+    parser.add_argument(
+        "--length-penalty", type=number_between(0, 100), metavar="A", help="of beam search (default: 0)"
+    )
+    parser.add_argument("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
+    parser.add_json()
+    args = parser.parse_args(words)
+    if args.samples > MOST_SAMPLES:
+        raise UserError(f"--samples {args.samples}: too many at a time; give at most {MOST_SAMPLES}")
+    sampling = {"--samples": args.samples > 1, "--temperature": args.temperature is not None}
+    sampling |= {"--top-k": args.top_k is not None, "--top-p": args.top_p is not None}
+    if args.beams is not None and any(sampling.values()):
+        given = ", ".join(option for option, is_given in sampling.items() if is_given)
+        raise UserError(f"--beams cannot be combined with sampling options ({given})")
+    if args.beams is None and args.length_penalty is not None:
+        raise UserError("--length-penalty only works with beam search; give --beams N too")
+    args.temperature = 1.0 if args.temperature is None else args.temperature
+    args.length_penalty = args.length_penalty or 0.0
+    return args
 
 
 def write(
@@ -31,15 +93,20 @@ def write(
     as_json: bool,
 ) -> int:
     """Print what follows a prompt, `samples` times or by beam search; the exit code. Raises UserError."""
-    model, tokenizer = language_model(source)
-    refuse_bytes("--prompt", prompt)
+    with status_line("loading torch, lightning and timm", quiet=as_json):
+        import torch
+
+        from vitlab.models.generate import beam_search, generate
+        from vitlab.training.load import load_language_model
+
+    model, tokenizer = load_language_model(source)
     # without a prompt: as after the end of another document
     given = tokenizer.encode([prompt])[0] or [tokenizer.document_end]
     room = model.text.embed.length - len(given)
     if room < 1:
         raise UserError(
-            f"--prompt: is {len(given)} tokens long, {source} takes {model.text.embed.length} in all; give a "
-            "shorter one"
+            f"--prompt: {len(given)} tokens are too many, the context of {source} is {model.text.embed.length} tokens; "
+            "give a shorter one"
         )
     start, end = torch.tensor(given), tokenizer.document_end
     with progress_bar(Console(stderr=True)) as progress:
@@ -54,52 +121,24 @@ def write(
         else:
             options = {"beams": beams, "length_penalty": length_penalty}
             rows = [beam_search(model, start, tokens, **options, end=end, progress=report)]
-    found = [
-        {"text": tokenizer.decode(row.tolist()), "tokens": len(row), "ended": ending(row, end, tokens, room)}
+    texts = [
+        {"text": tokenizer.decode(row.tolist()), "tokens": len(row), "ended": why_it_ended(row, end, tokens, room)}
         for row in rows
     ]
     if as_json:
-        print(json.dumps({"run": source, "prompt": prompt, "samples": found}, indent=1, ensure_ascii=False))
+        print(json.dumps({"run": source, "prompt": prompt, "samples": texts}, indent=1, ensure_ascii=False))
         return 0
-    for number, one in enumerate(found, start=1):
-        if len(found) > 1:
-            print(f"--- {number} of {len(found)}")
+    for number, one in enumerate(texts, start=1):
+        if len(texts) > 1:
+            print(f"--- {number} of {len(texts)}")
         print("".join(letter if letter in "\n\t" else printable(letter) for letter in prompt + one["text"]))
         if one["ended"] == "model":
-            Console(stderr=True).print(f"(ended at the {model.text.embed.length} tokens that {source} takes)")
+            Console(stderr=True).print(f"(stopped at the {model.text.embed.length} tokens of the context of {source})")
     return 0
 
 
-def refuse_bytes(key: str, text: str) -> None:
-    """Raise UserError for an argument that is no text: bytes that are not UTF-8 come as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{key}: is not UTF-8 text") from None
-
-
-def ending(row: torch.Tensor, end: int, asked: int, room: int) -> str:
+def why_it_ended(row: "Tensor", end: int, asked: int, room: int) -> str:
     """Why a text ended: its own end, the tokens asked for, or all that the model takes."""
     if len(row) and row[-1] == end:
         return "end"
     return "model" if room < asked else "tokens"
-
-
-def language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
-    """A finished run's model and its tokenizer, or those of a folder of Hugging Face's. Raises UserError."""
-    folder = Path(source)
-    if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
-        model, report = load_huggingface(folder)
-        if lacking := [name for name in report.missing if name.startswith("text.")]:
-            raise UserError(f"{source}: its weights lack {len(lacking)} of the model's, {lacking[0]} among them")
-        path = folder / "tokenizer.json"
-    else:
-        model, path = load_run(source).model, RunFiles(source).tokenizer_path
-    if not isinstance(model, LanguageModel):
-        raise UserError(f"{source}: is a {type(model).__name__}, which continues no text; give a run of task=causal_lm")
-    if not path.is_file():
-        raise UserError(f"{source}: holds no tokenizer.json; text cannot become tokens without it")
-    tokenizer = Tokenizer.load(path)
-    if tokenizer.size > model.vocabulary:
-        raise UserError(f"{path}: has {tokenizer.size} tokens, the model {model.vocabulary}; it is another model's")
-    return model, tokenizer

@@ -1,32 +1,49 @@
-"""`vitlab report`: the report of a study, written again from its files."""
+"""`vitlab report`: a study's report, written again from its files."""
 
 import sys
+from collections.abc import Sequence
 
+from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
-from vitlab.reports.pages import study as study_page
 from vitlab.reports.results import tables
 from vitlab.studies.store import StudyFiles
 
+DESCRIPTION = "Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files."
 
-def report(folder: str, *, wandb: bool = False) -> int:
+
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("report", DESCRIPTION)
+    parser.add_argument("study", metavar="STUDY_DIR")
+    parser.add_argument(
+        "--wandb", action="store_true", help="a W&B workspace and report too; saved to W&B if you are logged in"
+    )
+    args = parser.parse_args(words)
+    study = StudyFiles(args.study)
+    study.config()
+    return report(study, wandb=args.wandb)
+
+
+def report(study: StudyFiles, *, wandb: bool) -> int:
     """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
-    With `wandb` its workspace and report, too: as JSON, and in W&B for who is logged in.
+    With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in.
     """
-    study = StudyFiles(folder)
+    with status_line("loading matplotlib and plotly"):
+        from vitlab.reports.pages.study import write_report
+
     try:
-        written = study_page.write_report(folder)
+        page = write_report(study.folder)
     except OSError as error:
         raise UserError(
-            f"{error.filename or folder}: {error.strerror}; mend that, then give the command again"
+            f"{error.filename or study.folder}: {error.strerror}; fix that, then run the command again"
         ) from None
-    print(written, *tables.written(study.folder), sep="\n")
+    print(page, *tables.written(study.folder), sep="\n")
     return dashboards(study) if wandb else 0
 
 
 def dashboards(study: StudyFiles) -> int:
-    """The study's W&B workspace and report; 1 when W&B did not take them."""
+    """The study's W&B workspace and report; 1 when W&B did not save them."""
     try:
         from vitlab.reports.tracking.dashboards import Dashboards
     except ModuleNotFoundError as error:
@@ -35,15 +52,15 @@ def dashboards(study: StudyFiles) -> int:
         raise UserError("--wandb needs the package wandb-workspaces: pip install wandb-workspaces") from None
     from vitlab.reports.tracking.wandb_mode import default_mode
 
-    boards, addresses, refused = Dashboards(study), [], None
+    boards, addresses, failure = Dashboards(study), [], None
     online = default_mode() == "online"
     try:
         addresses = boards.save() if online else []
     except Exception as error:  # of W&B's client, of its transport, of its server
-        refused = first_line(error)
+        failure = first_line(error)
     print(*boards.write(), *addresses, sep="\n")
-    if refused:
-        print(f"vitlab: W&B did not take the dashboards: {refused}; give the command again", file=sys.stderr)
+    if failure:
+        print(f"vitlab: W&B did not save the dashboards: {failure}; run the command again", file=sys.stderr)
     elif not online:
-        print("Log in (`wandb login`) and give the command again to save them in W&B.", file=sys.stderr)
-    return 1 if refused else 0
+        print("Log in (`wandb login`) and run the command again to save them in W&B.", file=sys.stderr)
+    return 1 if failure else 0

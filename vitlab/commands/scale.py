@@ -2,29 +2,59 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vitlab.commands.training import StudyJob
+from vitlab.commands.arguments import CommandParser, positive_integer, status_line
 from vitlab.config import UserError, resolved
 from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.config.errors import first_line
-from vitlab.data.cache.content_hash import contents
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
-from vitlab.reports.pages import study
-from vitlab.reports.results.samples import write_samples
 from vitlab.reports.results.summary import sentence, size_table
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor
-from vitlab.studies.grid import Spec
-from vitlab.studies.plan import Plan, plan_study
+from vitlab.studies.grid import Spec, compose_study, models_of
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import locked, refuse_others
+from vitlab.training.files import locked, refuse_others, source_of, source_problems
+
+if TYPE_CHECKING:
+    from vitlab.studies.plan import Plan
+
+DESCRIPTION = """Train models on nested subsets of a data set and compare them.
+
+STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
+  vitlab scale
+  vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/digits
+  vitlab scale data=imagefolder data.root=photos
+Run the same command again to continue where it stopped."""
+
+
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("scale", DESCRIPTION)
+    parser.add_argument("words", nargs="*", metavar="STUDY | key=value")
+    parser.add_out("the study's folder (default: runs/STUDY)")
+    parser.add_argument(
+        "--jobs", type=positive_integer, metavar="N", help="runs at a time (default: one per core, one on a GPU)"
+    )
+    parser.add_argument("--executor", choices=["local"], default="local", help="where runs train (default: local)")
+    parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
+    args = parser.parse_intermixed_args(words)
+    studies = [word for word in args.words if "=" not in word]
+    if len(studies) > 1:
+        raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
+    config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
+    folder = args.out or Path("runs") / config.name
+    StudyFiles(folder).refuse(config)
+    if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them
+        sources = dict.fromkeys(source_of(run.init) for run in models_of(config).values())
+        if problems := [line for source in sources for line in source_problems(source)]:
+            raise UserError(problems)
+    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run)
 
 
 def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) -> int:
@@ -32,6 +62,10 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
 
     Raises UserError before anything is written.
     """
+    with status_line("loading torch, lightning and timm"):
+        from vitlab.reports.pages import study
+        from vitlab.studies.plan import plan_study
+
     files = StudyFiles(folder)
     console = Console(stderr=True)
     plan = plan_study(config, jobs=jobs, timed=dry_run, console=console)
@@ -71,8 +105,10 @@ def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
         raise UserError(problems)
 
 
-def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
+def refuse_other_data(files: StudyFiles, plan: "Plan") -> None:
     """Raise UserError when the data are no longer those of the study's subsets and of its runs, finished or not."""
+    from vitlab.data.cache.content_hash import contents
+
     train = plan.task.train
     for path in files.subsets.glob("*.json"):
         try:
@@ -93,8 +129,10 @@ def refuse_other_data(files: StudyFiles, plan: Plan) -> None:
         )
 
 
-def prepare_folder(files: StudyFiles, plan: Plan) -> None:
+def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
     """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
+    from vitlab.reports.results.samples import write_samples
+
     runs = [spec.config for spec in plan.specs]
     cells = [(run["model"]["name"], run["train_size"], run["seed"]) for run in runs]
     config = files.add_start(resolved(plan.config), cells)
@@ -105,8 +143,10 @@ def prepare_folder(files: StudyFiles, plan: Plan) -> None:
     write_samples(plan.task, plan.data, config["sizes"], config["seeds"][0], files.figures)
 
 
-def run_all(files: StudyFiles, plan: Plan, todo: Sequence[Spec]) -> dict[str, str]:
+def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
+    from vitlab.commands.training import StudyJob
+
     board = Board([Row(s.name, s.config["model"]["name"], plan.steps(s)) for s in todo], plan.jobs)
     executor = LocalExecutor(StudyJob(files.folder, plan.jobs), plan.jobs)
     with display(board) as shown:

@@ -1,8 +1,10 @@
-"""`vitlab sync`: what a study logged offline goes to W&B. Imports no torch."""
+"""`vitlab sync`: upload what a study logged offline to W&B. Imports no torch."""
 
 import json
 import sys
+from collections.abc import Sequence
 
+from vitlab.commands.arguments import CommandParser
 from vitlab.formatting import plural
 from vitlab.reports.tracking.uploads import Upload, upload, uploads
 from vitlab.studies.store import StudyFiles
@@ -18,28 +20,38 @@ STATES = {  # of a run, in words
 }
 
 
-def sync(folder: str, *, as_json: bool) -> int:
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("sync", "Upload the W&B runs that a study's finished runs logged offline, each once.")
+    parser.add_argument("study", metavar="STUDY_DIR")
+    parser.add_json()
+    args = parser.parse_args(words)
+    study = StudyFiles(args.study)
+    study.config()
+    return sync(study, as_json=args.json)
+
+
+def sync(study: StudyFiles, *, as_json: bool) -> int:
     """Upload the offline runs of a study's folder; 0, or 1 when an upload failed. Raises UserError.
 
     Each run is one line on stdout; with `as_json` all are one document there, and the lines go to stderr.
     """
     stream = sys.stderr if as_json else sys.stdout
-    found = {one.run: one for one in uploads(StudyFiles(folder))}
-    waiting = [one for one in found.values() if one.state == "waiting"]
-    for one in found.values():
+    runs = {one.run: one for one in uploads(study)}
+    waiting = [one for one in runs.values() if one.state == "waiting"]
+    for one in runs.values():
         if one.state != "waiting":
             print(line(one), file=stream, flush=True)
     for one in upload(waiting):
-        found[one.run] = one
+        runs[one.run] = one
         print(line(one), file=stream, flush=True)
-    count = {state: sum(one.state == state for one in found.values()) for state in STATES}
+    count = {state: sum(one.state == state for one in runs.values()) for state in STATES}
     print(f"{plural(count['uploaded'], 'run')} uploaded", file=stream)
     left = count["failed"] + count["waiting"]
     if left:
-        names = ", ".join(one.run for one in found.values() if one.state in ("failed", "waiting"))
-        print(f"vitlab: {plural(left, 'run')} left to upload: {names}; give the command again", file=sys.stderr)
+        names = ", ".join(one.run for one in runs.values() if one.state in ("failed", "waiting"))
+        print(f"vitlab: {plural(left, 'run')} left to upload: {names}; run the command again", file=sys.stderr)
     if as_json:
-        print(json.dumps([{"run": one.run, "state": one.state, "says": one.says} for one in found.values()], indent=1))
+        print(json.dumps([{"run": one.run, "state": one.state, "says": one.says} for one in runs.values()], indent=1))
     return 1 if left else 0
 
 

@@ -2,30 +2,59 @@
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
 
-from vitlab.commands.training import train_run
+from vitlab.commands.arguments import CommandParser, status_line
+from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, summary
+from vitlab.studies.grid import run_name
 from vitlab.studies.metrics import METRICS
-from vitlab.training.callbacks import Diverged, Interrupted, Progress
-from vitlab.training.files import RunFiles
+from vitlab.training.files import RunFiles, source_of, source_problems
+
+if TYPE_CHECKING:
+    from vitlab.training.callbacks import Progress
+
+DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
+  vitlab train model=vit_nano data=digits budget.epochs=20
+  vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000
+  vitlab train model=vit_b16 init=timm:vit_base_patch16_224 data=imagefolder data.root=photos data.image_size=384
+The choices: vitlab list models|data|tasks|recipes, and in the README."""
+
+
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("train", DESCRIPTION)
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_out("the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")
+    args = parser.parse_intermixed_args(words)
+    config = compose(TrainConfig, args.overrides)
+    name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
+    files = RunFiles(args.out or Path("runs") / name)
+    files.refuse(config)
+    if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
+        raise UserError(problems)
+    return train(config, files.folder)
 
 
 def train(config: DictConfig, folder: Path) -> int:
     """Train one run in its folder, resuming what is there; the exit code. Raises UserError."""
+    with status_line("loading torch, lightning and timm"):
+        from vitlab.commands.training import train_run
+        from vitlab.training.callbacks import Diverged, Interrupted
+
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     row = board.rows[folder.name]
     stopping = Stopping()
     with display(board) as shown, stopping:
         shown.notify(Event("started", folder.name))
 
-        def progress(value: Progress) -> None:
+        def progress(value: "Progress") -> None:
             row.steps = value.steps
             shown.notify(Event("progress", folder.name, value))
             shown.notify(Event("tick", ""))

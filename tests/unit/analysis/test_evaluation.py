@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.commands.evaluate import most_confused
+from vitlab.commands.evaluate import rank_confused_pairs
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData
 from vitlab.reports.figures import evaluation
@@ -97,12 +97,12 @@ def test_top5_is_right_where_probabilities_underflow():
 
 def test_the_most_confused_pairs_come_first_and_only_mistakes():
     confusion = torch.tensor([[50, 0, 3], [11, 20, 0], [0, 3, 7]])
-    assert most_confused(confusion, ("a", "b", "c")) == [
+    assert rank_confused_pairs(confusion, ("a", "b", "c")) == [
         {"true": "b", "predicted": "a", "images": 11, "share": pytest.approx(11 / 31)},
         {"true": "a", "predicted": "c", "images": 3, "share": pytest.approx(3 / 53)},
         {"true": "c", "predicted": "b", "images": 3, "share": pytest.approx(3 / 10)},
     ]
-    assert most_confused(torch.eye(3, dtype=torch.int64), ("a", "b", "c")) == []
+    assert rank_confused_pairs(torch.eye(3, dtype=torch.int64), ("a", "b", "c")) == []
     assert confusion[0, 0] == 50
 
 

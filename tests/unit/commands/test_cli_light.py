@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from vitlab.cli import COMMANDS
-from vitlab.commands.listing import GROUPS
+from vitlab.commands.list import GROUPS
 from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.files import write_json
 from vitlab.training.files import RESULT_KEYS, RunFiles
@@ -141,8 +141,8 @@ def test_all_mistakes_in_a_study_at_once(vitlab):
         (("train", "--ouut=x"), "did you mean '--out'?"),
         (("train", "--ou", "x"), "unrecognized arguments: --ou; did you mean '--out'?"),
         (("scale", "--dryrun"), "did you mean '--dry-run'?"),
-        (("scale", "--jobs", "0"), "--jobs: '0' is not a whole number from 1 up"),
-        (("scale", "--jobs", "two"), "--jobs: 'two' is not a whole number from 1 up"),
+        (("scale", "--jobs", "0"), "--jobs: '0' is not a positive integer"),
+        (("scale", "--jobs", "two"), "--jobs: 'two' is not a positive integer"),
         (("scale", "--out"), "--out: expected one argument"),
         (("scale", "--executor", "locl"), "--executor: unknown 'locl'; did you mean 'local'? choices: local"),
         (("scale", "qick"), "study=qick: unknown study; did you mean 'quick'?"),
@@ -226,19 +226,19 @@ def test_what_says_it_imports_no_torch_imports_none(module, tmp_path):
     [
         (
             ["generate", "run", "--beams", "3", "--temperature", "0.5", "--top-p", "0.9"],
-            "--beams 3: searches for one text and draws none; give it without --temperature, --top-p",
+            "--beams cannot be combined with sampling options (--temperature, --top-p)",
         ),
         (
             ["generate", "run", "--length-penalty", "0.5"],
-            "--length-penalty 0.5: is for a search; give --beams N with it",
+            "--length-penalty only works with beam search; give --beams N too",
         ),
         (
             ["describe", "model=gpt2", "image_size=64"],
-            "image_size=64: model=gpt2 has none; choices: length, vocabulary",
+            "image_size=64: model=gpt2 does not have this; choices: length, vocabulary",
         ),
         (
             ["describe", "model=vit_nano", "data=digits", "channels=3"],
-            "channels=3: comes with data=digits; give channels or data, not both",
+            "channels=3: data=digits sets it too; give channels or data, not both",
         ),
         (
             ["train", "data=pydoc", "data.tokenizer=null"],

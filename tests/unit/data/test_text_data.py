@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vitlab import config, data
-from vitlab.commands import listing
+from vitlab.commands.list import read_about
 from vitlab.config import UserError
 from vitlab.data.text import corpus, pydoc, stdlib, tokenization
 from vitlab.data.text.types import NO_TAG
@@ -340,7 +340,7 @@ def test_an_unknown_tokenizer_is_said_before_anything_is_read(toy):
 def test_list_says_what_each_set_is():
     texts = {"pydoc", "docstrings", "textfile", "csv", "tsv", "conll", "huggingface"}
     assert texts <= set(config.names("data"))
-    assert all(len(listing.about("data", name)) > 30 for name in texts)
+    assert all(len(read_about("data", name)) > 30 for name in texts)
 
 
 # -- Python's own documentation

@@ -12,11 +12,10 @@ from torch import nn
 
 import vitlab
 from vitlab.commands.describe import describe
-from vitlab.commands.subject import other_classes, refuse_misfit
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
 from vitlab.models import build, build_model, count, described_shape, family
-from vitlab.training.load import LoadedRun
+from vitlab.training.load import LoadedRun, other_classes, refuse_misfit
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
 PARAMETERS = {

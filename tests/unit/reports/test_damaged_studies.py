@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.test_study import make_study
-from vitlab.arguments import full_disk_said
-from vitlab.cli import main
+from vitlab.cli import main, report_full_disk
 from vitlab.config import UserError
 from vitlab.files import replacing
 from vitlab.formatting import DASH, finite, whole
@@ -201,6 +200,6 @@ def save_on_a_full_disk(path):
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path):
     path = tmp_path / "last.ckpt"
     path.write_text("old")
-    with pytest.raises(UserError, match=r"last\.ckpt: No space left on device; make room"), full_disk_said():
+    with pytest.raises(UserError, match=r"last\.ckpt: No space left on device; make room"), report_full_disk():
         save_on_a_full_disk(path)
     assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]

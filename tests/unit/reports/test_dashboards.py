@@ -232,7 +232,7 @@ def test_logged_in_both_are_saved_and_the_next_time_changed(study, monkeypatch, 
     """As offline and then online: W&B gets what the files hold, under an id that the files keep."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     assert main(["report", str(study.folder), "--wandb"]) == 0
-    assert "give the command again" in capsys.readouterr().err
+    assert "run the command again" in capsys.readouterr().err
     with wandb_server() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", KEY)
@@ -262,7 +262,7 @@ def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch,
     monkeypatch.setattr(ws.Workspace, "save", refuse)
     monkeypatch.setattr("wandb.Api", lambda: SimpleNamespace(default_entity="someone"))
     assert main(["report", str(study.folder), "--wandb"]) == 1
-    line = "vitlab: W&B did not take the dashboards: W&B is down; give the command again\n"
+    line = "vitlab: W&B did not save the dashboards: W&B is down; run the command again\n"
     assert capsys.readouterr().err == line
     assert "accuracy against train_size by family" in panels_of(workspace_of(study))
 

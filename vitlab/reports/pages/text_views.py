@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import attention_layers, attention_maps
 from vitlab.analysis.position_distance import position_distances, position_similarities
-from vitlab.commands.generate import refuse_bytes
 from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.text.tokenization import Tokenizer
@@ -66,10 +65,8 @@ def held_out(task: Task) -> list[Framed]:
     return found
 
 
-def framed(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> Framed:
+def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> Framed:
     """One or two sentences as the model's pre-training framed them. Raises UserError where it cannot take as many."""
-    for part in parts:
-        refuse_bytes("--text", part)
     encoded = tokenizer.encode(list(parts))
     if not all(encoded):
         raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: a text without a token; give some words")

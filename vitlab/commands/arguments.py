@@ -1,0 +1,148 @@
+"""What the commands share: a parser with one-line errors, types of values, `RUN|timm:NAME key=value`, a status line.
+
+Imports no torch.
+"""
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from omegaconf import DictConfig
+
+from vitlab.config import TrainConfig, UserError, compose, names, parse_override
+from vitlab.config.errors import choices_text
+from vitlab.training.files import RunFiles
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Prints an error as one line, with the nearest option."""
+
+    def __init__(self, command: str, description: str):
+        super().__init__(
+            prog=f"vitlab {command}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def add_json(self) -> None:
+        self.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+    def add_out(self, about: str) -> None:
+        self.add_argument("--out", type=non_empty_path, metavar="DIR", help=about)
+
+    def error(self, message: str) -> NoReturn:
+        known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
+        unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0] if "unrecognized" in message else None
+        near = f"; {choices_text(unknown, known)}" if unknown and unknown.startswith("-") else ""
+        if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
+            message = message[: match.start()] + f"unknown '{match[1]}'; "
+            message += choices_text(match[1], re.findall(r"[\w.-]+", match[2]))
+        print(f"{self.prog}: {message}{near}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def positive_integer(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive integer")
+    return int(text)
+
+
+def seed_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 2**63 - 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an integer from 0 to 2^63 - 1")
+    return int(text)
+
+
+def number_between(least: float, most: float) -> Callable[[str], float]:
+    """A type of arguments: numbers from least to most."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if least <= float(text) <= most:
+                return float(text)
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most:g}")
+
+    return parse
+
+
+def non_empty_path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; give a folder, or leave the option out")
+    return Path(text)
+
+
+def utf8_text(text: str) -> str:
+    """A type of arguments: valid Unicode. Bytes that are not UTF-8 reach Python as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("is not UTF-8 text") from None
+    return text
+
+
+@contextlib.contextmanager
+def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show a line on the terminal while something slow is done, such as importing torch, and erase it afterwards."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    print(f"vitlab: {text} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[DictConfig, set[str]]:
+    """The configuration of a finished run or of `timm:NAME` with overrides, and the keys that these set.
+
+    Of a run only the keys in `free` can be overridden. Raises UserError with all problems.
+    """
+    if not source.startswith("timm:"):
+        RunFiles(source).finished_result()
+        return run_config(source, overrides, free), {parse_override(text)[0] for text in overrides}
+    problems = []
+    try:
+        changed = {parse_override(text)[0] for text in overrides}
+        if "data" not in changed:
+            problems.append(f"{source}: needs images, give data=NAME; choices: {', '.join(names('data'))}")
+        unread = sorted(key for key in changed if key.partition(".")[0] not in (*free, "model"))
+        problems += [f"{key}: has no effect here; choices: {', '.join((*free, 'model'))}" for key in unread]
+        if "model" in changed:
+            problems.append(f"model: the model is {source}; change its options by model.options.KEY=VALUE")
+        config = compose(TrainConfig, overrides, base={"model": {"name": source, "pretrained": True}})
+    except UserError as error:
+        problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return config, changed
+
+
+def run_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> DictConfig:
+    """A run's configuration with overrides of its `free` keys.
+
+    Other data keep what the model was trained with: the normalisation of images, the tokenizer of text. Raises
+    UserError for any other override.
+    """
+    run = RunFiles(source).config()
+    keys = [parse_override(text)[0] for text in overrides]
+    fixed = [key for key in keys if key.partition(".")[0] not in free]
+    if fixed:
+        raise UserError(f"{key}: cannot be changed for a finished run; choices: {', '.join(free)}" for key in fixed)
+    tokens = [key for key in keys if key in ("data.tokenizer", "data.vocabulary", "data.lowercase")]
+    if tokens:
+        raise UserError(f"{key}: cannot be changed, the model only knows its own run's tokenizer" for key in tokens)
+    base = {**run, "train_size": "all"} if "data" in keys else run
+    config = compose(TrainConfig, overrides, base=base)
+    if config.data.modality == "text":
+        config.data.tokenizer = str(RunFiles(source).tokenizer_path)
+        return config
+    for key in ("mean", "std"):
+        if f"data.{key}" not in keys:
+            config.data[key] = run["data"][key]
+    return config
