@@ -14,11 +14,12 @@ import torch
 from tests.integration import commands
 from tests.integration.commands import TINY
 from tests.integration.test_train import EVERYTHING, RANDOM, assert_same_training
+from vitlab.analysis import examine
 from vitlab.analysis.receptive_field import effective_size
-from vitlab.commands import training
-from vitlab.commands.training import examine, train_run
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data.opening import open_data
+from vitlab.reports.observer import RunReporter
+from vitlab.studies import experiment
 from vitlab.training.callbacks import Clock, Interrupted, Looking
 from vitlab.training.checkpoint import read
 from vitlab.training.run import Run
@@ -26,6 +27,10 @@ from vitlab.training.run import Run
 STEPS, EVERY = 14, 4
 SHORT = [*TINY, f"budget.steps={STEPS}", "train_size=50", "wandb.mode=off"]
 LOOKED = [0, 4, 8, 12, 14]
+
+
+def train_run(config, folder, **options):
+    return experiment.train_run(config, folder, observer=RunReporter(), **options)
 
 
 def composed(*words):
@@ -148,7 +153,7 @@ def test_a_resumed_run_has_every_picture_of_every_step_in_wandb(tmp_path):
 
 def test_a_run_that_ended_after_its_last_look_has_that_once(tmp_path, monkeypatch):
     config = composed("wandb.mode=offline", "analyses=[cka]")
-    monkeypatch.setattr(training, "probed", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(experiment, "measure_probes", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         train_run(config, tmp_path / "run")
     monkeypatch.undo()
@@ -164,7 +169,7 @@ def test_an_analysis_that_fails_ends_no_run_that_has_begun(tmp_path, monkeypatch
             raise ValueError("Input contains NaN.")
         return examine(model, task, config, at, **options)
 
-    monkeypatch.setattr(training, "examine", failing)
+    monkeypatch.setattr(experiment.analysis, "examine", failing)
     config = composed("analyses=[cka,attention_distance]", f"trainer.analyze_every={EVERY}")
     with pytest.raises(ValueError, match="contains NaN") if step == 0 else nullcontext():
         train_run(config, tmp_path / "run")

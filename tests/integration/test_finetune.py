@@ -43,8 +43,8 @@ def test_a_run_begins_with_another_runs_weights_and_a_new_head(pretrained, tmp_p
 
 def test_a_run_that_resumes_has_no_need_of_its_source(pretrained, tmp_path):
     from tests.integration.test_train import assert_same_training
-    from vitlab.commands.training import train_run
     from vitlab.config import TrainConfig, compose
+    from vitlab.studies.experiment import train_run
     from vitlab.training.callbacks import Interrupted
 
     source = tmp_path / "source"

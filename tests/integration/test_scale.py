@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from tests.integration import commands
-from vitlab.commands.training import train_run
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
 from vitlab.data.subset import subset
+from vitlab.studies.experiment import train_run
 from vitlab.studies.store import COLUMNS
 from vitlab.training.files import RunFiles
 

@@ -11,8 +11,8 @@ import vitlab as api
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
-from vitlab.commands.training import train_run
 from vitlab.config import TrainConfig, compose, names
+from vitlab.studies.experiment import train_run
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoint import read
 

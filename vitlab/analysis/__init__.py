@@ -13,13 +13,20 @@ for a page) and how to read the figure. An analysis that only a page shows has n
 `capture` is how analyses look into models.
 """
 
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 
 from omegaconf import DictConfig
 from torch import nn
 
+from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load
+from vitlab.data.loader import Items
+from vitlab.data.subset import examples
 from vitlab.registry import implementation
+from vitlab.tasks.base import Task
 
 
 def module_of(config: DictConfig) -> ModuleType:
@@ -33,3 +40,38 @@ def refusal(name: str, model: nn.Module) -> str | None:
     if module.applies(model):
         return None
     return f"{name}: does not apply to {type(model).__name__}: it needs {module.NEEDS}"
+
+
+def examine(
+    model: nn.Module,
+    task: Task,
+    config: DictConfig,
+    step: int,
+    *,
+    labelled: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Findings:
+    """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
+
+    An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
+    that takes `progress` tells it how much is done, and of how much. One with the option `pictures` keeps what it
+    looked at, with sides of at most so many pixels.
+    """
+    items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
+    device = next(model.parameters()).device
+    inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
+    module = module_of(config)
+    of_classes = bool(len(task.classes)) and targets.ndim == 1
+    given = {"labels": targets if of_classes and labelled else None, "progress": progress}
+    taken = inspect.signature(module.run).parameters.keys() & given.keys()
+    results = module.run(model, inputs, config, **{key: given[key] for key in taken})
+    findings = Findings.of(
+        results,
+        name=config.name,
+        unit=module.UNIT,
+        images=items.numpy() if items.ndim == 4 else None,
+        labels=targets.numpy() if of_classes else None,
+        classes=task.classes,
+    )
+    findings = replace(findings, rows=[{"step": step, **row} for row in findings.rows])
+    return findings.with_pictures(config.pictures) if config.get("pictures") else findings

@@ -103,7 +103,7 @@ def analyze(
     """
     with status_line("loading torch, lightning and timm"):
         from vitlab import tasks
-        from vitlab.commands.training import examine
+        from vitlab.analysis import examine
         from vitlab.reports.figures.analyses import drawn
         from vitlab.reports.figures.backends import matplotlib_backend
         from vitlab.reports.pages.text_views import encode_text, has_views, write_views

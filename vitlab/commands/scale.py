@@ -145,10 +145,11 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
 
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
-    from vitlab.commands.training import StudyJob
+    from vitlab.reports.observer import RunReporter
+    from vitlab.studies.experiment import StudyJob
 
     board = Board([Row(s.name, s.config["model"]["name"], plan.steps(s)) for s in todo], plan.jobs)
-    executor = LocalExecutor(StudyJob(files.folder, plan.jobs), plan.jobs)
+    executor = LocalExecutor(StudyJob(files.folder, plan.jobs, RunReporter), plan.jobs)
     with display(board) as shown:
 
         def notify(event: Event) -> None:

@@ -45,7 +45,8 @@ def main(words: Sequence[str]) -> int:
 def train(config: DictConfig, folder: Path) -> int:
     """Train one run in its folder, resuming what is there; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
-        from vitlab.commands.training import train_run
+        from vitlab.reports.observer import RunReporter
+        from vitlab.studies.experiment import train_run
         from vitlab.training.callbacks import Diverged, Interrupted
 
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
@@ -60,7 +61,7 @@ def train(config: DictConfig, folder: Path) -> int:
             shown.notify(Event("tick", ""))
 
         try:
-            result = train_run(config, folder, progress=progress, stop=stopping.asked)
+            result = train_run(config, folder, observer=RunReporter(), progress=progress, stop=stopping.asked)
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:

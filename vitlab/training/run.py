@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from omegaconf import DictConfig
+from torch import nn
 
 from vitlab import models, tasks
 from vitlab.config import UserError, identity
@@ -31,6 +32,7 @@ from vitlab.training import averaging, budgets, checkpoint, environment, schedul
 from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.jsonl import JsonLines
+from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import optimizer
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
@@ -117,11 +119,13 @@ class Run:
 
     @cached_property
     def resumed_step(self) -> int:
-        """The step of last.ckpt, 0 where there is none; drops the rows of metrics.jsonl that come after it."""
+        """The step of last.ckpt, 0 where there is none."""
         path = self.files.checkpoint_path
-        step = int(checkpoint.read(path)["global_step"]) if path.exists() else 0
-        self.files.keep_metrics(step, evaluated_again=step == self.steps)
-        return step
+        return int(checkpoint.read(path)["global_step"]) if path.exists() else 0
+
+    def drop_rows_after_checkpoint(self) -> None:
+        """Drop the rows of metrics.jsonl that training on from last.ckpt writes again."""
+        self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.steps)
 
     @property
     def finished(self) -> bool:
@@ -145,8 +149,8 @@ class Run:
         """
         quiet()
         write_json(self.files.data_path, {"sha256": self.contents})
-        if self.settings.memory_format == "channels_last":
-            self.model.to(memory_format=torch.channels_last)
+        self.drop_rows_after_checkpoint()
+        self.set_memory_format()
         if self.settings.compile:
             self.model.compile()
         batch_size, trainer_config = self.config.recipe.batch_size, self.config.trainer
@@ -222,6 +226,19 @@ class Run:
             "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
             "wall_s": round(clock.wall_s, 2),
         }
+
+    def set_memory_format(self) -> None:
+        if self.settings.memory_format == "channels_last":
+            self.model.to(memory_format=torch.channels_last)
+
+    def load_trained(self) -> None:
+        """Load the finished run's weights into the model. Raises UserError."""
+        self.model.load_state_dict(load_run(self.files.folder).model.state_dict())
+        self.set_memory_format()
+
+    def placed_model(self) -> nn.Module:
+        """The model on the device that it trains on."""
+        return self.model.to("cuda" if self.settings.accelerator == "gpu" else "cpu")
 
     def averages(self) -> list[averaging.Averaging]:
         """The callback that averages the weights, where the recipe asks for it. It comes before those that save."""

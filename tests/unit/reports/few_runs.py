@@ -6,10 +6,11 @@ import re
 import numpy as np
 
 from vitlab.commands.scale import collect
-from vitlab.commands.training import train_run
 from vitlab.config import TrainConfig, compose
 from vitlab.reports.figures.backends.image_grid import SHADES
+from vitlab.reports.observer import RunReporter
 from vitlab.reports.pages.study import write_report
+from vitlab.studies.experiment import train_run
 from vitlab.studies.store import StudyFiles
 
 EVIL_RUN = "<img src=x onerror=alert(1)>"
@@ -30,7 +31,7 @@ def train_few(folder):
     shared = ["data=digits", "train_size=60", "budget.steps=4", "trainer.evaluations=2", "trainer.log_every=1"]
     for run, words in RUNS.items():
         config = compose(TrainConfig, [*shared, "study=few", "wandb.mode=off", *words])
-        train_run(config, study.folder / run)
+        train_run(config, study.folder / run, observer=RunReporter())
     rows = sorted(collect(study), key=lambda row: list(RUNS).index(row["run"]))
     rows[1]["model"] = EVIL_MODEL
     study.write_rows(rows)

@@ -1,0 +1,48 @@
+"""What a run shows while it trains: figures of its analyses in its folder, all of it in W&B."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig
+
+from vitlab.analysis.capture.findings import Findings
+from vitlab.models import count
+from vitlab.reports.figures.analyses import drawn
+from vitlab.reports.figures.backends import matplotlib_backend
+from vitlab.reports.tracking.wandb_logger import Tracker
+from vitlab.studies.experiment import Observer
+from vitlab.training.run import Run
+
+
+class RunReporter(Observer):
+    """Draws the analyses of a run and mirrors a training in W&B; what is added to a finished run is only drawn."""
+
+    tracker: Tracker | None = None
+
+    def on_start(self, run: Run) -> Sequence[Logger]:
+        self.tracker = Tracker(run.config, run.files, family=run.family, params=count.parameters(run.model))
+        self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.steps - 1))  # the end is looked at again
+        return self.tracker.loggers
+
+    def on_analysis(
+        self, run: Run, config: DictConfig, findings: Findings, rows: list[dict[str, Any]], step: int
+    ) -> None:
+        name = run.files.folder.name
+        source = name if step in (0, run.steps) else f"{name} at step {step:,}"
+        # a figure of heads shows those of the steps before, too
+        shown = replace(findings, rows=rows) if "heads" in config.drawings else findings
+        for figure in drawn(shown, config, source):
+            _, picture = matplotlib_backend.save(figure, run.files.analysis_folder)
+            if self.tracker:
+                self.tracker.log_figure(figure, picture, step)
+
+    def on_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
+        return {"wandb": self.tracker.finish(result)}
+
+    def on_failure(self, run: Run) -> None:
+        self.tracker.finish({"status": "failed"}, exit_code=1)
+
+    def on_end(self, run: Run) -> None:
+        self.tracker.forget()

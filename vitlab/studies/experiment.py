@@ -1,0 +1,214 @@
+"""One experiment: a run trained in its folder, analysed before, while and after, with whoever observes it.
+
+An analysis or a probe that is asked for later is computed from the finished run; nothing is trained again.
+"""
+
+import itertools
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig
+
+from vitlab import analysis
+from vitlab.analysis import probes
+from vitlab.analysis.capture.findings import Findings
+from vitlab.config import TrainConfig, UserError, compose, load, resolved
+from vitlab.data.opening import open_data
+from vitlab.files import write_json
+from vitlab.models.features import before_head
+from vitlab.studies.grid import Spec
+from vitlab.training.callbacks import Interrupted, Progress
+from vitlab.training.files import RunFiles, locked, source_of
+from vitlab.training.run import Run
+from vitlab.training.sources import fingerprint
+
+
+class Observer:
+    """Watches an experiment; a subclass overrides what it wants to know. One observer watches one experiment."""
+
+    def on_start(self, run: Run) -> Sequence[Logger]:
+        """Training begins, or resumes from `run.resumed_step`; gives Lightning's loggers of the training's rows."""
+        return ()
+
+    def on_analysis(
+        self, run: Run, config: DictConfig, findings: Findings, rows: list[dict[str, Any]], step: int
+    ) -> None:
+        """An analysis looked at the model at a step; `rows` are those of the steps before, too.
+
+        Its file is written afterwards: a step that stands in it has been observed.
+        """
+
+    def on_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
+        """The run is trained; gives entries that are added to its result.json, which is written next."""
+        return {}
+
+    def on_failure(self, run: Run) -> None:
+        """The run ends without a result: an error, or it was stopped."""
+
+    def on_end(self, run: Run) -> None:
+        """result.json is written: the run is finished."""
+
+
+def train_run(
+    config: DictConfig,
+    folder: str | Path,
+    *,
+    jobs: int = 1,
+    observer: Observer | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    """Train one run to its end in its folder, or complete the result that is there; gives the result.
+
+    Raises UserError, `Interrupted` when `stop` says so, `Diverged`.
+    """
+    run = Run(config, open_data(config.data), folder, jobs=jobs)
+    observer = observer or Observer()
+    if run.finished and not any(find_lacking(config, run.files).values()):
+        return run.files.result()
+    with locked(run.files.folder):
+        if run.finished:
+            return complete(run, observer, progress)
+        return train(run, observer, progress, stop)
+
+
+def train(
+    run: Run,
+    observer: Observer,
+    progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool] | None,
+) -> dict[str, Any]:
+    """The training itself, with the run's folder for this process alone; gives the result."""
+    config, files = run.config, run.files
+    if config.probes:
+        before_head(run.model)  # raises UserError now rather than when it is trained
+    files.write_config(resolved(config))
+    if config.data.modality == "text":
+        run.data.tokenizer.save(files.tokenizer_path)
+    if run.init is not None:
+        write_json(files.init_path, {**asdict(run.init), "sha256": fingerprint(source_of(config.init))})
+        print(run.init, file=sys.stderr)
+    run.drop_rows_after_checkpoint()
+    loggers = observer.on_start(run)
+    names = applicable(run, config.analyses)
+
+    def look(step: int) -> None:
+        for name in names:
+            try:
+                analyse(run, observer, name, step)
+            except Exception as error:
+                if step == 0:
+                    raise
+                # a run that is trained must not be lost
+                if isinstance(error, UserError):
+                    print(f"{name}, step {step}: {error}", file=sys.stderr)
+                else:
+                    print(f"{name}, step {step}: failed; the run goes on without it", file=sys.stderr)
+                    traceback.print_exc()
+
+    try:
+        look(0)
+        metrics = run.fit(loggers=loggers, progress=progress, stop=stop, look=look)
+        look(run.steps)
+        result = run.result({**metrics, **measure_probes(run, config.probes)})
+        result |= observer.on_result(run, result)
+    except BaseException:
+        observer.on_failure(run)
+        raise
+    write_json(files.result_path, result)  # a run that has it is finished
+    observer.on_end(run)
+    return result
+
+
+def find_lacking(config: Mapping[str, Any], files: RunFiles) -> dict[str, list[str]]:
+    """The "analyses" and "probes" of a configuration that a run was not given yet."""
+    before = files.config()
+    return {key: [name for name in config[key] if name not in before[key]] for key in ("analyses", "probes")}
+
+
+def complete(run: Run, observer: Observer, progress: Callable[[Progress], None] | None) -> dict[str, Any]:
+    """Add to a finished run the analyses and probes that it lacks; gives its result.
+
+    config.yaml names them last: whatever ends this process, the next start does what is left.
+    """
+    files, lacking = run.files, find_lacking(run.config, run.files)
+    result, before = files.finished_result(), files.config()
+    if lacking["probes"]:
+        before_head(run.model)
+    names = applicable(run, lacking["analyses"])
+    total = 2 * len(names) + bool(lacking["probes"])
+    done = itertools.count(1)
+
+    def advance() -> None:
+        if progress:
+            progress(Progress(next(done), total))
+
+    for step in (0, run.steps):
+        if step:
+            run.load_trained()
+        for name in names:
+            analyse(run, observer, name, step)
+            advance()
+    if lacking["probes"]:
+        result |= measure_probes(run, lacking["probes"])
+        write_json(files.result_path, result)
+        advance()
+    files.write_config({**before, **{key: [*before[key], *names] for key, names in lacking.items()}})
+    return result
+
+
+def applicable(run: Run, names: Sequence[str]) -> list[str]:
+    """The analyses that apply to the run's model; says of the others why not."""
+    reasons = {name: analysis.refusal(name, run.model) for name in names}
+    for reason in filter(None, reasons.values()):
+        print(reason, file=sys.stderr)
+    return [name for name, reason in reasons.items() if reason is None]
+
+
+def analyse(run: Run, observer: Observer, name: str, step: int) -> None:
+    """Add the state at a step to one analysis."""
+    config, before = load("analysis", name), run.files.analysis_rows(name)
+    # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
+    if step == 0 and (before or (run.resumed_step and source_of(run.config.init))):
+        return
+    findings = analysis.examine(run.placed_model(), run.task, config, step)
+    rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
+    observer.on_analysis(run, config, findings, rows, step)
+    run.files.write_analysis(name, findings.unit, rows, findings.arrays)  # last: a step that is in it is done
+
+
+def measure_probes(run: Run, names: Sequence[str]) -> dict[str, float | None]:
+    """The probes' numbers of the trained model, for results.csv."""
+    return probes.measure(run.placed_model(), run.task, names, run.indices, run.settings.workers)
+
+
+class StudyJob:
+    """What a worker of a study does with a spec: train it, its output in the run's log.txt."""
+
+    def __init__(self, folder: Path, jobs: int, observe: Callable[[], Observer] = Observer):
+        self.folder = folder
+        self.jobs = jobs
+        self.observe = observe
+
+    def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
+        folder = self.folder / spec.name
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "log.txt").open("a", buffering=1) as log:
+            sys.stdout = sys.stderr = log
+            try:
+                config = compose(TrainConfig, base=spec.config)
+                observer = self.observe()
+                return train_run(config, folder, jobs=self.jobs, observer=observer, progress=report, stop=stop)
+            except Interrupted:
+                print(f"{spec.name}: stopped; its checkpoint is written")
+                raise
+            except Exception:
+                traceback.print_exc()
+                raise
+            finally:
+                sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
