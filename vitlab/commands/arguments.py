@@ -19,7 +19,7 @@ from vitlab.training.files import RunFiles
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Prints an error as one line, with the nearest option."""
+    """Raises UserError, with the nearest option, where argparse prints the usage and exits."""
 
     def __init__(self, command: str, description: str):
         super().__init__(
@@ -42,8 +42,7 @@ class CommandParser(argparse.ArgumentParser):
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
             message = message[: match.start()] + f"unknown '{match[1]}'; "
             message += choices_text(match[1], re.findall(r"[\w.-]+", match[2]))
-        print(f"{self.prog}: {message}{near}", file=sys.stderr)
-        raise SystemExit(2)
+        raise UserError(message.removeprefix("argument ") + near)
 
 
 def positive_integer(text: str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.test_study import make_study
-from vitlab.cli import main, report_full_disk
+from vitlab.cli import report_full_disk
 from vitlab.config import UserError
 from vitlab.files import replacing
 from vitlab.formatting import DASH, finite, whole
@@ -159,14 +159,6 @@ def test_numbers_too_large_or_too_small_are_none_or_exact():
     assert levels == "/wA="
 
 
-def test_options_of_an_analysis_that_is_not_asked_for_are_refused(tmp_path, capsys):
-    words = ["analyze", "timm:vit_tiny_patch16_224", "attention_maps", "attention_maps.pictures=0", "data=digits"]
-    assert main([*words, "--out", str(tmp_path)]) == 2
-    assert "attention_maps.pictures=0: at least 1 pixel" in capsys.readouterr().err
-    assert main([*words[:3], "data=digits", "cka.examples=7", "--out", str(tmp_path)]) == 2
-    assert "cka: has options, but is not asked for; name it too" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("content", ["", "null", "{}", '{"rows": 3}', '{"rows": [{}]}', '{"rows": [{"step": "4"}]}'])
 def test_a_run_does_not_go_on_with_a_damaged_analysis(content, tmp_path):
     run = RunFiles(tmp_path)
@@ -200,6 +192,6 @@ def save_on_a_full_disk(path):
 def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path):
     path = tmp_path / "last.ckpt"
     path.write_text("old")
-    with pytest.raises(UserError, match=r"last\.ckpt: No space left on device; make room"), report_full_disk():
+    with pytest.raises(UserError, match=r"last\.ckpt: No space left on device; free some space"), report_full_disk():
         save_on_a_full_disk(path)
     assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
