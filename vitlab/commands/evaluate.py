@@ -75,6 +75,7 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     results: dict[str, Any] = {}
     tables: dict[str, Tensor] = {}
     size = resolve_size(config.train_size, task.train.total)
+    task.training_indices = training_items(task.train, min(size, task.train.total), config.seed)
     with progress_bar(console) as progress:
         if not subject.strange:
             metrics = evaluate_held_out(model, task, workers, progress)
@@ -84,8 +85,7 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
             if "confusion_matrix" in tables:
                 results["most_confused"] = rank_confused_pairs(tables["confusion_matrix"], task.classes)
         if config.probes:
-            indices = training_items(task.train, size, config.seed)
-            results |= probes.measure(model, task, config.probes, indices, workers, progress)
+            results |= probes.measure(model, task, config.probes, task.training_indices, workers, progress)
     head = {"run": source, "data": data.name, f"{task.item}s": len(task.test)}
     head |= {"train_size": size} if config.probes else {}
     if as_json:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
@@ -17,6 +18,7 @@ class Task(Protocol):
     strata: Sequence[str]  # the classes of the splits' labels, of which each training set has its share; or none
     eval_batch_size: int | None  # items evaluated at a time, where memory asks for fewer than usual
     item: str  # what one item is called, in the singular
+    training_indices: np.ndarray | None  # of the items of `train` that a run trains on, set by it; None: all
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
         """A loader's batch as the model takes it; augmented when a generator is given."""

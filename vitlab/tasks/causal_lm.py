@@ -4,27 +4,31 @@ Shapes: B batch, N tokens of a sequence, V vocabulary.
 """
 
 import math
+from functools import cached_property
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MetricCollection
 
 from vitlab.config import UserError, choices_text
+from vitlab.data.base import Split
 from vitlab.data.sequences.blocks import NOTHING, packed
-from vitlab.data.text.types import TextData, Texts
-from vitlab.tasks.text import Perplexity, TokenInputs, refuse_image_recipe, refuse_several_parts
+from vitlab.data.text.types import TextData
+from vitlab.tasks.metrics import Mean, Perplexity
+from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
 PACKING = ("stream", "documents")
-CHUNK = 1_000_000  # tokens counted at a time
+CHUNK = 4096  # sequences counted at a time
 
 
 class CausalLM:
     item = "sequence"
     classes = strata = ()
+    training_indices = None
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
@@ -44,7 +48,7 @@ class CausalLM:
                 raise UserError(
                     f"data={data.name}: its {name} texts are shorter than data.length={data.length} tokens; give less"
                 )
-        self.log_unigram = log_unigram(data.train, data.tokenizer.size, data.tokenizer.document_end)
+        self.vocabulary = data.tokenizer.size
         tokens = len(data.test.parts[0].values) + len(data.test)
         self.bits_per_nat = tokens / data.test.size / math.log(2)  # bits per byte for each nat per token
 
@@ -67,15 +71,20 @@ class CausalLM:
         logits = model(tokens).flatten(0, 1)
         return F.cross_entropy(logits, following.flatten(), ignore_index=NOTHING, label_smoothing=self.label_smoothing)
 
+    @cached_property
+    def log_unigram(self) -> Tensor:
+        indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
+        return log_unigram(self.train, indices, self.vocabulary)
+
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
 
-        The last is that of each token's own share of the training texts, whatever stands before it. A byte is one of
-        the held-out texts in UTF-8: bits per byte compare models of different tokenizers, as long as these lose nothing
-        of a text; unknown tokens and lower case are cheap.
+        unigram_perplexity is what each token's share of the training tokens gives, without looking at its context. A
+        byte is one of the held-out texts in UTF-8: bits per byte compare models of different tokenizers, if these are
+        lossless; unknown tokens and lower case are cheaper.
         """
         found = {
-            "loss": MeanMetric(),
+            "loss": Mean(),
             "perplexity": Perplexity(),
             "bits_per_byte": Perplexity(lambda nats: nats * self.bits_per_nat),
             "unigram_perplexity": Perplexity(),
@@ -93,13 +102,13 @@ class CausalLM:
             metric.update(unigram if name == "unigram_perplexity" else nats)
 
 
-def log_unigram(texts: Texts, vocabulary: int, end: int) -> Tensor:
-    """The logarithm of each token's share of texts (V,), one added to each count (Laplace)."""
-    counts, values = np.zeros(vocabulary), texts.parts[0].values
-    for first in range(0, len(values), CHUNK):  # bincount copies what it counts, as int64
-        counts += np.bincount(values[first : first + CHUNK], minlength=vocabulary)
-    counts[end] += len(texts)
-    return torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())).float()
+def log_unigram(split: Split, indices: np.ndarray, vocabulary: int) -> Tensor:
+    """The logarithm of each token's share of what training on those items predicts (V,), with Laplace smoothing."""
+    counts = np.ones(vocabulary)
+    for first in range(0, len(indices), CHUNK):
+        following = split.read(indices[first : first + CHUNK])[:, 1:]
+        counts += np.bincount(following[following != NOTHING], minlength=vocabulary)
+    return torch.from_numpy(np.log(counts / counts.sum())).float()
 
 
 def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> CausalLM:

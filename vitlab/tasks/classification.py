@@ -7,15 +7,15 @@ import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
-from torchmetrics import MeanMetric, Metric, MetricCollection
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError, MulticlassConfusionMatrix
-from torchmetrics.utilities import dim_zero_cat
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.basic import augment, crop, normalize
 from vitlab.data.transforms.mixup_cutmix import Mixing
 from vitlab.data.transforms.rand_augment import rand_augment
+from vitlab.tasks.metrics import Mean, Reliability
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 TOP = 5
@@ -81,7 +81,7 @@ def class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metric]:
     `detailed` adds top5_accuracy (with more than 5 classes), calibration_error, reliability (see `Reliability`)
     and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
     """
-    found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(outputs, average="micro"), "loss": MeanMetric()}
+    found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(outputs, average="micro"), "loss": Mean()}
     if detailed:
         if outputs > TOP:
             found["top5_accuracy"] = MulticlassAccuracy(outputs, average="micro", top_k=TOP)
@@ -102,22 +102,6 @@ def update_class_metrics(metrics: MetricCollection, logits: Tensor, labels: Tens
             metric.update(logits.softmax(dim=1), labels)  # it would take logits in 0..1 for probabilities
         else:
             metric.update(logits, labels)
-
-
-class Reliability(MulticlassCalibrationError):
-    """What the calibration error sums: (3, bins) of the images in each bin of confidence.
-
-    Rows: how many they are, their mean confidence, their accuracy; the latter two are NaN in an empty bin. A bin
-    holds its lower edge, the last one both; torchmetrics' sum has a bin of its own for a confidence of exactly 1.
-    """
-
-    def compute(self) -> Tensor:
-        confidences, right = dim_zero_cat(self.confidences), dim_zero_cat(self.accuracies).to(torch.float64)
-        edges = torch.linspace(0, 1, self.n_bins + 1, dtype=confidences.dtype, device=confidences.device)
-        places = (torch.bucketize(confidences, edges, right=True) - 1).clamp(max=self.n_bins - 1)
-        counts = torch.bincount(places, minlength=self.n_bins)
-        sums = [torch.bincount(places, weights=w, minlength=self.n_bins) for w in (confidences.double(), right)]
-        return torch.stack([counts.double(), *(total / counts for total in sums)])
 
 
 def build(config: DictConfig, *, recipe: DictConfig, data: ImageData, data_config: DictConfig) -> Classification:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
-from torchmetrics import MeanMetric, Metric, MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.base import Split
@@ -20,7 +20,8 @@ from vitlab.data.sequences.blocks import NOTHING, packed
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gathered
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, paired
 from vitlab.data.text.types import TextData
-from vitlab.tasks.text import Perplexity, SumOfMeans, TokenInputs, refuse_image_recipe, refuse_several_parts
+from vitlab.tasks.metrics import Mean, Perplexity, SumOfMeans
+from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 SEQUENCES = ("pairs", "stream", "documents")
 MASKING = ("dynamic", "static")
@@ -176,11 +177,11 @@ class MaskedLM:
         next_sentence_accuracy; boundary_loss of SpanBERT.
         """
         found: dict[str, Metric] = {"loss": SumOfMeans(len(self.added))}
-        found |= {"perplexity": Perplexity(), "masked_accuracy": MeanMetric()}
+        found |= {"perplexity": Perplexity(), "masked_accuracy": Mean()}
         if len(self.added) > 1:
-            found |= {f"{name}_loss": MeanMetric() for name in self.added}
+            found |= {f"{name}_loss": Mean() for name in self.added}
         if self.pairs:
-            found["next_sentence_accuracy"] = MeanMetric()
+            found["next_sentence_accuracy"] = Mean()
         return MetricCollection(found, compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:

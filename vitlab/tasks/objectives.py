@@ -7,11 +7,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import MeanMetric, Metric, MetricCollection, PearsonCorrCoef, SpearmanCorrCoef
+from torchmetrics import Metric, MetricCollection, SpearmanCorrCoef
 from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCorrCoef
 
 from vitlab.data.text.types import NO_TAG, Texts
 from vitlab.tasks.classification import MOST_CONFUSED, class_metrics, update_class_metrics
+from vitlab.tasks.metrics import Mean, Pearson, SecondClassF1
 
 
 class Classes:
@@ -40,7 +41,7 @@ class Classes:
         classes.
         """
         found = class_metrics(self.outputs, detailed)
-        found["f1"] = SecondF1() if self.outputs == 2 else MulticlassF1Score(self.outputs, average="macro")
+        found["f1"] = SecondClassF1() if self.outputs == 2 else MulticlassF1Score(self.outputs, average="macro")
         if self.outputs <= MOST_CONFUSED:
             found["matthews"] = MulticlassMatthewsCorrCoef(self.outputs)
         return found
@@ -90,7 +91,7 @@ class Numbers:
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
         """loss, of standardised targets, and the correlations pearson and spearman."""
-        return {"loss": MeanMetric(), "pearson": Pearson(), "spearman": SpearmanCorrCoef()}
+        return {"loss": Mean(), "pearson": Pearson(), "spearman": SpearmanCorrCoef()}
 
     def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:
         for name, metric in metrics.items():
@@ -98,20 +99,3 @@ class Numbers:
                 metric.update(F.mse_loss(logits[:, 0], targets, reduction="none"))
             else:
                 metric.update(logits[:, 0], targets)
-
-
-class SecondF1(MulticlassF1Score):
-    """F1 of the second of two classes."""
-
-    def __init__(self) -> None:
-        super().__init__(2, average="none")
-
-    def compute(self) -> Tensor:
-        return super().compute()[1]
-
-
-class Pearson(PearsonCorrCoef):
-    """Pearson's correlation; 0 where one side is constant, which leaves it undefined."""
-
-    def compute(self) -> Tensor:
-        return super().compute().nan_to_num(0.0)

@@ -1,12 +1,11 @@
 """What the tasks of text share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
-from torchmetrics import MeanMetric, Metric
 
 from vitlab.config import UserError
 from vitlab.data.text.types import TextData
@@ -45,33 +44,6 @@ class TokenInputs(NamedTuple):
     def options(self) -> dict[str, Tensor]:
         """What a model's forward takes beside the tokens."""
         return {"mask": self.mask} | ({} if self.segments is None else {"segments": self.segments})
-
-
-class Perplexity(MeanMetric):
-    """The mean of nats per token, as `of` gives it: by default its exponential."""
-
-    def __init__(self, of: Callable[[Tensor], Tensor] = torch.exp):
-        super().__init__()
-        self.of = of
-
-    def compute(self) -> Tensor:
-        return self.of(super().compute())
-
-
-class SumOfMeans(Metric):
-    """The sum of several terms, each the mean of as many values as it has; 0 of one that has none."""
-
-    def __init__(self, terms: int):
-        super().__init__()
-        for name in ("totals", "counts"):
-            self.add_state(name, torch.zeros(terms), dist_reduce_fx="sum")
-
-    def update(self, *terms: Tensor) -> None:
-        self.totals += torch.stack([values.sum() for values in terms])
-        self.counts += self.counts.new_tensor([values.numel() for values in terms])
-
-    def compute(self) -> Tensor:
-        return (self.totals / self.counts.clamp(min=1)).sum()
 
 
 def refuse_several_parts(data: TextData) -> None:

@@ -1,4 +1,4 @@
-"""What happens beside the steps: time, measurements, progress, stopping."""
+"""Callbacks of a run: timing, logging, progress, stopping."""
 
 import math
 import time
@@ -10,16 +10,26 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
+from omegaconf import DictConfig
 
 from vitlab.training.files import RunFiles
 
 
 class Interrupted(Exception):
-    """Training stopped because it was asked to; its checkpoint is written."""
+    """Training was asked to stop; its checkpoint is written."""
 
 
 class Diverged(Exception):
-    """The loss is no longer a number."""
+    """The training loss or a held-out metric is not finite."""
+
+
+def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) -> None:
+    """Raise Diverged for a value that is not finite."""
+    if not math.isfinite(value):
+        raise Diverged(
+            f"the {name} is {value} at step {step}: try a lower recipe.lr (now {recipe.lr:g}) or gradient clipping "
+            f"with recipe.clip_norm (now {recipe.clip_norm})"
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,10 @@ class Clock(L.Callback):
 
 
 class Measurements(L.Callback):
-    """Rows for the loggers every few steps: mean loss since the last row, rate, norms, speed. Stops on NaN."""
+    """Writes rows to the loggers: mean loss since the last row, rate, norms, speed; held-out metrics.
+
+    Raises Diverged for a loss or a metric that is not finite.
+    """
 
     def __init__(self, files: RunFiles, clock: Clock, every: int, batch_size: int):
         self.files = files
@@ -102,11 +115,7 @@ class Measurements(L.Callback):
             return
         self.train_loss = torch.stack(self.losses).mean().item()
         self.losses.clear()
-        if not math.isfinite(self.train_loss):
-            raise Diverged(
-                f"the loss is {self.train_loss} at step {step}: a lower recipe.lr (now {module.recipe.lr:g}) or a "
-                f"recipe.clip_norm (now {module.recipe.clip_norm}) may help"
-            )
+        refuse_not_finite("loss", self.train_loss, step, module.recipe)
         seconds, steps = self.clock.train_s - self.timed[0], self.clock.steps_timed - self.timed[1]
         self.timed = (self.clock.train_s, self.clock.steps_timed)
         with torch.no_grad():
@@ -123,6 +132,8 @@ class Measurements(L.Callback):
         log(trainer, row, step)
 
     def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        for name, value in module.heldout.items():
+            refuse_not_finite(f"held-out {name}", value, module.evaluated_step, module.recipe)
         log(trainer, {f"heldout/{name}": value for name, value in module.heldout.items()}, module.evaluated_step)
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -162,18 +163,20 @@ class RunFiles:
         return found
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl; a last line that a crash cut short is left out."""
+        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for a last one that a crash cut."""
         if not self.metrics_path.is_file():
             return []
         rows = []
-        for line in self.metrics_path.read_text(errors="replace").splitlines():
+        lines = self.metrics_path.read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
             try:
                 row = parsed(line)
-            except ValueError:
-                break
-            if not isinstance(row, dict) or "step" not in row:
-                raise UserError(f"{self.metrics_path}: line {len(rows) + 1} has no step; delete the run's folder")
-            rows.append(row)
+                if row["step"] is None:
+                    raise ValueError
+                rows.append(row)
+            except (ValueError, TypeError, KeyError):
+                if number < len(lines):
+                    warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)
         return rows
 
     def keep_metrics(self, last_step: int, evaluated_again: bool = False) -> None:

@@ -61,6 +61,7 @@ class Run:
         if config.recipe.freeze:
             freeze_body(self.model)
         self.family = models.family(config.model, self.model)
+        self.task.training_indices = self.indices
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
         torch.set_num_threads(self.settings.threads)
         self.steps = budgets.steps_of(
@@ -145,9 +146,9 @@ class Run:
 
         `look(step)` is called every `trainer.analyze_every` steps, with the weights that count in `model`.
 
-        Raises Interrupted when `stop` says so, Diverged on a loss that is not finite.
+        Raises Interrupted when `stop` says so, Diverged for a loss or a held-out metric that is not finite.
         """
-        quiet()
+        silence_lightning()
         write_json(self.files.data_path, {"sha256": self.contents})
         self.drop_rows_after_checkpoint()
         self.set_memory_format()
@@ -163,6 +164,7 @@ class Run:
             shape=self.task.shape,
             classes=self.task.classes,
             width=self.config.model.get("width"),
+            log_to_loggers=False,  # Measurements writes the rows
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
         lines = JsonLines(self.files)
@@ -183,6 +185,7 @@ class Run:
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
+            log_every_n_steps=trainer_config.log_every,
             logger=[lines, *loggers],
             callbacks=[*averages, clock, measurements, *looking, Reporting(progress, stop, saving.save), saving],
             plugins=[checkpoint.AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
@@ -299,9 +302,10 @@ class Stream:
         return iter(self.loader)
 
 
-def quiet() -> None:
-    """Lightning's advice on hardware and loaders is not for the users of this program: `settings` decides those."""
+def silence_lightning() -> None:
+    """Silence Lightning's advice on hardware, loaders and srun, which this program decides on."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"lightning\.pytorch\.(trainer|loops|utilities)\..*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=r"The `srun` command is available on your system but is not used")
     warnings.filterwarnings("ignore", module=r"torchmetrics\..*")

@@ -246,6 +246,19 @@ def test_metrics_leave_out_a_last_line_that_was_cut(tmp_path):
     assert files.metrics() == rows
 
 
+@pytest.mark.parametrize("damage", [b"\0" * 9, b'{"step": 2, "train/lo', b"{}", b"3"])
+def test_a_damaged_line_does_not_drop_the_rows_after_it(damage, tmp_path):
+    files = RunFiles(tmp_path)
+    rows = [{"step": step, "train/loss": step / 7} for step in (1, 2, 3)]
+    lines = [json.dumps(row).encode() for row in rows]
+    files.metrics_path.write_bytes(b"\n".join([lines[0], damage, *lines[1:]]) + b"\n")
+    with pytest.warns(UserWarning, match="line 2 is damaged and was skipped"):
+        assert files.metrics() == rows
+    with pytest.warns(UserWarning, match="line 2 is damaged"):
+        files.keep_metrics(3)
+    assert files.metrics() == rows, "a resumed run keeps them too"
+
+
 def test_rows_past_a_checkpoint_are_dropped_and_the_others_kept(tmp_path):
     files = RunFiles(tmp_path)
     rows = [{"step": step, "value": step * 10} for step in (0, 5, 10, 10, 15)]

@@ -112,22 +112,32 @@ def test_a_language_models_metrics_are_those_by_hand():
     assert found["perplexity"].item() == pytest.approx(math.exp(np.mean(nats)), rel=1e-4)
     size = 5 * sum(map(len, documents))
     assert found["bits_per_byte"].item() == pytest.approx(np.mean(nats) * len(stream) / size / math.log(2), rel=1e-4)
-    counts = np.bincount([t for row in counting(60) for t in (*row, STOP)], minlength=TOKENIZER.size) + 1
+    stream = [t for row in counting(60) for t in (*row, STOP)]
+    counts = np.bincount(stream[1 : len(task.train) * 7 + 1], minlength=TOKENIZER.size) + 1
     expected = math.exp(-np.mean(np.log(counts / counts.sum())[unigram]))
     assert found["unigram_perplexity"].item() == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_unigram_perplexity_is_of_the_tokens_that_the_run_trains_on(monkeypatch):
+    task, _ = task_of("causal_lm", data=text_data(length=7))
+    monkeypatch.setattr(causal_lm, "CHUNK", 2)
+    task.training_indices = np.array([3, 5, 8])
+    stream = [t for row in counting(60) for t in (*row, STOP)]
+    counts = np.bincount([t for k in (3, 5, 8) for t in stream[7 * k + 1 : 7 * k + 8]], minlength=TOKENIZER.size) + 1
+    np.testing.assert_allclose(task.log_unigram.exp(), counts / counts.sum(), rtol=1e-5)
+
+
 def test_tokens_are_counted_without_a_copy_of_the_corpus(monkeypatch):
     rows = np.random.default_rng(5).integers(WORDS, size=(3, 400_000))
-    whole, expected = texts(rows), np.bincount(rows.ravel(), minlength=47) + 1
-    expected[STOP] += 3
-    monkeypatch.setattr(causal_lm, "CHUNK", 70_001)
+    task, _ = task_of("causal_lm", data=text_data(train=texts(rows)))
+    monkeypatch.setattr(causal_lm, "CHUNK", 500)
     tracemalloc.start()
-    found = causal_lm.log_unigram(whole, 47, STOP)
+    found = task.log_unigram
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    np.testing.assert_allclose(found.exp(), expected / expected.sum(), rtol=1e-5)
-    assert most < whole.parts[0].values.nbytes / 2
+    expected = np.bincount([*rows.ravel(), STOP, STOP, STOP], minlength=TOKENIZER.size) + 1
+    np.testing.assert_allclose(found.exp(), expected / expected.sum(), rtol=1e-3)
+    assert most < rows.size * 4 / 2
 
 
 def test_nothing_behind_a_text_is_predicted():
@@ -171,6 +181,19 @@ def test_the_held_out_loss_is_the_sum_that_training_makes_small(name, words, ter
     if terms:
         assert found["masked_loss"] == pytest.approx(masked, rel=1e-5)
         assert found["loss"] == pytest.approx(sum(found[key] for key in terms), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["causal_lm", "masked_lm", "span_lm"])
+def test_one_value_that_is_nan_makes_the_metrics_nan(name):
+    task, config = task_of(name)
+    net, metrics = built(task, config).eval(), task.metrics()
+    task.update(metrics, net, batch_of(task, range(3), split="test"))
+    for parameter in net.parameters():
+        parameter.data.fill_(torch.nan)
+    task.update(metrics, net, batch_of(task, range(3, 6), split="test"))
+    found = metrics.compute()
+    assert found["loss"].isnan()
+    assert found["perplexity"].isnan()
 
 
 def test_what_is_hidden_and_what_is_seen():
