@@ -17,7 +17,7 @@ from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.reports.results.summary import sentence, size_table
 from vitlab.studies.display import Board, Row, display
-from vitlab.studies.executors import Event, LocalExecutor
+from vitlab.studies.executors import Event, LocalExecutor, start_server
 from vitlab.studies.grid import Spec, compose_study, models_of
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import locked, refuse_others, source_of, source_problems
@@ -25,6 +25,7 @@ from vitlab.training.files import locked, refuse_others, source_of, source_probl
 if TYPE_CHECKING:
     from vitlab.studies.plan import Plan
 
+WORKER_MODULES = ("vitlab.studies.experiment", "vitlab.reports.observer")
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
 STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
@@ -62,6 +63,8 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
 
     Raises UserError before anything is written.
     """
+    if not dry_run:
+        start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.pages import study
         from vitlab.studies.plan import plan_study

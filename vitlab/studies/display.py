@@ -61,6 +61,8 @@ class Board:
         row, now = self.rows[event.run], time.monotonic()
         if event.kind == "started":
             row.state, row.started = "starting", now
+        elif event.kind == "retried":
+            row.state, row.progress = "waiting", None
         elif event.kind == "progress":
             row.state, row.progress = "training", event.value
             left = event.value.steps - event.value.step
@@ -126,6 +128,8 @@ class LiveDisplay:
 
     def notify(self, event: Event) -> None:
         self.board.note(event)
+        if event.kind == "retried":
+            self.console.print(escape(describe_retry(event)), soft_wrap=True, highlight=False)
 
     def render(self) -> Table:
         rows = sorted(self.board.rows.values(), key=lambda row: self.ORDER.index(row.state))
@@ -189,6 +193,8 @@ class PlainDisplay:
             self.say(f"{row.name}: {reached}in {duration(row.seconds)}; {self.board.counts()}")
         elif event.kind == "failed":
             self.say(f"{event.run}: failed: {event.value}; {self.board.counts()}")
+        elif event.kind == "retried":
+            self.say(describe_retry(event))
         elif event.kind == "tick" and now - self.last >= PLAIN_EVERY:
             running = ", ".join(
                 f"{row.name} {row.done_steps / row.steps:.0%}"
@@ -200,6 +206,10 @@ class PlainDisplay:
     def say(self, text: str) -> None:
         self.last = time.monotonic()
         self.console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def describe_retry(event: Event) -> str:
+    return f"{event.run}: {event.value} Trying it once more, after the others"
 
 
 def display(board: Board) -> LiveDisplay | PlainDisplay:

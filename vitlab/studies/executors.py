@@ -1,14 +1,20 @@
 """Running the grid: worker processes that are kept from run to run.
 
-Importing torch takes seconds, and two processes of one thread each train small models faster than one of two.
+Importing torch takes seconds, so workers are forked from a server that has done it; and two processes of one thread
+each train small models faster than one of two.
 """
 
+import atexit
 import contextlib
 import multiprocessing
+import os
 import signal
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from typing import Any
 
 from vitlab.config import first_line
@@ -22,11 +28,53 @@ Job = Callable[[Spec, Callable[[Any], None], Callable[[], bool]], Any]
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a run: started, progress (value: what it reported), done (its result), failed (its error)."""
+    """What happened to a run: started, progress (value: what it reported), done (its result), failed (its error).
+
+    Also retried (why): its process was killed, and it will be started once more.
+    """
 
     kind: str
     run: str
     value: Any = None
+
+
+def start_server(modules: Sequence[str] = ()) -> BaseContext:
+    """Start the process that workers are forked from, where none runs yet; it imports the modules first.
+
+    It returns at once, so that this process and the server import at the same time. The modules must not start
+    threads or touch CUDA when they are imported. Gives the context of the workers.
+    """
+    if sys.platform == "linux":  # elsewhere system libraries do not survive a fork
+        context = multiprocessing.get_context("forkserver")
+        if modules:
+            context.set_forkserver_preload(list(modules))
+        # the path of its socket has at most 107 characters: TMPDIR may be too long for it
+        with contextlib.suppress(OSError), blocked_sigint():
+            forkserver.ensure_running()
+            return context
+    return multiprocessing.get_context("spawn")
+
+
+@atexit.register
+def stop_server() -> None:
+    """Kill the server: one that is still importing would keep this program's stderr open for seconds."""
+    server = forkserver._forkserver
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
+
+
+@contextlib.contextmanager
+def blocked_sigint() -> Iterator[None]:
+    """Processes that are started here do not receive Ctrl-C, which reaches a whole process group: the parent decides.
+
+    A blocked signal is inherited, so that not even a process that is still importing is interrupted.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class LocalExecutor:
@@ -35,15 +83,17 @@ class LocalExecutor:
     def __init__(self, job: Job, jobs: int):
         self.job = job
         self.jobs = jobs
-        self.context = multiprocessing.get_context("spawn")
+        self.context = start_server()
         self.stop = self.context.Event()
 
     def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
         """Run every spec; `notify` is called here, in this process, at each event and with kind "tick" in between.
 
-        Ends early on KeyboardInterrupt: running jobs are told to stop and waited for, then it is raised again.
+        A run whose process is killed is started once more, after the others. Ends early on KeyboardInterrupt: running
+        jobs are told to stop and waited for, then it is raised again.
         """
         waiting = list(reversed(specs))
+        retried: set[str] = set()
         workers = [Worker(self) for _ in range(min(self.jobs, len(specs)))]
         try:
             for worker in workers:
@@ -51,7 +101,18 @@ class LocalExecutor:
             while busy := [w for w in workers if w.spec]:
                 ready = wait([w.connection for w in busy], timeout=tick)
                 for worker in busy:
-                    if worker.connection in ready and worker.take(notify) and waiting:
+                    if worker.connection not in ready:
+                        continue
+                    spec, (kind, value) = worker.spec, worker.receive()
+                    if kind == "killed":
+                        kind = "failed" if spec.name in retried else "retried"
+                    if kind == "retried":
+                        retried.add(spec.name)
+                        waiting.insert(0, spec)
+                    if kind != "progress":
+                        worker.spec = None
+                    notify(Event(kind, spec.name, value))
+                    if not worker.spec and waiting:
                         if not worker.process.is_alive():
                             workers[workers.index(worker)] = worker = Worker(self)
                         worker.give(waiting.pop(), notify)
@@ -76,14 +137,11 @@ class Worker:
 
     def __init__(self, executor: LocalExecutor):
         self.connection, theirs = executor.context.Pipe()
-        self.process = executor.context.Process(target=work, args=(theirs, executor.job, executor.stop))
-        # Ctrl-C reaches the whole process group, and the parent decides; a blocked signal is inherited, so that not
-        # even a process that is still importing is interrupted
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        self.process = executor.context.Process(
+            target=work, args=(theirs, executor.job, executor.stop, dict(os.environ))
+        )
+        with blocked_sigint():
             self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self.spec: Spec | None = None
 
@@ -92,24 +150,20 @@ class Worker:
         notify(Event("started", spec.name))
         try:
             self.connection.send(spec)
-        except OSError:  # it died meanwhile; `take` says so
+        except OSError:  # it died meanwhile; `receive` says so
             self.process.join(1.0)
 
-    def take(self, notify: Callable[[Event], None]) -> bool:
-        """Pass one message on; True when the run has ended."""
-        assert self.spec is not None
+    def receive(self) -> tuple[str, Any]:
+        """The kind and value of the next message; "killed" or "failed" when the process has ended without one."""
         try:
-            kind, value = self.connection.recv()
+            return self.connection.recv()
         except (EOFError, OSError):
             self.process.join(5.0)
-            code = self.process.exitcode
-            how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-            kind, value = "failed", f"its process ended without a word ({how}); it may have run out of memory"
-        notify(Event(kind, self.spec.name, value))
-        ended = kind in ("done", "failed")
-        if ended:
-            self.spec = None
-        return ended
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return "failed", f"worker exited unexpectedly (exit code {code})"
+        cause = ": out of memory?" if code == -signal.SIGKILL else ""
+        return "killed", f"worker exited unexpectedly ({signal.Signals(-code).name}){cause}"
 
     def dismiss(self) -> None:
         """End a process that waits for a spec; one that trains sees the stop by itself."""
@@ -129,11 +183,16 @@ class Worker:
 
 
 class ParentGone(Exception):
-    """Nobody reads what a worker says any more."""
+    """The parent process has ended: nobody reads the pipe."""
 
 
-def work(connection: Connection, job: Job, stop: Any) -> None:
-    """A worker's life: take a spec, do the job, say how it went; end when the pipe is closed."""
+def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, str]) -> None:
+    """A worker's life: take a spec, do the job, say how it went; end when the pipe is closed.
+
+    `environment` replaces that of the server, which may be older.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
 
     def report(value: Any) -> None:
         try:
