@@ -1,10 +1,12 @@
 """Data sets: one module for each `kind`. Importing this package imports no torch.
 
 A module of images has `load(config) -> ImageData`, one of text `read(config) -> Corpus` (vitlab.data.text).
+Here is what all of them share: batches, training subsets, held-out shares.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig, OmegaConf
 
 from vitlab.config import UserError
+from vitlab.formatting import with_prefix
 from vitlab.registry import implementation
 
 if TYPE_CHECKING:
@@ -30,12 +33,12 @@ def module_of(config: DictConfig) -> ModuleType:
 
 
 def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
-    """The data set of a configuration, images read through the uint8 cache as `config.cache` says.
+    """The data set of a configuration, read through the cache unless `config.cache` is never.
 
-    The module of `config.kind` has `load(config) -> ImageData` and may have `fingerprint(config)`: what the pixels
-    depend on besides the configuration, as JSON. Without it that is the module's source, and the files at the
-    configuration's `root` or `path`. One of images may have `contents(config)` too: text that is another one when its
-    images are others, so that no run goes on with them (vitlab.data.contents).
+    The module of `config.kind` may have `fingerprint(config)`: what its data depends on besides the configuration, as
+    JSON. Without it that is the module's source, and the files at the configuration's `root` or `path`. One of images
+    may have `contents(config)` too: text that differs when its images differ, so that no run goes on with other ones
+    (vitlab.data.cache.content_hash).
 
     progress(what, done, total) is called while the cache is being built. Raises UserError.
     """
@@ -45,17 +48,15 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     module = module_of(config)
     function = {"image": "load", "text": "read"}[config.modality]
     if not hasattr(module, function):
-        raise UserError(f"kind={config.kind}: {module.__name__} is no data set, it has no {function}(config)")
+        raise UserError(f"kind={config.kind}: {module.__name__} is not a data set, it has no {function}(config)")
     if config.modality == "text":
-        from vitlab.data.text import corpus
-
-        return corpus.load(config, module, progress)
-    if config.cache == "never":
-        data = module.load(config)
+        from vitlab.data.text.corpus import TextCache as Cache
     else:
-        from vitlab.data.cache import images
-
-        data = images.load(config, module, progress)
+        from vitlab.data.cache.images import ImageCache as Cache
+    cache = Cache(config, module, progress)
+    data = cache.read() if config.cache == "never" else cache.load()
+    if config.modality == "text":
+        return data
     problems = list(misfits(config, data))
     if problems:
         raise UserError(problems)
@@ -63,11 +64,16 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
 
 
 def misfits(config: DictConfig, data: ImageData) -> Iterator[str]:
-    """What the configuration asks for and these images cannot give, one line each."""
+    """What the configuration asks for and these images or this machine cannot give, one line each."""
+    height, width = data.image_size
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if (image := 4 * data.channels * height * width) > memory:
+        sizes = f"an image takes {with_prefix(image, 'B')} in training, this machine has {with_prefix(memory, 'B')}"
+        yield f"data.image_size={config.image_size}: {sizes} of memory; give a smaller size"
     for key in ("mean", "std"):
         if len(config[key]) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
             yield f"data.{key}={config[key]}: give {wanted}"
     if config.augment.shift >= min(data.image_size):
-        side = min(data.image_size)
-        yield f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels"
+        shift = f"data.augment.shift={config.augment.shift}"
+        yield f"{shift}: must be below the image's side of {min(height, width)} pixels"

@@ -4,10 +4,12 @@ import importlib
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -172,6 +174,14 @@ def test_a_folder_that_cannot_be_written_is_a_warning(toy, tmp_path, monkeypatch
     assert found.train.read(np.array([0, 1])).shape == (2, 3, 5, 7)
 
 
+def test_more_images_than_the_disk_has_room_for_are_not_begun(toy, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=562 * 3 * 5 * 7 - 1))
+    seen = []
+    with pytest.warns(UserWarning, match="the images take 59.0 kB, 59.0 kB are free"):
+        data.load(toy(), lambda *values: seen.append(values))
+    assert (seen, entries(toy.cache)) == ([], [])
+
+
 def test_a_full_disk_is_a_warning_and_leaves_nothing(toy, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -244,9 +254,10 @@ def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypat
     process.wait()
     (partial,) = entries(toy.cache)
     node = toy(pause=5.0)
-    entry = images.place(node, importlib.import_module(node.kind))
+    cache = images.ImageCache(node, importlib.import_module(node.kind))
+    entry = cache.entry()
     assert partial == f"{entry.name}.partial"
-    assert images.opened(entry, "toy") is None
+    assert cache.open_entry(entry) is None
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the same configuration, without its pauses
     assert data.load(node).train.read(np.arange(431)).shape == (431, 3, 5, 7)
     assert entries(toy.cache) == [entry.name]
@@ -275,25 +286,36 @@ def test_a_warm_load_imports_no_torch_and_takes_no_time(tmp_path, monkeypatch):
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
+def glyphs_of(**changes):
+    return config.load("data", {"name": "glyphs", "train_images": 36, "test_images": 36, **changes})
+
+
 def test_what_does_not_fit_the_images_is_reported_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("VITLAB_CACHE", str(tmp_path))
     with pytest.raises(UserError) as caught:
-        data.load(
-            config.load(
-                "data",
-                {"name": "glyphs", "train_images": 36, "test_images": 36, "mean": [1, 2, 3], "augment": {"shift": 24}},
-            )
-        )
+        data.load(glyphs_of(mean=[1, 2, 3], augment={"shift": 24}))
     assert caught.value.problems == [
         "data.mean=[1.0, 2.0, 3.0]: give 1 value",
         "data.augment.shift=24: must be below the image's side of 24 pixels",
     ]
 
 
+@pytest.mark.parametrize("name", ["glyphs", "digits"])
+def test_an_image_size_beyond_the_machines_memory_is_one_line(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4_000_000}.get)
+    with pytest.raises(UserError) as caught:
+        data.load(config.load("data", {"name": name, "image_size": 65536}))
+    assert caught.value.problems == [
+        "data.image_size=65536: an image takes 17.2 GB in training, this machine has 16.4 GB of memory; "
+        "give a smaller size"
+    ]
+
+
 def test_a_kind_that_does_not_exist_and_a_missing_key_are_the_users_mistakes():
     with pytest.raises(UserError, match=r"kind=no\.such\.module"):
         data.load(config.load("data", {"name": "x", "kind": "no.such.module"}))
-    with pytest.raises(UserError, match="is no data set"):
+    with pytest.raises(UserError, match="is not a data set"):
         data.load(config.load("data", {"name": "x", "kind": "resize"}))
     with pytest.raises(UserError, match=r"data.root is missing: give data.root=VALUE"):
         data.load(config.load("data", "imagefolder"))

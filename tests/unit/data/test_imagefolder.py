@@ -1,5 +1,6 @@
 """Folders of real image files of many kinds, with and without a split, whole and broken."""
 
+import os
 import shutil
 
 import numpy as np
@@ -204,6 +205,17 @@ def test_files_below_class_folders_links_and_hidden_ones(root, tmp_path):
     assert len(seen) == 10 + 1 + 7 + 1  # the loop adds nothing
 
 
+@pytest.mark.parametrize("cache", ["auto", "never"])
+def test_broken_links_are_named_as_skipped(root, cache):
+    (root / "cat" / "gone.png").symlink_to(root / "nowhere.png")
+    (root / "cat" / "itself").symlink_to(root / "cat" / "itself")
+    (root / "bird").symlink_to("bird")
+    (root / "dog" / "notes.txt").symlink_to("nowhere")
+    with pytest.warns(UserWarning, match=r"data.root=.*: skipped 3 broken links: bird, cat/gone.png, cat/itself$"):
+        found = load(root, cache=cache)
+    assert (found.classes, len(found.train) + len(found.test)) == (("cat", "dog"), 17)
+
+
 def test_a_new_file_makes_a_new_entry(root, tmp_path):
     first = load(root)
     assert len(load(root).train) == len(first.train)
@@ -227,6 +239,8 @@ def test_wrong_folders(tmp_path):
     ):
         (line,) = problems(tmp_path / name)
         assert line.startswith(f"data.root={tmp_path / name}: {text}")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert problems(tmp_path / "loop")[0].startswith(f"data.root={tmp_path / 'loop'}: a broken link; give the one ")
     save(tmp_path / "loose" / "a.png")
     assert "holds no folders, but 1 loose images" in problems(tmp_path / "loose")[0]
 
@@ -239,6 +253,16 @@ def test_all_faults_of_the_classes_are_reported_at_once(root):
     assert "class 'empty' has no images" in found[0]
     assert "class 'lonely' has a single image" in found[1]
     assert problems(root, test_share=1.5)[0].startswith("data.test_share=1.5: ")
+
+
+def test_names_that_are_not_utf8(root):
+    save(root / "cat" / os.fsdecode(b"caf\xe9.png"), (251,) * 3)
+    node = config.load("data", {"name": "imagefolder", "root": str(root), "image_size": 11})
+    found = data.load(node)
+    assert 251 in levels(found.train) + levels(found.test)
+    assert contents(node, found)
+    save(root / os.fsdecode(b"caf\xe9") / "0.png")
+    assert problems(root) == [f"data.root={root}: the name of class folder b'caf\\xe9' is not UTF-8; rename it"]
 
 
 def test_one_class_is_not_enough(tmp_path):
@@ -312,5 +336,5 @@ def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp
 def test_a_large_folder_is_not_walked_again_for_each_run(root, monkeypatch):
     config_of, opened = config.load("data", {"name": "imagefolder", "root": str(root), "image_size": 11}), load(root)
     before = contents(config_of, opened)
-    monkeypatch.setattr(imagefolder, "stamps", None)
+    monkeypatch.setattr(imagefolder, "stat_files", None)
     assert contents(config_of, opened) == before

@@ -126,3 +126,11 @@ def test_an_unreadable_image_is_reported_without_a_traceback(workers):
     with pytest.raises(UserError) as caught:
         list(eval_loader(split(broken=50), batch_size=10, workers=workers))
     assert caught.value.problems == ["cannot read 50.jpg", "another"]
+
+
+def test_a_batch_that_needs_more_memory_than_there_is_is_one_line():
+    def read(indices):
+        return np.empty((len(indices), 3, 2**20, 2**20), dtype=np.uint8)
+
+    with pytest.raises(UserError, match=r"no memory for 7 images at a time: .*; give a smaller data\.image_size or"):
+        list(eval_loader(Split(np.zeros(2**20, dtype=np.int64), read), batch_size=2**20 // 3, indices=np.arange(7)))

@@ -73,6 +73,21 @@ def test_what_is_no_regular_file_is_not_read(tmp_path, name, key):
     assert "no regular file; give a file of " in line
 
 
+@pytest.mark.parametrize("name", ["textfile", "csv", "conll"])
+def test_a_link_to_itself_is_not_there(tmp_path, name):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (line,) = problems(name, path=str(tmp_path / "loop"))
+    assert line.startswith(f"data.path={tmp_path}/loop: no such file")
+    (line,) = problems(name, path=str(tmp_path))  # with such a link inside
+    assert line.startswith(f"data.path={tmp_path}: ")
+
+
+def test_a_broken_link_among_documents_is_named(folder):
+    (folder / "gone.txt").symlink_to("nowhere")
+    with pytest.warns(UserWarning, match=r"data\.path=.*books: skipped 1 broken link: gone\.txt"):
+        load("textfile", path=str(folder))
+
+
 def test_a_tokenizer_that_is_no_regular_file_is_not_read(tmp_path, folder):
     os.mkfifo(tmp_path / "pipe")
     (line,) = problems("textfile", path=str(folder), tokenizer=str(tmp_path / "pipe"))

@@ -9,28 +9,34 @@ from omegaconf import DictConfig
 
 from vitlab.data import module_of
 from vitlab.data.base import Split
+from vitlab.data.cache.file_stats import stat_files
+from vitlab.data.cache.store import named_files
 from vitlab.data.text.corpus import arrays
 
-KNOWN: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: found once for all runs
+HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
 
 def contents(config: DictConfig, data: Any) -> str:
     """SHA-256 of the tokens and all that belongs to them, of images of their labels and what their module adds.
 
-    A module of images may have `contents(config) -> str` for that: reading all pixels would take too long.
+    It does not depend on where the files are. A module of images may have `contents(config) -> str` to tell images
+    apart without reading all pixels; of a user's module without one it is the names and sizes of the files it names.
     """
-    if data not in KNOWN:
-        KNOWN[data] = hashed(config, data)
-    return KNOWN[data]
+    if data not in HASHES:
+        HASHES[data] = hash_contents(config, data)
+    return HASHES[data]
 
 
-def hashed(config: DictConfig, data: Any) -> str:
-    found = hashlib.sha256()
+def hash_contents(config: DictConfig, data: Any) -> str:
+    digest = hashlib.sha256()
     for split in (data.train, data.test):
         for name, values in ({"labels": split.labels} if isinstance(split, Split) else arrays(split)).items():
-            found.update(f"{name} {values.dtype} {len(values)}".encode())
-            found.update(np.ascontiguousarray(values).data)
+            digest.update(f"{name} {values.dtype} {len(values)}".encode())
+            digest.update(np.ascontiguousarray(values).data)
     module = module_of(config)
     if hasattr(module, "contents"):
-        found.update(module.contents(config).encode())
-    return found.hexdigest()
+        digest.update(module.contents(config).encode(errors="surrogateescape"))
+    elif not hasattr(module, "fingerprint") and isinstance(data.train, Split):
+        for path in named_files(config):
+            digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
+    return digest.hexdigest()

@@ -1,33 +1,32 @@
 """The uint8 cache: each split decoded once into a .npy file that every process maps into its memory.
 
-An entry (vitlab.data.entries) holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy
+An entry (vitlab.data.cache.store) holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy
 and data.json.
 """
 
+import errno
 import json
+import shutil
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache.store import Cache, Progress, digest, fingerprint, root, safe
-from vitlab.data.cache.store import settings as kept
+from vitlab.data.cache.store import Cache, Progress
 from vitlab.files import replacing, write_json
+from vitlab.formatting import with_prefix
 from vitlab.hardware import count_cores
 
 LIMIT = 2_000_000_000  # bytes of both splits together that `auto` caches
 LAYOUT = 1  # of an entry's files
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error
-NOT_PIXELS = ("name", "sizes", "mean", "std", "augment", "cache", "download")
 
 
 class Mapped:
@@ -49,56 +48,49 @@ class Mapped:
         return {"path": self.path}
 
 
-def load(config: DictConfig, module: ModuleType, progress: Progress | None) -> ImageData:
-    """The data set from the cache, which is built when it is not there yet and `config.cache` lets it.
+class ImageCache(Cache[ImageData]):
+    kind = "image"
+    without = "images will be decoded at each read, which is slower"
+    unrelated = ("name", "sizes", "mean", "std", "augment", "cache", "download")
 
-    Where the cache cannot be written the images are decoded at each read, with a warning. Raises UserError.
-    """
-    cache = Cache(
-        place=lambda: place(config, module),
-        opened=lambda entry: opened(entry, config.name),
-        read=lambda: module.load(config),
-        write=lambda data, entry: write(data, entry, progress or (lambda *_: None)),
-        wanted=lambda data: config.cache != "auto" or pixels(data) <= LIMIT,
-        what="image cache",
-        without="images will be decoded at each read, which is slower",
-    )
-    return cache.load(lock=f"{safe(config.name)}-{digest(settings(config))}")
+    def settings(self) -> dict[str, Any]:
+        return {"layout": LAYOUT, **super().settings()}
+
+    def read(self) -> ImageData:
+        return self.module.load(self.config)
+
+    def is_wanted(self, data: ImageData) -> bool:
+        return self.config.cache != "auto" or count_bytes(data) <= LIMIT
+
+    def open_entry(self, entry: Path) -> ImageData | None:
+        try:
+            about = json.loads((entry / "data.json").read_text())
+            size, channels = tuple(about["image_size"]), about["channels"]
+            splits = {}
+            for part in ("train", "test"):
+                labels = np.load(entry / f"{part}_labels.npy", allow_pickle=False)
+                read = Mapped(entry / f"{part}.npy")
+                if read.images.shape != (len(labels), channels, *size):
+                    return None
+                splits[part] = Split(labels, read)
+            return ImageData(self.config.name, tuple(about["classes"]), size, channels, **splits)
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def write(self, data: ImageData, entry: Path) -> None:
+        write(data, entry, self.progress)
 
 
-def place(config: DictConfig, module: ModuleType) -> Path:
-    """The folder of the entry for this configuration and the files it now reads."""
-    return root() / f"{safe(config.name)}-{digest([settings(config), fingerprint(config, module)])}"
-
-
-def settings(config: DictConfig) -> dict[str, Any]:
-    """What the pixels depend on in the configuration."""
-    return {"layout": LAYOUT, **kept(config, NOT_PIXELS)}
-
-
-def pixels(data: ImageData) -> int:
+def count_bytes(data: ImageData) -> int:
     height, width = data.image_size
     return (len(data.train) + len(data.test)) * data.channels * height * width
 
 
-def opened(entry: Path, name: str) -> ImageData | None:
-    """The data set of an entry; None when it is not there or damaged."""
-    try:
-        about = json.loads((entry / "data.json").read_text())
-        splits = {}
-        for part in ("train", "test"):
-            labels = np.load(entry / f"{part}_labels.npy", allow_pickle=False)
-            read = Mapped(entry / f"{part}.npy")
-            if read.images.shape != (len(labels), about["channels"], *about["image_size"]):
-                return None
-            splits[part] = Split(labels, read)
-        return ImageData(name, tuple(about["classes"]), tuple(about["image_size"]), about["channels"], **splits)
-    except (OSError, ValueError, KeyError):
-        return None
-
-
 def write(data: ImageData, entry: Path, progress: Progress) -> None:
     """Write the files of an entry. Raises OSError, and UserError for bad images."""
+    needed, free = count_bytes(data), shutil.disk_usage(entry).free
+    if needed > free:  # rather than fill the disk first
+        raise OSError(errno.ENOSPC, f"the images take {with_prefix(needed, 'B')}, {with_prefix(free, 'B')} are free")
     total, done, problems = len(data.train) + len(data.test), 0, []
     progress(f"caching {data.name}", 0, total)
     for part in ("train", "test"):
@@ -108,7 +100,7 @@ def write(data: ImageData, entry: Path, progress: Progress) -> None:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             # written, not mapped: a full disk is then an error rather than the end of the process
-            for count, future in decoded(split):
+            for count, future in decode_ahead(split):
                 try:
                     images = future.result()
                 except UserError as error:
@@ -129,7 +121,7 @@ def write(data: ImageData, entry: Path, progress: Progress) -> None:
     write_json(entry / "data.json", about)
 
 
-def decoded(split: Split) -> Iterator[tuple[int, Future]]:
+def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
     """(number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
     cores = count_cores()
     ahead: deque[tuple[int, Future]] = deque()

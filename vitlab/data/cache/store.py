@@ -10,8 +10,8 @@ import os
 import re
 import shutil
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -20,119 +20,116 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from vitlab.config import resolved
-from vitlab.data.cache.file_stats import stamps
+from vitlab.data.cache.file_stats import stat_files
 
-FILE_KEYS = ("root", "path", "test_path", "file", "folder")  # of a module that gives no fingerprint of its own
+FILE_KEYS = ("root", "path", "test_path", "file", "folder")  # keys whose values are paths
 
 Progress = Callable[[str, int, int], None]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Cache(Generic[T]):
-    """How one kind of data is kept.
+class Cache(ABC, Generic[T]):
+    """A data set in the cache; a subclass for each kind of data says what an entry is.
 
-    place: the folder of the entry, for the configuration and the files it now reads.
-    opened: the data of an entry; None when it is not there or damaged.
-    read: the data without the cache.
-    write: puts data into an empty folder; it may raise OSError.
-    wanted: whether the data is to be kept at all.
-    what, without: a warning's words for this cache, and for what becomes of the data where it cannot be written.
+    progress(what, done, total) is called while an entry is built.
     """
 
-    place: Callable[[], Path]
-    opened: Callable[[Path], T | None]
-    read: Callable[[], T]
-    write: Callable[[T, Path], None]
-    wanted: Callable[[T], bool]
-    what: str
-    without: str
+    kind: str  # in warnings
+    without: str  # what happens where the entry cannot be written, in warnings
+    unrelated: tuple[str, ...]  # keys of the configuration that change nothing in an entry
 
-    def load(self, lock: str) -> T:
-        """The data from the cache, which is built when it is not there yet; one process at a time, under `lock`."""
-        entry = self.place()
-        if (data := self.opened(entry)) is not None:
+    def __init__(self, config: DictConfig, module: ModuleType, progress: Progress | None = None):
+        self.config, self.module = config, module
+        self.progress = progress or (lambda *_: None)
+
+    @abstractmethod
+    def read(self) -> T:
+        """The data without the cache. Raises UserError."""
+
+    @abstractmethod
+    def write(self, data: T, entry: Path) -> None:
+        """Write the files of an entry into an empty folder. Raises OSError, and UserError for bad data."""
+
+    @abstractmethod
+    def open_entry(self, entry: Path) -> T | None:
+        """The data of an entry; None when it is not there or damaged."""
+
+    def is_wanted(self, data: T) -> bool:
+        """Whether the data is kept at all."""
+        return True
+
+    def settings(self) -> dict[str, Any]:
+        """What an entry depends on in the configuration; a relative path is another one in another folder."""
+        related = {key: value for key, value in resolved(self.config).items() if key not in self.unrelated}
+        paths = {key: related[key] for key in FILE_KEYS if isinstance(related.get(key), str)}
+        return related | {key: os.path.abspath(os.path.expanduser(path)) for key, path in paths.items()}
+
+    def fingerprint(self) -> Any:
+        """What an entry depends on besides: what the module says, else its source and the files that are named."""
+        if hasattr(self.module, "fingerprint"):
+            return self.module.fingerprint(self.config)
+        source = Path(self.module.__file__).read_bytes() if self.module.__file__ else b""
+        files = [stat_files(path) for path in named_files(self.config)]
+        return {"source": hashlib.sha256(source).hexdigest(), "files": files}
+
+    def entry(self) -> Path:
+        """The folder of the entry for the configuration and the files as they are now."""
+        return self.path([self.settings(), self.fingerprint()])
+
+    def path(self, key: Any) -> Path:
+        root = Path(os.environ.get("VITLAB_CACHE") or "~/.cache/vitlab").expanduser().absolute()
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        name = re.sub(r"[^\w.-]", "_", self.config.name)
+        return root / f"{name}-{digest}"
+
+    def load(self) -> T:
+        """The data from the cache, whose entry is built when it is not there yet; one process at a time."""
+        if (data := self.open_entry(self.entry())) is not None:
             return data
-        held = FileLock(entry.with_name(f"{lock}.lock"))
+        settings = self.path(self.settings())
+        lock_file = settings.with_name(f"{settings.name}.lock")
+        lock = FileLock(lock_file)
         try:
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            held.acquire()
+            lock_file.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
         except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
-            self.warn(entry.parent, error)
+            self.warn(lock_file.parent, error)
             return self.read()
         try:
-            return self.built()
+            return self.build()
         finally:
-            held.release()
+            lock.release()
 
-    def built(self) -> T:
-        if (data := self.opened(self.place())) is not None:  # another process was first
+    def build(self) -> T:
+        if (data := self.open_entry(self.entry())) is not None:  # another process was first
             return data
         data = self.read()
-        if not self.wanted(data):
+        if not self.is_wanted(data):
             return data
-        entry = self.place()  # reading may have downloaded the files
+        entry = self.entry()  # reading may have downloaded the files
+        partial = entry.with_name(f"{entry.name}.partial")  # ours alone, under the lock
         try:
-            self.build(data, entry)
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            self.write(data, partial)
+            shutil.rmtree(entry, ignore_errors=True)  # a damaged one
+            os.replace(partial, entry)
         except OSError as error:
             self.warn(entry.parent, error)
             return data
-        opened = self.opened(entry)
-        return data if opened is None else opened
-
-    def build(self, data: T, entry: Path) -> None:
-        """Write an entry: beside its place, and moved there whole."""
-        partial = entry.with_name(f"{entry.name}.partial")  # ours alone, under the lock
-        remove(partial)
-        partial.mkdir(parents=True)
-        try:
-            self.write(data, partial)
-            remove(entry)  # a damaged one
-            os.replace(partial, entry)
         finally:
-            remove(partial)
+            shutil.rmtree(partial, ignore_errors=True)
+        opened = self.open_entry(entry)
+        return data if opened is None else opened
 
     def warn(self, folder: Path, error: Exception) -> None:
         warnings.warn(
-            f"cannot write the {self.what} in {folder} ({error}): {self.without}; "
+            f"cannot write the {self.kind} cache in {folder} ({error}): {self.without}; "
             "set VITLAB_CACHE to a folder that can be written",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
-def root() -> Path:
-    return Path(os.environ.get("VITLAB_CACHE") or "~/.cache/vitlab").expanduser().absolute()
-
-
-def fingerprint(config: DictConfig, module: ModuleType) -> Any:
-    """What a module's data depends on besides the configuration: what it says itself, else what is observed."""
-    return module.fingerprint(config) if hasattr(module, "fingerprint") else observed(config, module)
-
-
-def settings(config: DictConfig, unrelated: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration without what is unrelated; a relative path is another one in another folder."""
-    kept = {key: value for key, value in resolved(config).items() if key not in unrelated}
-    return {key: absolute(value) if key in FILE_KEYS else value for key, value in kept.items()}
-
-
-def absolute(value: Any) -> Any:
-    return os.path.abspath(os.path.expanduser(value)) if isinstance(value, str) else value
-
-
-def observed(config: DictConfig, module: ModuleType) -> dict[str, Any]:
-    """The source of a module and the files that its configuration names."""
-    paths = [config[key] for key in FILE_KEYS if isinstance(config.get(key), str)]
-    source = Path(module.__file__).read_bytes() if module.__file__ else b""
-    return {"source": hashlib.sha256(source).hexdigest(), "files": [stamps(os.path.expanduser(p)) for p in paths]}
-
-
-def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def safe(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)
-
-
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def named_files(config: DictConfig) -> list[str]:
+    """The files and folders that a configuration names."""
+    return [os.path.expanduser(config[key]) for key in FILE_KEYS if isinstance(config.get(key), str)]

@@ -5,7 +5,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
 from vitlab.data.base import ImageData, Rows, Split
-from vitlab.data.images.resize import resized
+from vitlab.data.images.resize import Resized
 from vitlab.data.subset import nested_order
 
 VERSION = 1  # of how the pixels are made
@@ -22,14 +22,13 @@ def load(config: DictConfig) -> ImageData:
         raise UserError(f"data.test_share={config.test_share}: give a share of the images between 0 and 1")
     from sklearn.datasets import load_digits  # 2 s
 
-    found = load_digits()
-    labels = found.target.astype(np.int64)
+    original = load_digits()
+    labels = original.target.astype(np.int64)
     size = extent(config.image_size)
-    grey = resized((found.images[:, None] * (255 / LEVELS)).astype(np.float32), size)
-    images = grey.round().clip(0, 255).astype(np.uint8)
-    classes = tuple(str(name) for name in found.target_names)
+    read = Resized((original.images[:, None] * (255 / LEVELS)).astype(np.float32), size)
+    classes = tuple(str(name) for name in original.target_names)
     order = nested_order(labels, seed=0)
     count = min(max(round(config.test_share * len(labels)), len(classes)), len(labels) - len(classes))
     rows = {"test": np.sort(order[:count]), "train": np.sort(order[count:])}
-    splits = {part: Split(labels[at], Rows(images.__getitem__, at)) for part, at in rows.items()}
+    splits = {part: Split(labels[at], Rows(read, at)) for part, at in rows.items()}
     return ImageData(config.name, classes, size, 1, **splits)

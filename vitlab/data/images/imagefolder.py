@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache.file_stats import files, stamps
+from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import hashed_share
 
 VERSION = 1  # of the decoding
@@ -27,13 +27,16 @@ Listing = dict[str, list[str]]  # class -> its files, as paths below the root
 
 
 def fingerprint(config: DictConfig) -> list:
-    return [VERSION, stamps(Path(config.root).expanduser(), EXTENSIONS)]
+    root, broken = Path(config.root).expanduser(), []
+    files = stat_files(root, EXTENSIONS, broken)
+    warn_of_broken_links(f"data.root={config.root}", root, broken)
+    return [VERSION, files]
 
 
 def contents(config: DictConfig) -> str:
     """The names and the sizes of all images: a copy of the folder has the same."""
-    found = stamps(Path(config.root).expanduser(), EXTENSIONS)
-    return "\n".join(f"{size} {path}" for path, size, _ in found)
+    files = stat_files(Path(config.root).expanduser(), EXTENSIONS)
+    return "\n".join(f"{size} {path}" for path, size, _ in files)
 
 
 def load(config: DictConfig) -> ImageData:
@@ -42,22 +45,23 @@ def load(config: DictConfig) -> ImageData:
     problems = []
     if not 0 < config.test_share < 1:
         problems.append(f"data.test_share={config.test_share}: give a share of each class between 0 and 1")
-    problems += unusable(root)
+    problems += check_root(root)
     if problems:
         raise UserError(problems)
+    fingerprint(config)  # names broken links, also where there is no cache
     held_out = next((name for name in HELD_OUT if has_split(root, name)), None)
     if held_out:
-        train, test = listing(root, TRAIN), listing(root, held_out)
-        problems += list(empty(root, train)) + list(empty(root, test))
-        problems += list(disagreements(root, train, test, held_out))
+        train, test = list_images(root, TRAIN), list_images(root, held_out)
+        problems += [*check_classes(root, train), *check_classes(root, test)]
+        problems += check_same_classes(root, train, test, held_out)
     else:
-        everything = listing(root)
-        problems += list(empty(root, everything)) + list(alone(root, everything))
-        train, test = divided(everything, config.test_share, config.seed)
+        everything = list_images(root)
+        problems += check_classes(root, everything, least=2)
+        train, test = hold_out(everything, config.test_share, config.seed)
     if len(train) < 2:
         problems.append(only_one(root, train))
     if problems:
-        raise UserError(problems)
+        raise UserError(dict.fromkeys(problems))
     size, classes = extent(config.image_size), tuple(train)
     splits = {}
     for part, listed in (("train", train), ("test", test)):
@@ -67,20 +71,21 @@ def load(config: DictConfig) -> ImageData:
     return ImageData(config.name, classes, size, 3, **splits)
 
 
-def unusable(root: Path) -> Iterator[str]:
-    if not root.exists():
-        yield f"data.root={root}: no such folder; give the one that holds a folder of images for each class"
+def check_root(root: Path) -> Iterator[str]:
+    if not os.path.exists(root):
+        what = "a broken link" if root.is_symlink() else "no such folder"
+        yield f"data.root={root}: {what}; give the one that holds a folder of images for each class"
     elif not root.is_dir():
         yield f"data.root={root}: not a folder; give the one that holds a folder of images for each class"
     elif not os.access(root, os.R_OK | os.X_OK):
         yield f"data.root={root}: may not be read; change its permissions"
     elif not class_names(root):
-        loose = sum(1 for _ in files(root, EXTENSIONS))
+        loose = sum(1 for _ in walk_files(root, EXTENSIONS))
         yield f"data.root={root}: holds no folders{f', but {loose} loose images' if loose else ''}; {LAYOUT}"
 
 
 def class_names(folder: Path) -> list[str]:
-    return sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith((".", "__")))
+    return sorted(e.name for e in os.scandir(folder) if is_folder(e) and not e.name.startswith((".", "__")))
 
 
 def has_split(root: Path, held_out: str) -> bool:
@@ -88,29 +93,28 @@ def has_split(root: Path, held_out: str) -> bool:
     return all((root / name).is_dir() and class_names(root / name) for name in (TRAIN, held_out))
 
 
-def listing(root: Path, part: str = "") -> Listing:
+def list_images(root: Path, part: str = "") -> Listing:
     """The image files of each class folder, however deep, sorted."""
     start = len(str(root).rstrip(os.sep)) + 1
     return {
-        name: sorted(entry.path[start:] for entry in files(root / part / name, EXTENSIONS))
+        name: sorted(entry.path[start:] for entry in walk_files(root / part / name, EXTENSIONS))
         for name in class_names(root / part)
     }
 
 
-def empty(root: Path, listed: Listing) -> Iterator[str]:
+def check_classes(root: Path, listed: Listing, least: int = 1) -> Iterator[str]:
+    """One line for each class folder with an unusable name, or with fewer than `least` images."""
     kinds = " ".join(kind.removeprefix(".") for kind in EXTENSIONS)
     for name, paths in listed.items():
-        if not paths:
+        if name.encode(errors="ignore").decode() != name:
+            yield f"data.root={root}: the name of class folder {os.fsencode(name)!r} is not UTF-8; rename it"
+        elif not paths:
             yield f"data.root={root}: class '{name}' has no images; add some ({kinds}) or remove its folder"
-
-
-def alone(root: Path, listed: Listing) -> Iterator[str]:
-    for name, paths in listed.items():
-        if len(paths) == 1:
+        elif len(paths) < least:
             yield f"data.root={root}: class '{name}' has a single image; add another, one of them is held out"
 
 
-def disagreements(root: Path, train: Listing, test: Listing, held_out: str) -> Iterator[str]:
+def check_same_classes(root: Path, train: Listing, test: Listing, held_out: str) -> Iterator[str]:
     for here, there, without in ((train, test, held_out), (test, train, TRAIN)):
         for name in here:
             if name not in there:
@@ -125,7 +129,7 @@ def only_one(root: Path, listed: Listing) -> str:
     return f"data.root={root}: only one class, '{name}'; give two or more, each a folder of images"
 
 
-def divided(listed: Listing, share: float, seed: int) -> tuple[Listing, Listing]:
+def hold_out(listed: Listing, share: float, seed: int) -> tuple[Listing, Listing]:
     """(train, held out): of each class the share of files with the smallest hash of seed and name, at least one."""
     train, test = {}, {}
     for name, paths in listed.items():
@@ -152,13 +156,13 @@ class FileImages:
             try:
                 images[row] = decode.read(path, self.size, channels=3)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
-                problems.append(f"data.root={self.root}: cannot read {self.paths[index]}: {reason(path, error)}")
+                problems.append(f"data.root={self.root}: cannot read {self.paths[index]}: {explain(path, error)}")
         if problems:
             raise UserError(problems)
         return images
 
 
-def reason(path: str, error: Exception) -> str:
+def explain(path: str, error: Exception) -> str:
     if os.path.exists(path) and not os.path.getsize(path):
         return "the file is empty; replace or delete it"
     text = str(error).splitlines()[0] if str(error) else type(error).__name__

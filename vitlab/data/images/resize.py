@@ -1,9 +1,23 @@
-"""Resizing arrays of images: to cover the target, then its centre cropped."""
+"""Images of an array, resized to cover the target, then cropped to its centre."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
 
-def resized(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class Resized:
+    """Reads images of an array (N, C, h, w), uint8 or floats from 0 to 255: int64 (B,) -> uint8 (B, C, *size)."""
+
+    images: np.ndarray
+    size: tuple[int, int]
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        images = resize(self.images[indices], self.size)
+        return images if images.dtype == np.uint8 else images.round().clip(0, 255).astype(np.uint8)
+
+
+def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """uint8 or float (B, C, h, w) -> the same type (B, C, *size): bilinear, antialiased, centre crop.
 
     Floats are in the range of uint8; rounding is left to the caller.

@@ -17,8 +17,8 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, choices_text, extent, resolved
 from vitlab.data.base import ImageData, Rows, Split
-from vitlab.data.cache.file_stats import stamps
-from vitlab.data.images.resize import resized
+from vitlab.data.cache.file_stats import stat_files
+from vitlab.data.images.resize import Resized
 from vitlab.data.subset import nested_order
 
 VERSION = 1  # of how the pixels are made
@@ -45,7 +45,7 @@ def fingerprint(config: DictConfig) -> list:
     root = Path(config.root).expanduser()
     names = sorted(name for name in os.listdir(root) if name[0] != ".") if root.is_dir() else []
     named = [name for name in names if plain(name).startswith(plain(config.dataset))]
-    return [VERSION, [[name, stamps(root / name)] for name in named or names]]
+    return [VERSION, [[name, stat_files(root / name)] for name in named or names]]
 
 
 def plain(name: str) -> str:
@@ -201,19 +201,8 @@ def in_memory(dataset: Any) -> np.ndarray | None:
 def reader(dataset: Any, config: DictConfig, size: tuple[int, int], channels: int):
     array = in_memory(dataset)
     if array is not None:
-        return ArrayImages(array, size)
+        return Resized(array, size)
     return ItemImages(dataset, config.dataset, config.root, size, channels)
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayImages:
-    """Reads images of an array (N, C, h, w): int64 (B,) -> uint8 (B, C, *size)."""
-
-    images: np.ndarray
-    size: tuple[int, int]
-
-    def __call__(self, indices: np.ndarray) -> np.ndarray:
-        return resized(self.images[indices], self.size)
 
 
 @dataclass(frozen=True, eq=False)

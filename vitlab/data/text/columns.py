@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from vitlab.config import UserError, choices_text
-from vitlab.data.cache.file_stats import stamps
+from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.split import hashed_share
 from vitlab.data.text.types import Corpus, Examples
 
@@ -60,7 +60,8 @@ class Table:
 
 def fingerprint(config: DictConfig) -> list:
     """This reading, and the files `path` and `test_path` as they are."""
-    return [VERSION, *(stamps(Path(path).expanduser()) for path in (config.path, config.test_path) if path)]
+    paths = [Path(path).expanduser() for path in (config.path, config.test_path) if path]
+    return [VERSION, *(stat_files(path) for path in paths if path.is_file())]
 
 
 def corpus(wanted: Wanted, train: Table, test: Table | None) -> Corpus:

@@ -1,6 +1,6 @@
 """A data set of text as tokens: read, its tokenizer trained or loaded, encoded, and kept in the cache.
 
-An entry (vitlab.data.entries) holds tokenizer.json, data.json, and of each split one .npy file for each array of
+An entry (vitlab.data.cache.store) holds tokenizer.json, data.json, and of each split one .npy file for each array of
 `Texts`, which processes map into their memory.
 """
 
@@ -16,58 +16,60 @@ import numpy as np
 from omegaconf import DictConfig
 
 from vitlab.config import UserError
-from vitlab.data.cache.store import Cache, Progress, digest, fingerprint, root, safe, settings
+from vitlab.data.cache.store import Cache, Progress
 from vitlab.data.text import tokenization
 from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts
 from vitlab.files import replacing, write_json
 
 LAYOUT = 1  # of an entry's files
-NOT_TOKENS = ("name", "modality", "task", "sizes", "cache", "length")
-TRAINED = ("tokenizer", "vocabulary", "lowercase")  # of a tokenizer that is trained
+TRAINED = ("tokenizer", "vocabulary", "lowercase")  # keys of a tokenizer that is trained
 SPLITS = ("train", "test")
 
 
-def load(config: DictConfig, module: ModuleType, progress: Progress | None = None) -> TextData:
-    """The data set of a configuration, from the cache unless `config.cache` is never; else built and kept there.
+class TextCache(Cache[TextData]):
+    """Tokens in the cache. The tokenizer is trained on the training texts alone, of all parts."""
 
-    The tokenizer is trained on the training texts alone, of all parts. Texts without a token are left out, with what
-    belongs to them. progress(what, done, total) is called while the corpus is read (done of 1) and encoded (texts).
-    Raises UserError, a line a fault.
-    """
-    progress = progress or (lambda *_: None)
-    if config.cache == "never":
-        return read(config, module, progress)
-    tokenization.is_path(config.tokenizer)  # an unknown kind is said before anything is read
-    kept = settings_of(config)
-    cache = Cache(
-        place=lambda: place(config, module),
-        opened=lambda entry: opened(entry, config),
-        read=lambda: read(config, module, progress),
-        write=write,
-        wanted=lambda _: True,
-        what="text cache",
-        without="the texts will be read and encoded again each time",
-    )
-    return cache.load(lock=f"{safe(config.name)}-{digest(kept)}")
+    kind = "text"
+    without = "the texts will be read and encoded again each time"
+    unrelated = ("name", "modality", "task", "sizes", "cache", "length")
 
+    def settings(self) -> dict[str, Any]:
+        """Of a tokenizer's file it is what the file holds that counts: see `fingerprint`."""
+        related = super().settings()
+        if tokenization.is_path(self.config.tokenizer):
+            related = {key: value for key, value in related.items() if key not in TRAINED}
+        return related
 
-def place(config: DictConfig, module: ModuleType) -> Path:
-    """The folder of the entry for this configuration and the files that it and its tokenizer now read."""
-    own = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": fingerprint(config, module)}
-    if tokenization.is_path(config.tokenizer):
-        file = tokenization.located(config.tokenizer)
-        own["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
-    return root() / f"{safe(config.name)}-{digest([settings_of(config), own])}"
+    def fingerprint(self) -> dict[str, Any]:
+        own = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": super().fingerprint()}
+        if tokenization.is_path(self.config.tokenizer):
+            file = tokenization.located(self.config.tokenizer)
+            own["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+        return own
 
+    def read(self) -> TextData:
+        return read(self.config, self.module, self.progress)
 
-def settings_of(config: DictConfig) -> dict[str, Any]:
-    """What the tokens depend on in the configuration; of a tokenizer's file it is what the file holds."""
-    trained = () if tokenization.is_path(config.tokenizer) else TRAINED
-    return settings(config, tuple(key for key in (*NOT_TOKENS, *TRAINED) if key not in trained))
+    def write(self, data: TextData, entry: Path) -> None:
+        write(data, entry)
+
+    def open_entry(self, entry: Path) -> TextData | None:
+        try:
+            about = json.loads((entry / "data.json").read_text())
+            tokenizer = tokenization.from_file(entry / tokenization.FILE)
+            if tokenizer.size != about["vocabulary"]:
+                return None
+            splits = {split: open_split(entry / split, about[split]) for split in SPLITS}
+            return TextData(self.config.name, tuple(about["classes"]), self.config.length, tokenizer, **splits)
+        except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
+            return None
 
 
 def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData:
-    """The data set without the cache."""
+    """The data set without the cache. Texts without a token are left out, with what belongs to them.
+
+    progress(what, done, total) is called while the corpus is read (done of 1) and encoded (texts). Raises UserError.
+    """
     # before the corpus, which takes longer
     tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
     progress(f"reading {config.name}", 0, 1)
@@ -231,20 +233,7 @@ def write(data: TextData, entry: Path) -> None:
     write_json(entry / "data.json", about)
 
 
-def opened(entry: Path, config: DictConfig) -> TextData | None:
-    """The data set of an entry; None when it is not there or damaged."""
-    try:
-        about = json.loads((entry / "data.json").read_text())
-        tokenizer = tokenization.from_file(entry / tokenization.FILE)
-        if tokenizer.size != about["vocabulary"]:
-            return None
-        splits = {split: opened_split(entry / split, about[split]) for split in SPLITS}
-        return TextData(config.name, tuple(about["classes"]), config.length, tokenizer, **splits)
-    except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
-        return None
-
-
-def opened_split(files: Path, about: dict[str, Any]) -> Texts:
+def open_split(files: Path, about: dict[str, Any]) -> Texts:
     """One split; raises ValueError or OSError where its files are not whole or do not fit each other."""
 
     def array(name: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from vitlab.config import UserError, choices_text, first_line
-from vitlab.data.cache.file_stats import stamps
+from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.text import columns
 from vitlab.data.text.columns import Table, Wanted
 from vitlab.data.text.types import Corpus
@@ -20,7 +20,7 @@ UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 def fingerprint(config: DictConfig) -> list:
     """Local files as they are; of a set on the Hub nothing more than `revision` says."""
     patterns = [os.path.expanduser(p) for p in (config.dataset, *listed(config.files), *listed(config.test_files))]
-    return [VERSION, columns.VERSION, *(stamps(path) for pattern in patterns for path in sorted(glob(pattern)))]
+    return [VERSION, columns.VERSION, *(stat_files(path) for pattern in patterns for path in sorted(glob(pattern)))]
 
 
 def listed(value: Any) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, choices_text
-from vitlab.data.cache.file_stats import files, stamps
+from vitlab.data.cache.file_stats import stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import hashed_share
 from vitlab.data.text import utf8
 from vitlab.data.text.types import Corpus, Examples
@@ -19,7 +19,7 @@ UNITS = ("file", "blank_line")  # what ends a document
 
 def fingerprint(config: DictConfig) -> list:
     paths = [path for path in (config.path, config.test_path) if path]
-    return [VERSION, *(stamps(Path(path).expanduser(), endings(config)) for path in paths)]
+    return [VERSION, *(stat_files(Path(path).expanduser(), endings(config)) for path in paths)]
 
 
 def endings(config: DictConfig) -> tuple[str, ...]:
@@ -38,40 +38,40 @@ def read(config: DictConfig) -> Corpus:
         problems.append(f"data.test_share={config.test_share}: give a share of the documents between 0 and 1")
     if problems:
         raise UserError(problems)
-    train = list(documents(config, "path"))
+    train = list(read_documents(config, "path"))
     if config.test_path:
-        return Corpus(Examples((train,)), Examples((list(documents(config, "test_path")),)))
+        return Corpus(Examples((train,)), Examples((list(read_documents(config, "test_path")),)))
     if len(set(train)) == 1:
-        train, test = halves(config, train[0])
+        train, test = split_text(config, train[0])
     else:
         chosen = hashed_share(list(dict.fromkeys(train)), config.test_share)
         train, test = [text for text in train if text not in chosen], [text for text in train if text in chosen]
     return Corpus(Examples((train,)), Examples((test,)))
 
 
-def documents(config: DictConfig, key: str) -> Iterator[str]:
+def read_documents(config: DictConfig, key: str) -> Iterator[str]:
     """The documents of the files that a key names, those of a folder in the order of their paths."""
     path = Path(config[key]).expanduser()
-    if not path.exists():
+    if not os.path.exists(path):
         raise UserError(f"data.{key}={path}: no such file or folder")
+    names, broken = [os.fspath(path)], []
     if path.is_dir():
-        found = sorted(entry.path for entry in files(path, endings(config)))
-        if not found:
+        names = sorted(entry.path for entry in walk_files(path, endings(config), broken))
+        warn_of_broken_links(f"data.{key}={path}", path, broken)
+        if not names:
             raise UserError(
                 f"data.{key}={path}: no text files ({' '.join(endings(config))}); give others by data.extensions=[...]"
             )
-    else:
-        found = [os.fspath(path)]
-    texts = (utf8.read(Path(name), f"data.{key}") for name in found)
+    texts = (utf8.read(Path(name), f"data.{key}") for name in names)
     if config.split_on == "blank_line":
         texts = (part for text in texts for part in re.split(r"\n\s*\n", text))
-    kept = [text.strip("\n") for text in texts if text.strip()]
-    if not kept:
+    documents = [text.strip("\n") for text in texts if text.strip()]
+    if not documents:
         raise UserError(f"data.{key}={path}: there is no text in it")
-    yield from kept
+    yield from documents
 
 
-def halves(config: DictConfig, text: str) -> tuple[list[str], list[str]]:
+def split_text(config: DictConfig, text: str) -> tuple[list[str], list[str]]:
     """A document without its end, and the end: its last `test_share` from the next line on."""
     cut = text.find("\n", int(len(text) * (1 - config.test_share))) + 1
     if not cut or not text[cut:].strip() or not text[:cut].strip():
