@@ -7,7 +7,7 @@ from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
 from vitlab.reports.results import tables
-from vitlab.studies.store import StudyFiles
+from vitlab.reports.results.study_results import StudyResults, load_results
 
 DESCRIPTION = "Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files."
 
@@ -19,12 +19,10 @@ def main(words: Sequence[str]) -> int:
         "--wandb", action="store_true", help="a W&B workspace and report too; saved to W&B if you are logged in"
     )
     args = parser.parse_args(words)
-    study = StudyFiles(args.study)
-    study.config()
-    return report(study, wandb=args.wandb)
+    return report(load_results(args.study), wandb=args.wandb)
 
 
-def report(study: StudyFiles, *, wandb: bool) -> int:
+def report(results: StudyResults, *, wandb: bool) -> int:
     """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
     With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in.
@@ -32,17 +30,16 @@ def report(study: StudyFiles, *, wandb: bool) -> int:
     with status_line("loading matplotlib and plotly"):
         from vitlab.reports.pages.study import write_report
 
+    folder = results.files.folder
     try:
-        page = write_report(study.folder)
+        page = write_report(results)
     except OSError as error:
-        raise UserError(
-            f"{error.filename or study.folder}: {error.strerror}; fix that, then run the command again"
-        ) from None
-    print(page, *tables.written(study.folder), sep="\n")
-    return dashboards(study) if wandb else 0
+        raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
+    print(page, *tables.written(folder), sep="\n")
+    return dashboards(results) if wandb else 0
 
 
-def dashboards(study: StudyFiles) -> int:
+def dashboards(results: StudyResults) -> int:
     """The study's W&B workspace and report; 1 when W&B did not save them."""
     try:
         from vitlab.reports.tracking.dashboards import Dashboards
@@ -52,7 +49,7 @@ def dashboards(study: StudyFiles) -> int:
         raise UserError("--wandb needs the package wandb-workspaces: pip install wandb-workspaces") from None
     from vitlab.reports.tracking.wandb_mode import default_mode
 
-    boards, addresses, failure = Dashboards(study), [], None
+    boards, addresses, failure = Dashboards(results), [], None
     online = default_mode() == "online"
     try:
         addresses = boards.save() if online else []

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -15,7 +15,9 @@ from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.config.errors import first_line
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
+from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.results.summary import sentence, size_table
+from vitlab.reports.tracking.uploads import uploads
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
 from vitlab.studies.grid import Spec, compose_study, models_of
@@ -83,9 +85,10 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         console.print(escape(plan.headline(len(todo))), soft_wrap=True, highlight=False)
         failed = run_all(files, plan, todo) if todo else {}
         write_json(folder / "failed.json", [{"run": run, "error": error} for run, error in failed.items()])
-        rows = collect(files)
-        report = study.write_report(folder)
-    conclude(files, rows, failed, report)
+        collect(files)
+        results = load_results(folder)
+        report = study.write_report(results)
+    conclude(results, failed, report)
     return 1 if failed else 0
 
 
@@ -164,28 +167,14 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, 
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
 
 
-def collect(files: StudyFiles) -> list[dict[str, Any]]:
-    """Rewrite results.csv from the result of every finished run of the study; gives its rows."""
-    config = files.config()
-    found = []
-    for path in files.folder.glob("*/result.json"):
-        if not (path.parent / "config.yaml").exists():
-            continue  # not ours
-        result = files.run(path.parent.name).result()
-        if result and result["study"] == config["name"]:
-            kept = {
-                k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in ("id", "finished_at")
-            }
-            found.append({**kept, "run": path.parent.name})
-    order = {model: index for index, model in enumerate(config["models"])}
-    found.sort(key=lambda r: (order.get(r["model"], len(order)), r["model"], r["train_size"], r["seed"]))
-    files.write_rows(found)
-    return files.rows()
+def collect(files: StudyFiles) -> None:
+    """Rewrite results.csv from the result of every finished run of the study."""
+    files.write_rows(files.finished_rows())
 
 
-def conclude(files: StudyFiles, rows: list[dict[str, Any]], failed: dict[str, str], report: Path) -> None:
-    """The result as a table, a sentence, and where to look further; on stdout."""
-    console = Console()
+def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> None:
+    """Print the result as a table, a sentence, and where to look further."""
+    console, files, rows = Console(), results.files, results.rows
     header, body = size_table(rows)
     if rows:
         table = Table(box=None, pad_edge=False)
@@ -201,9 +190,9 @@ def conclude(files: StudyFiles, rows: list[dict[str, Any]], failed: dict[str, st
         log = files.folder / run / "log.txt"
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error} (see {log})')}", soft_wrap=True)
     lines = [f"report   {report}", f"results  {files.results_path}"]
-    tracked = [(files.run(row["run"]).result() or {}).get("wandb") or {} for row in rows]
-    if any(where.get("mode") == "offline" for where in tracked):
+    if any(one.state == "waiting" for one in uploads(results)):
         lines.append(f"W&B      vitlab sync {files.folder}")
-    lines += sorted({f"W&B      {where['url'].partition('/runs/')[0]}" for where in tracked if where.get("url")})
+    urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
+    lines += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})
     for line in lines:
         console.print(escape(line), soft_wrap=True, highlight=False)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from vitlab.commands.arguments import CommandParser
 from vitlab.formatting import plural
+from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.tracking.uploads import Upload, upload, uploads
-from vitlab.studies.store import StudyFiles
 
 STATES = {  # of a run, in words
     "uploaded": "uploaded",
@@ -25,18 +25,16 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("study", metavar="STUDY_DIR")
     parser.add_json()
     args = parser.parse_args(words)
-    study = StudyFiles(args.study)
-    study.config()
-    return sync(study, as_json=args.json)
+    return sync(load_results(args.study), as_json=args.json)
 
 
-def sync(study: StudyFiles, *, as_json: bool) -> int:
+def sync(results: StudyResults, *, as_json: bool) -> int:
     """Upload the offline runs of a study's folder; 0, or 1 when an upload failed. Raises UserError.
 
     Each run is one line on stdout; with `as_json` all are one document there, and the lines go to stderr.
     """
     stream = sys.stderr if as_json else sys.stdout
-    runs = {one.run: one for one in uploads(study)}
+    runs = {one.run: one for one in uploads(results)}
     waiting = [one for one in runs.values() if one.state == "waiting"]
     for one in runs.values():
         if one.state != "waiting":

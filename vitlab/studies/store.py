@@ -24,6 +24,7 @@ COLUMNS = (
 GRID = ("models", "sizes", "seeds", *WITHOUT_EFFECT)  # what may change between two calls of one study
 Cell = tuple[str, int, int]  # model, training-set size, seed, as results.csv has them
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
+NO_COLUMNS = ("id", "finished_at")  # of result.json
 
 
 class StudyFiles:
@@ -111,6 +112,23 @@ class StudyFiles:
         columns = [*COLUMNS, *extra]
         lines = [line_of(columns), *(line_of([row.get(column) for column in columns]) for row in rows)]
         write_text(self.results_path, "".join(lines))
+
+    def finished_rows(self) -> list[dict[str, Any]]:
+        """The row of every finished run from its result.json, by model, size and seed. Raises UserError."""
+        name, rows = self.config().get("name"), []
+        for path in self.folder.glob("*/result.json"):
+            run = self.run(path.parent.name)
+            result = run.result() if run.config_path.exists() else None  # others' folders have no config.yaml
+            if result and result["study"] == name:
+                columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
+                rows.append({**columns, "run": path.parent.name})
+        return self.sort_rows(rows)
+
+    def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """By the study's models, then size and seed."""
+        places = {model: place for place, model in enumerate(self.config().get("models") or [])}
+        by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
+        return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
 
 
 def line_of(cells: Sequence[Any]) -> str:

@@ -5,11 +5,11 @@ import re
 
 import numpy as np
 
-from vitlab.commands.scale import collect
 from vitlab.config import TrainConfig, compose
 from vitlab.reports.figures.backends.image_grid import SHADES
 from vitlab.reports.observer import RunReporter
 from vitlab.reports.pages.study import write_report
+from vitlab.reports.results.study_results import load_results
 from vitlab.studies.experiment import train_run
 from vitlab.studies.store import StudyFiles
 
@@ -32,10 +32,10 @@ def train_few(folder):
     for run, words in RUNS.items():
         config = compose(TrainConfig, [*shared, "study=few", "wandb.mode=off", *words])
         train_run(config, study.folder / run, observer=RunReporter())
-    rows = sorted(collect(study), key=lambda row: list(RUNS).index(row["run"]))
+    rows = sorted(study.finished_rows(), key=lambda row: list(RUNS).index(row["run"]))
     rows[1]["model"] = EVIL_MODEL
     study.write_rows(rows)
-    write_report(study.folder)
+    write_report(load_results(study.folder))
     return study
 
 

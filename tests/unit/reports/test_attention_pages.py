@@ -13,7 +13,8 @@ from tests.unit.reports.test_html import Page
 from vitlab.config import UserError
 from vitlab.reports.pages import image_attention
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results import analysis_files
+from vitlab.reports.results.run_results import RunResults
+from vitlab.reports.results.study_results import load_results
 from vitlab.training.files import RunFiles
 
 
@@ -28,7 +29,7 @@ def page(few_runs):
 @needs_chromium
 def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_runs, page):
     browser.open(page)
-    maps = analysis_files.maps(few_runs.run(FOUR))
+    maps = RunResults(few_runs.run(FOUR)).attention_maps()
     assert maps.maps.shape == (8, 5, 4, 4, 2)
     browser.run("document.getElementById('layer').focus()")
     canvases = {kind: f'[data-picture="2"] [data-map="{kind}"] canvas' for kind in ("map", "rollout")}
@@ -51,7 +52,7 @@ def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_run
 @needs_chromium
 def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
     browser.open(page)
-    maps = analysis_files.maps(few_runs.run(FOUR)).maps
+    maps = RunResults(few_runs.run(FOUR)).attention_maps().maps
     for id_, value in (("head", "1"), ("scale", "all")):
         browser.run(f"""(() => {{ const s = document.getElementById('{id_}'); s.value = '{value}';
             s.dispatchEvent(new Event('change')) }})()""")
@@ -66,7 +67,7 @@ def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
 @needs_chromium
 def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
     browser.open(page)
-    maps = analysis_files.maps(few_runs.run(FOUR))
+    maps = RunResults(few_runs.run(FOUR)).attention_maps()
     mean = maps.maps.mean(axis=2)
     browser.run("document.querySelector('[data-picture=\"0\"]').focus({focusVisible: true})")
     press(browser, "ArrowRight", 39)
@@ -172,9 +173,10 @@ def test_names_are_never_markup(browser, few_runs, name):
 )
 def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, modality, asked, there, lacks):
     run = RunFiles(tmp_path)
+    run.write_config({"data": {"modality": modality}, "analyses": ["cka", asked]})
     if there:
         run.write_analysis(there, "", [])
-    assert analysis_files.lacks_attention(run, {"data": {"modality": modality}, "analyses": ["cka", asked]}) is lacks
+    assert RunResults(run).lacks_attention is lacks
 
 
 # ---- what is malformed or too much
@@ -182,22 +184,16 @@ def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, m
 
 def test_pictures_past_the_limit_are_left_out_and_said(copy, monkeypatch):
     monkeypatch.setattr(image_attention, "MOST", 3 * (5 * 4 * 8 + 5 * 8))
-    write_report(copy.folder)
+    write_report(load_results(copy.folder))
     text = (copy.folder / "attention" / f"{FOUR}.html").read_text()
     assert len(Page(text).all("img")) == 3
     assert "5 more are left out" in text
 
 
-@pytest.mark.parametrize("change", ["not a file of numpy", {"maps": np.full((8, 5, 4, 4, 2), np.nan)}, {"names": None}])
-def test_malformed_maps_are_one_line_that_names_the_file(copy, change):
+def test_malformed_maps_are_one_line_that_names_the_file(copy):
     path = copy.run(FOUR).analysis_folder / "attention_maps.npz"
-    if isinstance(change, str):
-        path.write_text(change)
-    else:
-        with np.load(path) as arrays:
-            kept = {key: value for key, value in {**arrays, **change}.items() if value is not None}
-        np.savez(path, **kept)
+    path.write_text("not a file of numpy")
     with pytest.raises(UserError) as caught:
-        write_report(copy.folder)
+        write_report(load_results(copy.folder))
     (line,) = caught.value.problems
     assert line.startswith(f"{path}: ")

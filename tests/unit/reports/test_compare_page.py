@@ -13,7 +13,8 @@ from tests.unit.reports.test_html import Page
 from tests.unit.reports.test_study import make_study
 from vitlab.reports.pages import compare
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results import analysis_files
+from vitlab.reports.results.run_results import RunResults
+from vitlab.reports.results.study_results import load_results
 
 
 @needs_chromium
@@ -22,7 +23,7 @@ def test_two_runs_of_other_depths_are_under_one_slider(browser, few_runs, compar
     assert browser.run("[document.getElementById('a').value, document.getElementById('b').value]") == [FOUR, EVIL_RUN]
     assert slider(browser) == "A layer 5 of 5, B layer 2 of 2"
     a, b = (f'[data-picture="1"] [data-side="{letter}"] canvas' for letter in "AB")
-    four, two = (analysis_files.maps(few_runs.run(run)).maps.mean(axis=2) for run in (FOUR, EVIL_RUN))
+    four, two = (RunResults(few_runs.run(run)).attention_maps().maps.mean(axis=2) for run in (FOUR, EVIL_RUN))
     assert (four.shape, two.shape) == ((8, 5, 4, 2), (8, 2, 2, 4))
     browser.run("document.getElementById('layer').focus()")
     for mine, theirs in ((5, 2), (4, 2), (3, 2), (2, 1)):
@@ -101,9 +102,9 @@ def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(co
     path = run.analysis_folder / "attention_maps.npz"
     (run.analysis_folder / "trained").mkdir()
     shutil.move(path, run.analysis_folder / "trained" / path.name)
-    assert analysis_files.maps(run) is not None
+    assert RunResults(run).attention_maps() is not None
     (run.analysis_folder / "trained" / path.name).unlink()
-    write_report(copy.folder)
+    write_report(load_results(copy.folder))
     text = Page(copy.report_path.read_text()).text
     assert f"vitlab analyze 'a b/{FOUR}' attention_maps" in text
     lacking = {one["name"]: one["maps"] for one in embedded(copy.folder / "compare.html")["runs"]}
@@ -113,21 +114,20 @@ def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(co
 
 
 def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(few_runs, monkeypatch):
-    rows = few_runs.rows()
-    configs = {row["run"]: few_runs.run(row["run"]).config() for row in rows}
-    found, sets = compare.packed_maps(few_runs, rows, configs)
+    results = load_results(few_runs.folder)
+    found, sets = compare.packed_maps(results)
     assert len(sets) == 1
     assert (len(sets[0]["pictures"]), sets[0]["count"]) == (8, 8)
     assert [one.get("set") for one in found] == [0, 0, None]
     monkeypatch.setattr(compare, "MOST", 8 * 5 * 8)
-    found, _ = compare.packed_maps(few_runs, rows, configs)
+    found, _ = compare.packed_maps(results)
     assert [one.get("why") for one in found][:2] == [None, "has maps, but they are left out to keep this page small"]
 
 
 @needs_chromium
 def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, copy, monkeypatch):
     monkeypatch.setattr(compare, "MOST_PICTURES", 3 * 5 * 8)  # 3 of the first run's maps, 7 of the other's
-    write_report(copy.folder)
+    write_report(load_results(copy.folder))
     data = embedded(copy.folder / "compare.html")
     assert [len(one["pictures"]) for one in data["sets"]] == [7]
     assert [one["maps"].get("pictures") for one in data["runs"]] == [3, 7, None]
@@ -136,14 +136,14 @@ def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, 
     assert "other pictures" not in browser.run("document.getElementById('lacking').textContent")
     told = browser.run("document.getElementById('maps-note').textContent")
     assert told.startswith("5 of 8 pictures are left out to keep this page small. The mean")
-    two = analysis_files.maps(copy.run(EVIL_RUN)).maps.mean(axis=2)
+    two = RunResults(copy.run(EVIL_RUN)).attention_maps().maps.mean(axis=2)
     assert near(shades_of(browser, '[data-picture="2"] [data-side="B"] canvas'), two[2, 1], two[:3, 1].max())
     assert browser.errors == []
 
 
 def test_an_older_study_has_its_comparison_and_no_page(tmp_path):
     study = make_study(tmp_path / "old")
-    write_report(study.folder)
+    write_report(load_results(study.folder))
     assert not (study.folder / "attention").exists()
     data = embedded(study.folder / "compare.html")
     assert len(data["runs"]) == 15
@@ -157,7 +157,9 @@ def test_one_run_is_compared_with_none(copy):
     rows = copy.rows()
     assert Path(copy.folder / "compare.html").is_file()
     copy.write_rows(rows[:1])
-    write_report(copy.folder)
+    for row in rows[1:]:
+        shutil.rmtree(copy.folder / row["run"])
+    write_report(load_results(copy.folder))
     assert not (copy.folder / "compare.html").exists()
     assert "compare.html" not in copy.report_path.read_text()
     assert "compare.html" not in (copy.folder / "attention" / f"{rows[0]['run']}.html").read_text()

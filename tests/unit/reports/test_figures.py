@@ -10,6 +10,7 @@ from vitlab.reports.figures import by_step, compute, scaling_curve, theme
 from vitlab.reports.figures.backends import matplotlib_backend, plotly_backend
 from vitlab.reports.figures.learning_curves import training_curves
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series, spaced
+from vitlab.reports.results.study_results import load_results
 
 
 @pytest.fixture(scope="module")
@@ -17,10 +18,17 @@ def study(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("studies") / "quick")
 
 
+ANALYSIS = "attention_distance"
+
+
+def distances_of(study, model):
+    return scaling_curve.by_head_and_size(load_results(study.folder), model, ANALYSIS)
+
+
 def built(study):
     yield scaling_curve.accuracy_against_size(study.rows())
-    yield training_curves(study)
-    yield scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance")
+    yield training_curves(load_results(study.folder))
+    yield distances_of(study, "vit_nano")
     yield compute.metric_against_flops(study.rows())
     yield compute.metric_against_time(study.rows())
     analysis = study.run("vit_nano-n500-s0").analysis("attention_distance")
@@ -81,18 +89,18 @@ def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
 
 def test_only_resnets_have_no_attention_figure(tmp_path):
     study = make_study(tmp_path / "resnets", models={"resnet_nano": "resnet", "resnet18": "resnet"}, failed=0)
-    assert scaling_curve.by_head_and_size(study, "resnet_nano", "attention_distance") is None
-    assert len(training_curves(study).panels) == 4
+    assert distances_of(study, "resnet_nano") is None
+    assert len(training_curves(load_results(study.folder)).panels) == 4
 
 
 def test_panel_per_size_that_has_a_run(study):
-    assert [panel.title for panel in training_curves(study).panels] == [
+    assert [panel.title for panel in training_curves(load_results(study.folder)).panels] == [
         "500 examples",
         "2,000 examples",
         "8,000 examples",
         "32,000 examples",
     ]
-    figure = scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance")
+    figure = distances_of(study, "vit_nano")
     untrained, trained = figure.panels[0].series
     assert (untrained.label, untrained.colour_key, untrained.style) == ("untrained heads", "untrained", "rings")
     assert (trained.label, trained.colour_key, len(trained.x)) == ("trained heads", "vit", 16)
@@ -100,14 +108,14 @@ def test_panel_per_size_that_has_a_run(study):
 
 def test_layers_have_a_line_against_the_step_where_a_run_was_looked_at_while_it_trained(tmp_path):
     study = make_study(tmp_path / "study")
-    assert by_step.by_size(study, "vit_nano", "attention_distance") is None, "before and after alone"
+    assert by_step.by_size(load_results(study.folder), "vit_nano", ANALYSIS) is None, "before and after alone"
     run = study.run("vit_nano-n2000-s0")
     rows = run.analysis("attention_distance")["rows"]
     last = max(row["step"] for row in rows)
     steps = [{**row, "step": step, "value": step / 100 + row["head"]} for step in (20, 30) for row in rows[::2]]
     steps[0]["value"] = math.nan  # of layer 1, head 1, step 20
     run.write_analysis("attention_distance", "pixels", [*rows, *steps])
-    figure = by_step.by_size(study, "vit_nano", "attention_distance")
+    figure = by_step.by_size(load_results(study.folder), "vit_nano", ANALYSIS)
     assert figure.title == "Mean attention distance while training, vit_nano"
     assert [panel.title for panel in figure.panels] == [f"{n} examples" for n in ("500", "2,000", "8,000", "32,000")]
     first, second, *_ = figure.panels[1].series
@@ -118,7 +126,7 @@ def test_layers_have_a_line_against_the_step_where_a_run_was_looked_at_while_it_
     assert second.y[3] == pytest.approx(sum(trained) / 4)
     assert [list(panel.series[0].x) for panel in figure.panels[2:]] == [[0, last]] * 2
     assert "2,000 examples: layer 1 from" in figure.alt
-    untrained, heads = scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance").panels[1].series
+    untrained, heads = distances_of(study, "vit_nano").panels[1].series
     assert sorted(untrained.y) == sorted(row["value"] for row in rows if row["step"] == 0)
     assert sorted(heads.y) == sorted(row["value"] for row in rows if row["step"] == last)
     matplotlib_backend.png_bytes(figure)
@@ -130,9 +138,9 @@ def test_runs_whose_files_are_gone_are_left_out(tmp_path):
     for name in ("vit_nano-n500-s0", "resnet_nano-n500-s1"):
         study.run(name).metrics_path.unlink()
     (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
-    left = training_curves(study).panels[0].series
+    left = training_curves(load_results(study.folder)).panels[0].series
     assert [series.link for series in left] == 2 * ["vit_nano-n500-s1/"] + 2 * ["resnet_nano-n500-s0/"]
-    attention = scaling_curve.by_head_and_size(study, "vit_nano", "attention_distance")
+    attention = distances_of(study, "vit_nano")
     assert attention.panels[1].series[0].links[0] == "vit_nano-n2000-s1/"
 
 
@@ -149,7 +157,7 @@ def test_a_value_that_is_no_number(tmp_path, value):
     lines = run.metrics_path.read_text().splitlines()
     lines[0] = json.dumps({**json.loads(lines[0]), "train/loss": value})
     run.metrics_path.write_text("\n".join(lines))
-    curves = training_curves(study)
+    curves = training_curves(load_results(study.folder))
     assert curves.series[0].y[0] is None
     drawn = json.loads(plotly_backend.plotly_figure(curves).to_json(), parse_constant=pytest.fail)
     band, line = drawn["data"][:2]
@@ -177,7 +185,7 @@ def test_names_are_text_not_markup_in_plots():
 
 
 def test_narrow_and_wide_layouts_share_their_axes(study):
-    figure = training_curves(study)
+    figure = training_curves(load_results(study.folder))
     wide, narrow = (plotly_backend.plotly_figure(figure, columns, bare=True) for columns in (4, 2))
     assert [t.xaxis for t in wide.data] == [t.xaxis for t in narrow.data]
     assert narrow.layout.xaxis3.domain[0] == 0.0 != wide.layout.xaxis3.domain[0]
@@ -240,6 +248,6 @@ def test_legend_lists_a_label_once_in_order_of_appearance():
 
 def test_the_axis_of_losses_says_which_loss(tmp_path):
     study = make_study(tmp_path / "numbers")
-    assert training_curves(study).y.label == "loss (cross-entropy, nats)"
+    assert training_curves(load_results(study.folder)).y.label == "loss (cross-entropy, nats)"
     study.write_rows([{**row, "accuracy": None, "error": None, "pearson": 0.5} for row in study.rows()])
-    assert training_curves(study).y.label == "loss (squared error of standardised numbers)"
+    assert training_curves(load_results(study.folder)).y.label == "loss (squared error of standardised numbers)"

@@ -13,6 +13,7 @@ from tests.unit.reports.test_page import see
 from tests.unit.reports.test_study import make_study
 from vitlab.files import write_text
 from vitlab.reports.pages.study import write_report
+from vitlab.reports.results.study_results import load_results
 
 pytestmark = needs_chromium
 SCRIPT = "<script>alert(1)</script>"
@@ -40,7 +41,7 @@ def page(tmp_path_factory):
             study.run(row["run"]).write_analysis("attention_maps", "share", [], maps(row["seed"]))
     study.write_rows(rows)
     assert len(rows) == 100
-    return write_report(study.folder)
+    return write_report(load_results(study.folder))
 
 
 def maps(seed):

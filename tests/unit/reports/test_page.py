@@ -5,11 +5,12 @@ import pytest
 from tests.unit.reports.chromium import needs_chromium
 from tests.unit.reports.test_study import make_study
 from vitlab.reports.pages.study import write_report
+from vitlab.reports.results.study_results import load_results
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return write_report(make_study(tmp_path_factory.mktemp("studies") / "quick").folder)
+    return write_report(load_results(make_study(tmp_path_factory.mktemp("studies") / "quick").folder))
 
 
 def see(browser, figure):
@@ -116,7 +117,7 @@ def test_legend_hides_a_curve_in_every_panel(browser, page):
 def test_models_are_chosen_where_there_are_many(browser, tmp_path):
     models = {"vit_a": "vit", "vit_b": "vit", "resnet_a": "resnet", "<i>mixer</i>": "mixer"}
     study = make_study(tmp_path / "many", models={m.replace("/", "|"): f for m, f in models.items()}, sizes=(500, 2000))
-    browser.open(write_report(study.folder))
+    browser.open(write_report(load_results(study.folder)))
     figure = browser.run("document.querySelector('figure select').closest('main > figure').id")
     see(browser, f"#{figure}")
     chooser = "document.querySelector('figure select')"

@@ -10,17 +10,17 @@ from vitlab.reports.figures.scaling_curve import analysed, sentence_case, titled
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import DASHES
 from vitlab.reports.pages.urls import file_stem
-from vitlab.studies.store import StudyFiles
+from vitlab.reports.results.study_results import StudyResults
 
 Run = tuple[dict[str, Any], str, str]  # analysis, panel title, link
 
 
-def by_size(study: StudyFiles, model: str, name: str) -> Figure | None:
+def by_size(results: StudyResults, model: str, name: str) -> Figure | None:
     """The mean over each layer's heads against the step, a panel per training-set size; of each the first seed.
 
     None when no run of the model was looked at between its first and its last step.
     """
-    runs = analysed(study, model, name)
+    runs = analysed(results, model, name)
     if not any(between(analysis) for analysis, _, _ in runs):
         return None
     return figure(named(f"{name}-{model}"), f"{sentence_case(titled(name))} while training, {model}", runs)

@@ -11,9 +11,7 @@ from vitlab.formatting import finite, plural
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
 from vitlab.reports.pages.urls import folder_link
-from vitlab.reports.results import study_results
-from vitlab.studies.metrics import main_metric
-from vitlab.studies.store import StudyFiles
+from vitlab.reports.results.study_results import StudyResults
 
 POINTS = 200  # of a curve: more cannot be told apart in a panel
 ALL_POINTS = 12_000  # of all curves of a page together: with more it is slow to open
@@ -34,20 +32,18 @@ class Point:
     high: float | None
 
 
-def training_curves(study: StudyFiles) -> Figure:
+def training_curves(results: StudyResults) -> Figure:
     """Loss while training (dotted) and on held-out data (solid); a run without seeds beside it is a line of its own."""
-    rows = study_results.results(study)
-    style = looks(families(rows))
-    found = study_results.every(rows, lambda row: study_results.curves(study.run(row["run"])))
+    style = looks(families(results.rows))
     groups: dict[tuple[int, str], list[tuple[dict[str, Any], list[dict[str, Any]]]]] = defaultdict(list)
-    for row, metrics in zip(rows, found, strict=True):
-        groups[row["train_size"], row["model"]].append((row, metrics))
+    for row in results.rows:
+        groups[row["train_size"], row["model"]].append((row, results.runs[row["run"]].metrics))
     most = max(LEAST_POINTS, min(POINTS, ALL_POINTS // max(1, len(LOSSES) * len(groups))))
     by_size: dict[int, list[Series]] = defaultdict(list)
     for (size, model), runs in groups.items():
         for key, name in LOSSES:
             by_size[size] += curve(runs, key, name, style[model], most)
-    metric = main_metric(rows)
+    metric = results.metric
     return Figure(
         name="training_curves",
         title="Loss while training and on held-out data",

@@ -9,10 +9,9 @@ from vitlab.formatting import finite, plural, significant, whole
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
 from vitlab.reports.pages.urls import file_stem, folder_link
-from vitlab.reports.results import study_results
 from vitlab.reports.results.aggregate import Cell, cells
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.metrics import Metric, main_metric
-from vitlab.studies.store import StudyFiles
 
 
 def accuracy_against_size(rows: list[dict[str, Any]]) -> Figure:
@@ -93,26 +92,25 @@ def by_head(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Fi
     return heads_figure(file_stem(str(analysis.get("name") or "heads")), title, [(analysis, "", "")], colour_key)
 
 
-def by_head_and_size(study: StudyFiles, model: str, name: str) -> Figure | None:
+def by_head_and_size(results: StudyResults, model: str, name: str) -> Figure | None:
     """An analysis of a model at each training-set size, side by side: of each size the first seed that has it.
 
     None when no run of the model has the analysis, as for a ResNet that of its attention.
     """
-    runs = analysed(study, model, name)
+    runs = analysed(results, model, name)
     if not runs:
         return None
-    key = looks(families(study_results.results(study)))[model].colour_key
+    key = looks(families(results.rows))[model].colour_key
     return heads_figure(file_stem(f"{name}-{model}"), f"{sentence_case(titled(name))} by layer, {model}", runs, key)
 
 
-def analysed(study: StudyFiles, model: str, name: str) -> list[tuple[dict[str, Any], str, str]]:
+def analysed(results: StudyResults, model: str, name: str) -> list[tuple[dict[str, Any], str, str]]:
     """(analysis of heads, panel title, link) of a model at each training-set size, of the first seed that has it."""
-    rows = [row for row in study_results.results(study) if row["model"] == model]
-    found = study_results.every(rows, lambda row: study_results.analysis(study.run(row["run"]), name))
     chosen: dict[int, tuple[dict[str, Any], str, str]] = {}
-    for row, analysis in zip(rows, found, strict=True):
-        if analysis is not None and analysis["rows"]:
-            title = plural(row["train_size"], main_metric(rows).sized_by)
+    for row in results.rows:
+        analysis = results.runs[row["run"]].analysis(name) if row["model"] == model else None
+        if analysis is not None:
+            title = plural(row["train_size"], results.metric.sized_by)
             chosen.setdefault(row["train_size"], (analysis, title, folder_link(row["run"])))
     return [chosen[size] for size in sorted(chosen)]
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitlab.config import UserError
 from vitlab.config.compose import WITHOUT_EFFECT, without
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, finite, whole
@@ -16,10 +15,10 @@ from vitlab.reports.pages.image_attention import FOLDER, command
 from vitlab.reports.pages.render import render, source
 from vitlab.reports.pages.runs_table import Column
 from vitlab.reports.pages.urls import folder_link, link
-from vitlab.reports.results import analysis_files, provenance, study_results
-from vitlab.reports.results.analysis_files import Maps
-from vitlab.studies.metrics import METRICS, main_metric
-from vitlab.studies.store import StudyFiles
+from vitlab.reports.results import provenance
+from vitlab.reports.results.run_results import AttentionMaps, RunResults
+from vitlab.reports.results.study_results import StudyResults
+from vitlab.studies.metrics import METRICS
 
 Rows = list[dict[str, Any]]
 SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "line_chart.js")
@@ -29,24 +28,24 @@ MOST = 1_200_000  # bytes of maps in the page, of all runs: further ones have no
 MOST_PICTURES = 200_000  # bytes of the maps of one run: further pictures are left out
 
 
-def write_compare_page(study: StudyFiles, name: str, rows: Rows, configs: dict[str, dict[str, Any]]) -> Path | None:
-    """Write the page of a study of that name; gives its path, None for less than two runs. Raises UserError."""
-    path = study.folder / "compare.html"
-    if len(rows) < 2:
+def write_compare_page(results: StudyResults) -> Path | None:
+    """Write the page of a study; gives its path, None for less than two runs. Raises UserError."""
+    path = results.files.folder / "compare.html"
+    if len(results.rows) < 2:
         path.unlink(missing_ok=True)  # of more runs that were there once
         return None
-    write_text(path, page(study, name, rows, configs))
+    write_text(path, page(results))
     return path
 
 
-def page(study: StudyFiles, name: str, rows: Rows, configs: dict[str, dict[str, Any]]) -> str:
+def page(results: StudyResults) -> str:
     """The whole document."""
-    metric = main_metric(rows)
-    maps, sets = packed_maps(study, rows, configs)
-    keys, settings = differing([flat(without(configs[row["run"]], WITHOUT_EFFECT)) for row in rows])
+    rows, metric = results.rows, results.metric
+    maps, sets = packed_maps(results)
+    keys, settings = differing([flat(without(run.config, WITHOUT_EFFECT)) for run in results.runs.values()])
     columns = [Column("params", "parameters", count), Column("steps", "steps", whole), *runs_table.columns(rows)]
-    curves = study_results.every(rows, lambda row: curves_of(study, row, metric.key))
-    distances = study_results.every(rows, lambda row: distances_of(study, row))
+    curves = [curves_of(run, metric.key) for run in results.runs.values()]
+    distances = [distances_of(run) for run in results.runs.values()]
     style = looks(families(rows))
     runs = [
         {
@@ -57,7 +56,7 @@ def page(study: StudyFiles, name: str, rows: Rows, configs: dict[str, dict[str, 
             "numbers": [[column.text(row.get(column.key)), finite(row.get(column.key))] for column in columns],
             "curves": curve,
             "distances": distance,
-            "lacks_attention": analysis_files.lacks_attention(study.run(row["run"]), configs[row["run"]]),
+            "lacks_attention": results.runs[row["run"]].lacks_attention,
             "maps": found,
         }
         for row, values, curve, distance, found in zip(rows, settings, curves, distances, maps, strict=True)
@@ -76,7 +75,7 @@ def page(study: StudyFiles, name: str, rows: Rows, configs: dict[str, dict[str, 
             "sets": sets,
             "shades": map_payload.shade_table(),
         },
-        name=name,
+        name=results.name,
         by_model={model: [row["run"] for row in rows if row["model"] == model] for model in families(rows)},
         distances=any(distances),
         metric=None if metric.key == "loss" else metric.name,
@@ -119,23 +118,22 @@ def differing(configs: list[dict[str, str]]) -> tuple[list[str], list[list[str]]
     return keys, [[config.get(key, DASH) for key in keys] for config in configs]
 
 
-def curves_of(study: StudyFiles, row: dict[str, Any], metric: str) -> dict[str, list[list[float | None]]]:
+def curves_of(run: RunResults, metric: str) -> dict[str, list[list[float | None]]]:
     """`{"train", "heldout", "metric"}`, each `[steps, values]`, thinned; what was not logged is left out.
 
     `metric` is the study's; where that is the loss it is there already.
     """
-    rows = study_results.curves(study.run(row["run"]))
     found = {}
     for name, key in (("train", "train/loss"), ("heldout", "heldout/loss"), ("metric", f"heldout/{metric}")):
-        points = thinned([[(one["step"], finite(one[key])) for one in rows if key in one]])
+        points = thinned([[(one["step"], finite(one[key])) for one in run.metrics if key in one]])
         if any(point.mean is not None for point in points) and not (name == "metric" and metric == "loss"):
             found[name] = [[point.step for point in points], [point.mean for point in points]]
     return found
 
 
-def distances_of(study: StudyFiles, row: dict[str, Any]) -> list[list[float]] | None:
+def distances_of(run: RunResults) -> list[list[float]] | None:
     """The attention distance of each head, a list per layer; None where it was not measured."""
-    found = analysis_files.of_heads(study.run(row["run"]), "attention_distance")
+    found = run.last_analysis("attention_distance")
     if found is None:
         return None
     layers: dict[int, list[float]] = {}
@@ -145,9 +143,7 @@ def distances_of(study: StudyFiles, row: dict[str, Any]) -> list[list[float]] | 
     return [layers[layer] for layer in sorted(layers)]
 
 
-def packed_maps(
-    study: StudyFiles, rows: Rows, configs: dict[str, dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def packed_maps(results: StudyResults) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Of each run its maps, the mean over the heads, or `{"why", "command"}`; and the sets of pictures they are of.
 
     A set is `{"pictures", "count"}`: as many as some run has maps of in the page, and how many there were. The runs on
@@ -155,17 +151,12 @@ def packed_maps(
     """
     found: dict[str, dict[str, Any]] = {}
     sets: dict[str, dict[str, Any]] = {}
-    problems: list[str] = []
     total = 0
-    for row in sorted(rows, key=lambda row: (-row["train_size"], row["seed"] or 0)):
+    for row in sorted(results.rows, key=lambda row: (-row["train_size"], row["seed"] or 0)):
         run = row["run"]
-        try:
-            maps = analysis_files.maps(study.run(run))
-        except UserError as error:
-            problems += error.problems
-            continue
+        maps = results.runs[run].attention_maps()
         if maps is None:
-            found[run] = absent(study, run, configs[run])
+            found[run] = absent(results, run)
             continue
         mean = maps.maps.mean(axis=2)
         shown = map_payload.fitting(MOST_PICTURES, mean)
@@ -187,9 +178,7 @@ def packed_maps(
             "address": address(run),
             **map_payload.rows_of(mean[:shown]),
         }
-    if problems:
-        raise UserError(problems)
-    return [found[row["run"]] for row in rows], list(sets.values())
+    return [found[run] for run in results.runs], list(sets.values())
 
 
 def address(run: str) -> str:
@@ -197,18 +186,18 @@ def address(run: str) -> str:
     return link(FOLDER, f"{run}.html")
 
 
-def digest(maps: Maps) -> str:
+def digest(maps: AttentionMaps) -> str:
     """What tells sets of pictures apart: the runs of a study look at the same ones."""
     whole = hashlib.sha256(maps.pictures.tobytes())
     whole.update(repr((maps.pictures.shape, maps.names)).encode())
     return whole.hexdigest()
 
 
-def absent(study: StudyFiles, run: str, config: dict[str, Any]) -> dict[str, str]:
+def absent(results: StudyResults, run: str) -> dict[str, str]:
     """Why a run has no maps, and the command that makes them where it can have some."""
-    texts = analysis_files.of_texts(config)
-    if analysis_files.lacks_attention(study.run(run), config):
+    texts = results.runs[run].reads_text
+    if results.runs[run].lacks_attention:
         return {"why": "has no attention" if texts else "has no attention over patches"}
     if texts:
         return {"why": "attends to tokens, not to patches"}
-    return {"why": "has no maps of its attention yet", "command": command(study, run)}
+    return {"why": "has no maps of its attention yet", "command": command(results.files, run)}

@@ -16,11 +16,9 @@ from vitlab.formatting import DASH, finite, plural, significant
 from vitlab.reports.pages import map_payload
 from vitlab.reports.pages.render import render, source
 from vitlab.reports.pages.urls import link
-from vitlab.reports.results import analysis_files, study_results
-from vitlab.reports.results.analysis_files import Maps
-from vitlab.studies.metrics import main_metric
+from vitlab.reports.results.run_results import MAPS, AttentionMaps
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import RunFiles
 
 Rows = list[dict[str, Any]]
 FOLDER = "attention"
@@ -44,51 +42,37 @@ class Group:
     command: str = ""
 
 
-def write_attention_pages(study: StudyFiles, rows: Rows, configs: dict[str, dict[str, Any]]) -> list[Group]:
+def write_attention_pages(results: StudyResults) -> list[Group]:
     """Write the page of each run that has maps; gives what the report says, a group per model. Raises UserError."""
-    written = study_results.every(rows, lambda row: write_page(study, row, comparable=len(rows) > 1))
-    addresses = {
-        row["run"]: link(FOLDER, f"{row['run']}.html") for row, there in zip(rows, written, strict=True) if there
-    }
-    groups = []
-    for model, of_model in groupby(rows, key=lambda row: row["model"]):
-        groups.append(group(study, model, list(of_model), addresses, configs))
-    return groups
+    addresses = {run: link(FOLDER, f"{run}.html") for run in results.runs if write_page(results, run)}
+    models = groupby(results.rows, key=lambda row: row["model"])
+    return [group(results, model, list(rows), addresses) for model, rows in models]
 
 
-def refuse_damaged(run: RunFiles) -> None:
-    """Raise UserError for findings that cannot be read: a report that is refused has written nothing."""
-    analysis_files.maps(run)
-    for name in MEASURES:
-        analysis_files.of_heads(run, name)
-
-
-def write_page(study: StudyFiles, row: dict[str, Any], comparable: bool) -> bool:
+def write_page(results: StudyResults, run: str) -> bool:
     """Write a run's page where it has maps; whether it has. Of many runs no more than one's are in memory."""
-    run = study.run(row["run"])
-    maps = analysis_files.maps(run)
+    maps = results.runs[run].attention_maps()
     if maps is None:
         return False
-    measured = {name: analysis_files.of_heads(run, name) for name in MEASURES}
-    write_text(study.folder / FOLDER / f"{row['run']}.html", page(study, row, maps, measured, comparable))
+    measured = {name: results.runs[run].last_analysis(name) for name in MEASURES}
+    text = page(results.files, run, maps, measured, comparable=len(results.rows) > 1)
+    write_text(results.files.folder / FOLDER / f"{run}.html", text)
     return True
 
 
-def group(
-    study: StudyFiles, model: str, rows: Rows, addresses: dict[str, str], configs: dict[str, dict[str, Any]]
-) -> Group:
+def group(results: StudyResults, model: str, rows: Rows, addresses: dict[str, str]) -> Group:
     """What the report says of a model's runs."""
-    unit = main_metric(rows).sized_by
+    study, unit = results.files, results.metric.sized_by
     named = {row["run"]: f"{plural(row['train_size'], unit)}, seed {row['seed']}" for row in rows}
     pages = [(label, addresses[run]) for run, label in named.items() if run in addresses]
     if pages:
         return Group(model, pages)
     run = rows[-1]["run"]
-    lacks = analysis_files.lacks_attention(study.run(run), configs[run])
-    if analysis_files.of_texts(configs[run]):
+    lacks = results.runs[run].lacks_attention
+    if results.runs[run].reads_text:
         return Group(model, [], "has no attention.") if lacks else text_group(study, model, named)
     if lacks:
-        fields = [(f"receptive fields, {label}", field(study, run)) for run, label in named.items()]
+        fields = [(f"receptive fields, {label}", field(results, run)) for run, label in named.items()]
         return Group(
             model, [(label, address) for label, address in fields if address], "has no attention over patches."
         )
@@ -104,13 +88,13 @@ def text_group(study: StudyFiles, model: str, named: dict[str, str]) -> Group:
     return Group(model, [], "has no page of its attention yet.", command(study, list(named)[-1], ""))
 
 
-def field(study: StudyFiles, run: str) -> str | None:
+def field(results: StudyResults, run: str) -> str | None:
     """The address of the picture of a run's receptive fields."""
-    path = analysis_files.file_of(study.run(run), "receptive_field.png")
-    return None if path is None else link(*path.relative_to(study.folder).parts)
+    path = results.runs[run].find_file("receptive_field.png")
+    return None if path is None else link(*path.relative_to(results.files.folder).parts)
 
 
-def command(study: StudyFiles, run: str, analyses: str = analysis_files.MAPS) -> str:
+def command(study: StudyFiles, run: str, analyses: str = MAPS) -> str:
     """What adds analyses of a run, "" for all, to the pages; to be given in the folder that the study's own lies in."""
     name = study.folder.resolve().name
     analyze = f"vitlab analyze {shlex.quote(f'{name}/{run}')} {analyses}".rstrip()
@@ -118,10 +102,10 @@ def command(study: StudyFiles, run: str, analyses: str = analysis_files.MAPS) ->
 
 
 def page(
-    study: StudyFiles, row: dict[str, Any], maps: Maps, measured: dict[str, dict[str, Any] | None], comparable: bool
+    study: StudyFiles, run: str, maps: AttentionMaps, measured: dict[str, dict[str, Any] | None], comparable: bool
 ) -> str:
     """The whole document of a run. `comparable`: whether the study has a page that compares runs."""
-    run, (count, layers, heads, *grid) = row["run"], maps.maps.shape
+    count, layers, heads, *grid = maps.maps.shape
     shown = map_payload.fitting(MOST, maps.maps, maps.rollout)
     pictures = map_payload.pictures(maps, shown)
     there = {name: found for name, found in measured.items() if found is not None}

@@ -10,7 +10,7 @@ from vitlab.config import printable
 from vitlab.reports.figures.backends.image_grid import SHADES, pixels
 from vitlab.reports.pages.quantize import encoded, packed
 from vitlab.reports.pages.render import data_address
-from vitlab.reports.results.analysis_files import Maps
+from vitlab.reports.results.run_results import AttentionMaps
 
 STOPS = 9  # of the gradient that stands for the shades in a legend
 
@@ -20,7 +20,7 @@ def fitting(most: int, *arrays: np.ndarray) -> int:
     return max(1, min(len(arrays[0]), most // sum(array[0].size for array in arrays)))
 
 
-def pictures(maps: Maps, count: int) -> list[dict[str, str]]:
+def pictures(maps: AttentionMaps, count: int) -> list[dict[str, str]]:
     """`{"src", "name"}` of the first pictures."""
     return [
         {"src": png(image), "name": printable(name)}

@@ -12,7 +12,7 @@ import plotly.offline
 
 from vitlab.config import load, names
 from vitlab.files import write_text
-from vitlab.formatting import TIMES, duration, finite, plural, with_prefix
+from vitlab.formatting import duration, finite, plural, with_prefix
 from vitlab.reports.figures import by_step, compute, learning_curves, scaling_curve
 from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.figures.backends.plotly_backend import layout, plotly_figure
@@ -20,12 +20,13 @@ from vitlab.reports.figures.spec import Figure
 from vitlab.reports.figures.theme import THEMES, families, looks
 from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.compare import write_compare_page
-from vitlab.reports.pages.image_attention import Group, refuse_damaged, write_attention_pages
+from vitlab.reports.pages.image_attention import Group, write_attention_pages
 from vitlab.reports.pages.render import data_address, render, source
 from vitlab.reports.pages.urls import folder_link, link
-from vitlab.reports.results import provenance, study_results, tables
+from vitlab.reports.results import provenance, tables
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import contenders, sentence, size_table
-from vitlab.studies.metrics import main_metric
+from vitlab.reports.tracking.uploads import uploads
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
@@ -40,51 +41,30 @@ OF_HEADS = (  # the figures of an analysis of heads, and how each is read
 WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and on a phone's
 
 
-def write_report(folder: str | Path) -> Path:
-    """Read a study's folder, write its figures/, tables/, report.html and the pages of it; gives the report's path.
+def write_report(results: StudyResults) -> Path:
+    """Write a study's figures/, tables/, report.html and the pages of it; gives the report's path.
 
     Those pages are compare.html and attention/. Raises UserError.
     """
-    study = StudyFiles(folder)
-    config, rows, failed = study_results.every(
-        (study_results.study_config, study_results.results, study_results.failures), lambda read: read(study)
-    )
-    runs = [row["run"] for row in rows]
-    results, configs, shown, _, texts = study_results.every(
-        (
-            lambda: dict(
-                zip(runs, study_results.every(runs, lambda run: study_results.result(study.run(run))), strict=True)
-            ),
-            lambda: dict(
-                zip(runs, study_results.every(runs, lambda run: study_results.config(study.run(run))), strict=True)
-            ),
-            lambda: list(drawn(study, rows)),
-            lambda: study_results.every(rows, lambda row: refuse_damaged(study.run(row["run"]))),
-            lambda: study_results.texts(study),
-        ),
-        lambda read: read(),
-    )
+    shown = list(drawn(results))
     for view in (view for one in shown for view in one["views"]):
-        svg, _ = matplotlib_backend.save(view["figure"], study.figures)
+        svg, _ = matplotlib_backend.save(view["figure"], results.files.figures)
         view["static"] = data_address(svg.read_bytes(), "image/svg+xml")
-    tables.write_tables(study.folder, rows)
-    attention = write_attention_pages(study, rows, configs)
-    write_compare_page(study, study_name(study, config), rows, configs)
-    write_text(study.report_path, page(study, config, rows, failed, configs, results, shown, attention, texts))
-    return study.report_path
+    tables.write_tables(results)
+    attention = write_attention_pages(results)
+    write_compare_page(results)
+    write_text(results.files.report_path, page(results, shown, attention))
+    return results.files.report_path
 
 
-def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
+def drawn(results: StudyResults) -> Iterator[dict[str, Any]]:
     """Each figure that the study has data for, how to read it, and the files that it was drawn from."""
-    if not rows:
-        return
-    yield from heldout(study, rows)
-    folders = [study.run(row["run"]).analysis_folder for row in rows]
-    analyses = sorted({path.stem for folder in folders for path in folder.glob("*.json")})
-    asked = [(name, model, *way) for name in analyses for model in families(rows) for way in OF_HEADS]
-    built = study_results.every(asked, lambda one: one[2](study, one[1], one[0]))
+    yield from heldout(results)
+    analyses = sorted({name for run in results.runs.values() for name in run.analyses})
+    asked = [(name, model, *way) for name in analyses for model in families(results.rows) for way in OF_HEADS]
     stems: dict[str, int] = {}
-    for (name, _, _, begin), found in zip(asked, built, strict=True):
+    for name, model, build, begin in asked:
+        found = build(results, model, name)
         if found is None:
             continue
         stems[found.name] = stems.get(found.name, 0) + 1
@@ -99,7 +79,7 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
             if series.links
         ]
         yield shown_as(found.title, [view(found, caption, files)])
-    losses = learning_curves.training_curves(study)
+    losses = learning_curves.training_curves(results)
     if losses.series:
         caption = "Dotted: loss on the training batches. Solid: loss on held-out data. "
         banded = any(series.has_band for series in losses.series)
@@ -112,8 +92,9 @@ def drawn(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
         yield shown_as(losses.title, [view(losses, caption, files, hint)], choosers=True)
 
 
-def heldout(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
+def heldout(results: StudyResults) -> Iterator[dict[str, Any]]:
     """The study's metric against what its runs were given, as one figure with a choice of the horizontal axis."""
+    rows = results.rows
     size = scaling_curve.accuracy_against_size(rows)
     if not size.series:
         return
@@ -121,12 +102,11 @@ def heldout(study: StudyFiles, rows: Rows) -> Iterator[dict[str, Any]]:
     if any(not all(series.links) for series in size.series):
         caption = "Lines: mean over seeds. Open markers: single runs."
         band = " Bands: one standard deviation either way."
-    if not main_metric(rows).higher_is_better:
+    if not results.metric.higher_is_better:
         caption += " Lower is better."
     order = f"{caption} Along a line the training set grows."
     time = f"{order} Time on the clock from the first step to the last, evaluations and checkpoints included."
-    machines = study_results.every(rows, lambda row: provenance.device(study_results.result(study.run(row["run"]))))
-    if len(set(machines)) > 1:
+    if len({provenance.device(run.result) for run in results.runs.values()}) > 1:
         time += " The runs were on different machines, so their times do not compare."
     files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
     views = [
@@ -175,72 +155,59 @@ def shown_as(title: str, views: list[dict[str, Any]], choosers: bool = False) ->
     }
 
 
-def page(
-    study: StudyFiles,
-    config: dict[str, Any],
-    rows: Rows,
-    failed: list[dict[str, str]],
-    configs: dict[str, dict[str, Any]],
-    results: dict[str, dict[str, Any]],
-    shown: list[dict[str, Any]],
-    attention: list[Group],
-    texts: list[dict[str, Any]],
-) -> str:
+def page(results: StudyResults, shown: list[dict[str, Any]], attention: list[Group]) -> str:
     """The whole document."""
+    study, config, rows, metric = results.files, results.config, results.rows, results.metric
+    run_results = [run.result for run in results.runs.values()]
     columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
-    unit = main_metric(rows).sized_by
     return render(
         "report.html.j2",
         styles=["report.css"],
         scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if shown else [])],
         script_data={"plots": [view["plot"] for one in shown for view in one["views"]], "themes": THEMES},
-        name=study_name(study, config),
+        name=results.name,
         data=rows[0]["data"] if rows else None,
-        date=date(study, results),
+        date=date(study, run_results),
         conclusion=sentence(rows),
-        caveats=caveats(config, rows, failed),
-        tiles=tiles(config, rows, failed),
+        caveats=caveats(results),
+        tiles=tiles(results),
         figures=shown,
-        texts=[(plural(one["size"], unit), one["texts"]) for one in texts],
+        texts=[(plural(one["size"], metric.sized_by), one["texts"]) for one in results.sample_texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
         attention=attention,
-        metric=main_metric(rows),
+        metric=metric,
         size_table=size_table(rows),
         tables=[(path.name, link("tables", path.name)) for path in tables.written(study.folder)],
         looks=looks(families(rows)),
         columns=columns,
         choices=runs_table.choices(rows),
         runs=runs_table.run_rows(study, rows, columns),
-        failed=[failure(study, **one) for one in failed],
+        failed=[failure(study, **one) for one in results.failures],
         held_fixed=provenance.held_fixed(config, rows),
         study_facts=provenance.study_facts(config),
-        by_model=provenance.by_model(rows, configs, results),
-        commands=provenance.commands(study, rows, results),
-        machine=provenance.machine(results),
+        by_model=provenance.by_model(results),
+        commands=provenance.commands(results, waiting=any(one.state == "waiting" for one in uploads(results))),
+        machine=provenance.machine(run_results),
     )
 
 
-def study_name(study: StudyFiles, config: dict[str, Any]) -> str:
-    return str(config.get("name") or study.folder.resolve().name)
-
-
-def tiles(config: dict[str, Any], rows: Rows, failed: list[dict[str, str]]) -> list[dict[str, Any]]:
+def tiles(results: StudyResults) -> list[dict[str, Any]]:
     """The four numbers: runs, best result per family, time, compute."""
-    metric = main_metric(rows)
+    config, rows, metric = results.config, results.rows, results.metric
     best = {
         name: max((cell.mean for cell in by_size.values()), key=lambda mean: metric.lead(mean, 0.0))
         for name, by_size in contenders(rows, metric).items()
         if by_size
     }
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
-    planned = expected(config)
+    planned = len(rows) + len(results.failures) + len(results.unfinished)
     found = [
         {
             "label": "finished runs",
             "value": f"{len(rows)} of {planned}" if planned > len(rows) else f"{len(rows)}",
-            "note": f" {TIMES} ".join(plural(len(config.get(f"{n}s") or []), n) for n in ("model", "size", "seed")),
+            "note": ", ".join(plural(len(config.get(f"{n}s") or []), n) for n in ("model", "size", "seed")),
         },
         {"label": f"best {metric.name}", "entries": [(metric.text(value), name) for name, value in best.items()]},
         {"label": "training time", "value": duration(time), "note": "summed over runs"},
@@ -249,34 +216,26 @@ def tiles(config: dict[str, Any], rows: Rows, failed: list[dict[str, str]]) -> l
     return found
 
 
-def expected(config: dict[str, Any]) -> int:
-    """Runs in the study's grid."""
-    total = 1
-    for key in ("models", "sizes", "seeds"):
-        total *= len(config.get(key) or [])
-    return total
-
-
-def caveats(config: dict[str, Any], rows: Rows, failed: list[dict[str, str]]) -> list[str]:
+def caveats(results: StudyResults) -> list[str]:
     """What to know before the sentence above is quoted."""
     found = []
-    metric = main_metric(rows)
+    rows, metric, failed = results.rows, results.metric, results.failures
     if rows and len({row["seed"] for row in rows}) == 1:
         found.append("One seed per model and size, so a small difference may be chance.")
     lost = sum(metric.value(row) is None for row in rows)
     if lost and lost < len(rows):
         found.append(f"{plural(lost, 'run')} ended without a finite {metric.name}.")
-    missing = expected(config) - len(rows) - len(failed)
+    missing = len(results.unfinished)
     if failed:
         found.append(f"{plural(len(failed), 'run')} failed.")
-    if missing > 0:
+    if missing:
         found.append(f"{plural(missing, 'run')} {'has' if missing == 1 else 'have'} not finished.")
     return found
 
 
-def date(study: StudyFiles, results: dict[str, dict[str, Any]]) -> str:
+def date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
     """When the last run ended, else when the study was last written: `21 November 2025`."""
-    ends = [text for one in results.values() if isinstance(text := one.get("finished_at"), str)]
+    ends = [text for one in run_results if isinstance(text := one.get("finished_at"), str)]
     try:
         when = datetime.fromisoformat(max(ends))
     except ValueError:
@@ -287,11 +246,10 @@ def date(study: StudyFiles, results: dict[str, dict[str, Any]]) -> str:
 
 def failure(study: StudyFiles, run: str, error: str) -> dict[str, str | None]:
     """A failed run as the template takes it: with addresses of its folder and log where they are there."""
-    there = study_results.inside(study.folder, run)
     folder = study.folder / run
     return {
         "run": run,
         "error": error,
-        "href": folder_link(run) if there and folder.is_dir() else None,
-        "log": link(run, "log.txt") if there and (folder / "log.txt").is_file() else None,
+        "href": folder_link(run) if folder.is_dir() else None,
+        "log": link(run, "log.txt") if (folder / "log.txt").is_file() else None,
     }

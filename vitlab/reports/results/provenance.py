@@ -2,11 +2,12 @@
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.metrics import main_metric
-from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
 Facts = list[tuple[str, str]]
@@ -111,17 +112,18 @@ def image_size(extent: Any) -> str | None:
     return f"{f' {TIMES} '.join(map(str, sides))} pixels" if extent else None
 
 
-def by_model(rows: Rows, configs: dict[str, dict[str, Any]], results: dict[str, dict[str, Any]]) -> list[list[str]]:
+def by_model(results: StudyResults) -> list[list[str]]:
     """A line per setting: its name, then each model's value; a setting that no run tells is left out.
 
-    `configs` and `results` are by run. Values that differ between a model's runs are listed.
+    Values that differ between a model's runs are listed.
     """
+    rows = results.rows
     models = list(dict.fromkeys(row["model"] for row in rows))
-    runs = {model: [row["run"] for row in rows if row["model"] == model] for model in models}
+    runs = {model: [results.runs[row["run"]] for row in rows if row["model"] == model] for model in models}
     lines = [["parameters", *(distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
-    for source, part, labels in ((configs, "recipe", RECIPE), (results, "settings", SETTINGS)):
+    for source, part, labels in (("config", "recipe", RECIPE), ("result", "settings", SETTINGS)):
         for key, label in labels.items():
-            values = {m: [(source.get(run, {}).get(part) or {}).get(key) for run in runs[m]] for m in models}
+            values = {m: [(getattr(run, source).get(part) or {}).get(key) for run in runs[m]] for m in models}
             if any(value is not None for found in values.values() for value in found):
                 lines.append([label, *(distinct(shown(value) for value in values[m]) for m in models)])
     return lines
@@ -141,9 +143,9 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def machine(results: dict[str, dict[str, Any]]) -> Facts:
+def machine(results: Iterable[dict[str, Any]]) -> Facts:
     """Versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
-    environments = [found.get("environment") or {} for found in results.values()]
+    environments = [result.get("environment") or {} for result in results]
     facts = []
     for key in dict.fromkeys(key for one in environments for key in one):
         values = Counter(str(one[key]) for one in environments if one.get(key) is not None)
@@ -160,16 +162,19 @@ def device(result: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(environment.get(key) for key in ("device", "cpu", "cores"))
 
 
-def commands(study: StudyFiles, rows: Rows, results: dict[str, dict[str, Any]]) -> Facts:
-    """(what it does, command), to be given in the folder that holds the study's own."""
-    folder = shlex.quote(study.folder.resolve().name)
+def commands(results: StudyResults, *, waiting: bool) -> Facts:
+    """(what it does, command), to be given in the folder that holds the study's own.
+
+    `waiting`: whether runs that were logged offline can be uploaded.
+    """
+    folder = shlex.quote(results.files.folder.resolve().name)
     found = [
         ("run the study again, elsewhere", f"vitlab scale {folder}/study.yaml --out {folder}-again"),
         ("go on with runs that are missing or failed", f"vitlab scale {folder}/study.yaml --out {folder}"),
         ("write this page again", f"vitlab report {folder}"),
     ]
-    if rows:
-        found.append(("evaluate a run", f"vitlab eval {folder}/{shlex.quote(rows[0]['run'])}"))
-    if any((one.get("wandb") or {}).get("mode") == "offline" for one in results.values()):
+    if results.rows:
+        found.append(("evaluate a run", f"vitlab eval {folder}/{shlex.quote(results.rows[0]['run'])}"))
+    if waiting:
         found.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
     return found

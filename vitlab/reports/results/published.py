@@ -10,10 +10,9 @@ import yaml
 
 from vitlab.config import UserError
 from vitlab.files import read_json
-from vitlab.studies.metrics import main_metric
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.store import StudyFiles
 
-Rows = list[dict[str, Any]]
 CAUTION = (
     "Published figures are of the whole training set under the conditions named; runs under others, as from scratch, "
     "at another resolution or for fewer steps, are not comparable with them."
@@ -42,19 +41,19 @@ class Beside:
         return [place for place, one in enumerate(self.figures, start=1) if one.model == model]
 
 
-def beside(study: StudyFiles, rows: Rows) -> Beside:
+def beside(results: StudyResults) -> Beside:
     """What is published of the models that have a run, on the study's data set, in the study's metric."""
-    data = study.config().get("data")
+    data = results.config.get("data")
     name = data_set(data) if isinstance(data, Mapping) else None
-    if name is None or not rows:
+    if name is None:
         return Beside()
-    metric, models = main_metric(rows), {row["model"] for row in rows}
+    metric, models = results.metric, {row["model"] for row in results.rows}
     found = [
         Published(one["model"], one["value"], one["source"], one["conditions"])
         for one in known()["figures"]
         if one["data"] == name and one["metric"] == metric.key and one["model"] in models
     ]
-    return Beside(tuple(found), whole_set(study))
+    return Beside(tuple(found), whole_set(results.files))
 
 
 @cache

@@ -9,9 +9,9 @@ from typing import Any
 from vitlab.files import write_text
 from vitlab.formatting import DASH, plural, whole
 from vitlab.reports.results.published import CAUTION, Beside, beside
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import size_table
 from vitlab.studies.metrics import main_metric
-from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
 NOTHING = Beside()
@@ -30,15 +30,12 @@ NAMES = ("tables/results.md", "tables/results.tex")
 MARKDOWN = "\\`*_[]<>|~&$"  # what means something inside a line
 
 
-def write_tables(folder: Path, rows: Rows) -> None:
-    """Write tables/results.md and tables/results.tex below a study's folder; nothing without a run.
-
-    Raises UserError for files of the study that cannot be read.
-    """
-    if rows:
-        others = beside(StudyFiles(folder), rows)
+def write_tables(results: StudyResults) -> None:
+    """Write tables/results.md and tables/results.tex of a study; nothing without a run. Raises UserError."""
+    if results.rows:
+        others = beside(results)
         for name, text in zip(NAMES, (markdown, latex), strict=True):
-            write_text(folder / name, text(rows, others))
+            write_text(results.files.folder / name, text(results.rows, others))
 
 
 def written(folder: Path) -> list[Path]:

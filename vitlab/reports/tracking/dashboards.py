@@ -18,15 +18,14 @@ from vitlab.config import UserError, load, names
 from vitlab.config.schema import WandbConfig
 from vitlab.files import write_text
 from vitlab.reports.figures.theme import THEMES, families, family_name, looks
-from vitlab.reports.results import study_results, tables
+from vitlab.reports.results import tables
 from vitlab.reports.results.published import beside
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import sentence
 from vitlab.studies.grid import NAME
-from vitlab.studies.metrics import Metric, main_metric
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.metrics import Metric
 
 STEP = "trainer/global_step"
-Rows = list[dict[str, Any]]
 
 
 class Dashboards:
@@ -36,11 +35,11 @@ class Dashboards:
     study without a finished run and for files that cannot be read.
     """
 
-    def __init__(self, study: StudyFiles):
-        config, rows = study_results.study_config(study), study_results.results(study)
+    def __init__(self, results: StudyResults):
+        study, config, rows = results.files, results.config, results.rows
         if not rows:
             raise UserError(f"{study.folder}: no run has finished yet, so a dashboard has nothing to show")
-        self.study, self.rows, self.metric = study, rows, main_metric(rows)
+        self.results, self.rows, self.metric = results, rows, results.metric
         self.workspace_path = study.folder / "wandb-workspace.json"
         self.report_path = study.folder / "wandb-report.json"
         view = parsed(self.workspace_path, workspace_internal.View)
@@ -55,7 +54,7 @@ class Dashboards:
             )
         if quoted := [family for family in families(rows).values() if "'" in family]:
             raise UserError(f"{study.results_path}: family={quoted[0]}: W&B's filters take no quotes")
-        self.colours = run_colours(study, rows)
+        self.colours = run_colours(results)
         self.workspace, self.report = self.build_workspace(), self.build_report()
         place = (self.entity, self.project)
         if view and (view.entity, view.project) == place:
@@ -65,7 +64,7 @@ class Dashboards:
 
     def sections(self) -> dict[str, list[Any]]:
         """Title -> new panels."""
-        return sections(self.study, self.rows, self.metric)
+        return sections(self.results)
 
     def build_workspace(self) -> ws.Workspace:
         """All runs of the study in one set, each in the colour of its family."""
@@ -87,7 +86,7 @@ class Dashboards:
         """The conclusion, the table, and the same panels with a run set for each family."""
         blocks: list[Any] = [
             wr.P(sentence(self.rows)),
-            wr.MarkdownBlock(text=tables.markdown(self.rows, beside(self.study, self.rows))),
+            wr.MarkdownBlock(text=tables.markdown(self.rows, beside(self.results))),
         ]
         for title, panels in self.sections().items():
             blocks += [wr.H2(title), wr.PanelGrid(runsets=self.runsets(), panels=panels)]
@@ -127,9 +126,10 @@ class Dashboards:
         return [self.workspace_path, self.report_path]
 
 
-def sections(study: StudyFiles, rows: Rows, metric: Metric) -> dict[str, list[Any]]:
+def sections(results: StudyResults) -> dict[str, list[Any]]:
     """Title -> panels: the metric against the size, curves of what is logged, analyses, compute, the comparer."""
-    logged = {key for row in study_results.curves(study.run(rows[0]["run"])) for key in row}
+    metric, first = results.metric, next(iter(results.runs.values()))
+    logged = {key for row in first.metrics for key in row}
     curves = dict.fromkeys(
         ["train/loss", "heldout/loss", f"heldout/{metric.key}", "train/lr", "train/grad_norm", "train/images_per_s"]
     )
@@ -137,7 +137,7 @@ def sections(study: StudyFiles, rows: Rows, metric: Metric) -> dict[str, list[An
     found = {
         "Result": [against("train_size", metric)],
         "Curves": [wr.LinePlot(title=key, x=STEP, y=[key], max_runs_to_show=100) for key in curves if key in logged],
-        "Analyses": [pictures(name, stems(study, rows, "png")) for name in analysed(study, rows)],
+        "Analyses": [pictures(name, stems(results, "png")) for name in analysed(results)],
         "Compute": [against("train_flops", metric), flops],
         "Runs": [wr.RunComparer(diff_only=True)],
     }
@@ -155,16 +155,16 @@ def against(key: str, metric: Metric) -> wr.ScatterPlot:
     )
 
 
-def stems(study: StudyFiles, rows: Rows, suffix: str) -> list[str]:
+def stems(results: StudyResults, suffix: str) -> list[str]:
     """Names of the analyses (json) or of their figures (png) that some run has."""
-    folders = [study.run(row["run"]).analysis_folder for row in rows]
+    folders = [run.files.analysis_folder for run in results.runs.values()]
     return sorted({path.stem for folder in folders for path in folder.glob(f"*.{suffix}")})
 
 
-def analysed(study: StudyFiles, rows: Rows) -> list[str]:
+def analysed(results: StudyResults) -> list[str]:
     """Names of the analyses that some run has, and that are drawn."""
     known = set(names("analysis"))
-    return [name for name in stems(study, rows, "json") if name not in known or load("analysis", name).drawings]
+    return [name for name in stems(results, "json") if name not in known or load("analysis", name).drawings]
 
 
 def pictures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
@@ -175,13 +175,12 @@ def pictures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
     return wr.MediaBrowser(title=title, num_columns=2, media_keys=keys)
 
 
-def run_colours(study: StudyFiles, rows: Rows) -> dict[str, str]:
+def run_colours(results: StudyResults) -> dict[str, str]:
     """W&B id -> the colour of the run's family in the report page."""
-    look = looks(families(rows))
-    found = study_results.every(
-        rows, lambda row: ((study_results.result(study.run(row["run"])).get("wandb") or {}).get("id"), row)
-    )
-    return {key: THEMES["light"][look[row["model"]].colour_key] for key, row in found if key}
+    look = looks(families(results.rows))
+    ids = {row["run"]: results.runs[row["run"]].wandb.get("id") for row in results.rows}
+    colours = {row["run"]: THEMES["light"][look[row["model"]].colour_key] for row in results.rows}
+    return {key: colours[run] for run, key in ids.items() if key}
 
 
 def parsed(path: Path, kind: Any) -> Any:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from vitlab.config import UserError
 from vitlab.config.errors import printable
-from vitlab.reports.results import study_results
-from vitlab.studies.store import StudyFiles
+from vitlab.reports.results.run_results import RunResults
+from vitlab.reports.results.study_results import StudyResults
 
 NOT_OURS = ("WANDB_MODE", "WANDB_SILENT", "WANDB_SERVICE")  # of training: an upload is asked for, and is read by us
 PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5", "WANDB__FILE_TRANSFER_RETRY_MAX": "5"}
@@ -37,22 +37,20 @@ class Upload:
     says: str = ""
 
 
-def uploads(study: StudyFiles) -> list[Upload]:
+def uploads(results: StudyResults) -> list[Upload]:
     """Every finished run in the order of results.csv. Raises UserError for files that cannot be read."""
-    names = [row["run"] for row in study_results.results(study)]
-    return study_results.every(names, lambda name: upload_of(study, name))
+    return [upload_of(name, run) for name, run in results.runs.items()]
 
 
-def upload_of(study: StudyFiles, name: str) -> Upload:
+def upload_of(name: str, run: RunResults) -> Upload:
     """Where a run's last attempt is, by its result.json."""
-    run = study.run(name)
-    where = study_results.result(run).get("wandb") or {}
+    where, files = run.wandb, run.files
     if where.get("mode") != "offline":
         return Upload(name, "online" if where.get("mode") == "online" else "untracked", says=str(where.get("url", "")))
     path = str(where.get("path", ""))
-    if not study_results.inside(run.folder, path):
-        raise UserError(f"{run.result_path}: wandb.path={path} is not a folder of the run")
-    file = next(iter(sorted((run.folder / path).parent.glob("*.wandb"))), None)
+    if not (files.folder / path).resolve().is_relative_to(files.folder.resolve()):
+        raise UserError(f"{files.result_path}: wandb.path={path} is not a folder of the run")
+    file = next(iter(sorted((files.folder / path).parent.glob("*.wandb"))), None)
     if file is None:
         return Upload(name, "gone")
     return Upload(name, "synced" if marker(file).exists() else "waiting", file)

@@ -1,0 +1,40 @@
+"""A run's files: what a crash or a full disk leaves behind."""
+
+import errno
+import os
+
+import pytest
+
+from vitlab.cli import report_full_disk
+from vitlab.config import UserError
+from vitlab.files import replacing
+from vitlab.training.files import RunFiles
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"rows": [{"step": "4"}]}'])
+def test_a_run_does_not_go_on_with_a_damaged_analysis(content, tmp_path):
+    run = RunFiles(tmp_path)
+    assert run.analysis_rows("cka") is None
+    run.write_analysis("cka", "", [{"step": 4, "value": 0.5}])
+    assert run.analysis_rows("cka") == [{"step": 4, "value": 0.5}]
+    (run.analysis_folder / "cka.json").write_text(content)
+    with pytest.raises(UserError, match=r"cka\.json: cannot read it"):
+        run.analysis_rows("cka")
+
+
+def save_on_a_full_disk(path):
+    """What torch.save does there: its archive ends with an error of its own."""
+    with replacing(path) as file:
+        file.write(b"new")
+        try:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            raise RuntimeError("unexpected pos 221568 vs 221456")  # noqa: B904
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "last.ckpt"
+    path.write_text("old")
+    with pytest.raises(UserError, match=r"last\.ckpt: No space left on device; free some space"), report_full_disk():
+        save_on_a_full_disk(path)
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
