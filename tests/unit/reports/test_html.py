@@ -227,7 +227,7 @@ def test_what_is_held_fixed(unit, value, text):
 
 
 def test_machines_that_differ_are_counted():
-    results = {f"r{i}": {"environment": {"torch": "2.15", "device": "cpu" if i else "H200"}} for i in range(3)}
+    results = [{"environment": {"torch": "2.15", "device": "cpu" if i else "H200"}} for i in range(3)]
     assert provenance.machine(results) == [("torch", "2.15"), ("device", "cpu (2 runs); H200 (1 run)")]
 
 
