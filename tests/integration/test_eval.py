@@ -29,6 +29,17 @@ def test_a_runs_probes_are_in_its_result_and_eval_gives_the_same(run):
     assert result["accuracy"] < found["top5_accuracy"] < 1
 
 
+@pytest.mark.parametrize("model", ["vit_nano", "resnet_nano"])
+def test_eval_of_a_bf16_run_gives_the_numbers_of_its_result(model, tmp_path):
+    words = [*TINY, f"model={model}", "budget.steps=30", "trainer.precision=bf16-mixed", "wandb.mode=off"]
+    assert vitlab("train", *words, "analyses=[]", "--out", tmp_path / "run").returncode == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    evaluated = json.loads(vitlab("eval", tmp_path / "run", "--json").stdout)
+    assert result["precision"] == "bf16-mixed"
+    for key in ("accuracy", "loss"):
+        assert evaluated[key] == pytest.approx(result[key], rel=1e-6)
+
+
 def test_eval_leaves_numbers_and_pictures(run, tmp_path):
     words = ["eval", run, "probes=[fewshot,linear,knn]", "--out", tmp_path / "out"]
     done = vitlab(*words)
@@ -63,7 +74,7 @@ def test_probes_take_data_of_other_classes_and_nothing_else_does(run):
     other = ["data=glyphs", "data.image_size=16", "data.train_images=200", "data.test_images=60"]
     refused = vitlab("eval", run, *other, "probes=[]")
     assert refused.returncode == 2
-    assert "the run's model was trained for 10; ask for probes=[NAME], choices: fewshot, knn, linear" in refused.stderr
+    assert "the run's model was trained with 10; ask for probes=[NAME], choices: fewshot, knn, linear" in refused.stderr
     done = vitlab("eval", run, *other, "probes=[knn]", "--json")
     found = json.loads(done.stdout)
     assert (found["data"], found["images"], found["train_size"]) == ("glyphs", 60, 200)  # all, not the run's 110

@@ -91,7 +91,7 @@ def test_a_run_is_evaluated_on_its_own_and_other_texts_with_its_own_tokens(run, 
     assert json.loads(other.stdout)["perplexity"] > 1
     longer = vitlab("eval", run, *short, "data.length=32")
     assert longer.returncode == 2
-    assert "has length=32, the run's model was trained for 16" in longer.stderr
+    assert "has length=32, but the run's model was trained with 16" in longer.stderr
 
 
 def test_attention_is_drawn_of_held_out_and_of_given_texts(run, tmp_path):

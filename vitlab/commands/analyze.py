@@ -125,7 +125,7 @@ def analyze(
             with progress_bar(console) as progress:
                 told = partial(progress, f"{escape(options.title)}, {number} of {len(asked)}")
                 told(0, None)  # some have no more to tell
-                labelled = not subject.strange
+                labelled = not subject.mismatch
                 found = examine(subject.model, task, options, subject.step, labelled=labelled, progress=told)
                 paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
                 for figure in drawn(found, options, subject.name):

@@ -52,8 +52,6 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     model; only probes work on other classes than the run's.
     """
     with status_line("loading torch, lightning and timm", quiet=as_json):
-        import torch
-
         from vitlab import tasks
         from vitlab.analysis import probes
         from vitlab.tasks.evaluate import evaluate_held_out
@@ -65,20 +63,19 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     sizes = [config.train_size] if config.probes else []
     problems = size_problems(sizes, task.train, task.strata, data.name, "train_size")
-    if subject.strange and not config.probes:
+    if subject.mismatch and not config.probes:
         instead = f"; ask for probes=[NAME], choices: {', '.join(names('probe'))}" if task.item == "image" else ""
-        problems.append(f"{subject.strange}{instead}")
+        problems.append(f"{subject.mismatch}{instead}")
     if problems:
         raise UserError(problems)
-    device = "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
-    model, workers = subject.model.to(device), 0 if data.cached else count_cores()
+    model, workers = subject.model, 0 if data.cached else count_cores()
     results: dict[str, Any] = {}
     tables: dict[str, Tensor] = {}
     size = resolve_size(config.train_size, task.train.total)
     task.training_indices = training_items(task.train, min(size, task.train.total), config.seed)
     with progress_bar(console) as progress:
-        if not subject.strange:
-            metrics = evaluate_held_out(model, task, workers, progress)
+        if not subject.mismatch:
+            metrics = evaluate_held_out(model, task, subject.autocast, workers, progress)
             results = {name: float(value) for name, value in metrics.items() if not value.ndim}
             refuse_not_finite(results, task)
             tables = {name: value.cpu() for name, value in metrics.items() if value.ndim}
@@ -124,8 +121,8 @@ def rank_confused_pairs(confusion: "Tensor", classes: Sequence[str]) -> list[dic
 
 def show(head: dict[str, Any], results: dict[str, Any], subject: "Subject", task: "Task") -> None:
     print(f"{head['run']} on {len(task.test):,} held-out {task.item}s of {head['data']}:")
-    if subject.strange:
-        print(f"  accuracy, loss and the like are left out: {printable(subject.strange)}")
+    if subject.mismatch:
+        print(f"  accuracy, loss and the like are left out: {printable(subject.mismatch)}")
     elif subject.name.startswith("timm:"):
         print(f"  (its classes are taken to be those of {subject.data.name}, in the same order)")
     for name, value in results.items():

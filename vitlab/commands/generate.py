@@ -108,14 +108,15 @@ def write(
             f"--prompt: {len(given)} tokens are too many, the context of {source} is {model.text.embed.length} tokens; "
             "give a shorter one"
         )
-    start, end = torch.tensor(given), tokenizer.document_end
+    device, end = next(model.parameters()).device, tokenizer.document_end
+    start = torch.tensor(given, device=device)
     with progress_bar(Console(stderr=True)) as progress:
 
         def report(done: int, total: int) -> None:
             progress("tokens", done, total)
 
         if beams is None:
-            generator = torch.Generator().manual_seed(seed)
+            generator = torch.Generator(device).manual_seed(seed)
             options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
             rows = generate(model, start.expand(samples, -1), tokens, **options, end=end, progress=report)
         else:

@@ -1,6 +1,7 @@
 """A model's metrics on the held-out examples of a task, in detail."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +13,22 @@ BATCH = 256
 
 
 def evaluate_held_out(
-    model: nn.Module, task: Task, workers: int, progress: Callable[[str, int, int], None]
+    model: nn.Module,
+    task: Task,
+    autocast: AbstractContextManager,
+    workers: int,
+    progress: Callable[[str, int, int], None],
 ) -> dict[str, Tensor]:
-    """Every metric of the task: scalars, and the tables that `task.metrics(detailed=True)` adds to them."""
+    """Every metric of the task: scalars, and the tables that `task.metrics(detailed=True)` adds to them.
+
+    On the model's device, with its outputs in the precision of `autocast`.
+    """
     device, done = next(model.parameters()).device, 0
     metrics = task.metrics(detailed=True).to(device)
     with torch.inference_mode():
         for batch in eval_loader(task.test, batch_size=task.eval_batch_size or BATCH, workers=workers):
-            task.update(metrics, model, task.prepare([part.to(device) for part in batch]))
+            with autocast:
+                task.update(metrics, model, task.prepare([part.to(device) for part in batch]))
             done += len(batch[0])
             progress(f"held-out {task.item}s", done, len(task.test))
         return dict(metrics.compute())

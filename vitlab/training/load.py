@@ -1,10 +1,12 @@
-"""Models loaded to be used: a finished run's or one of timm, with data to look at, or a language model to write."""
+"""Loads models that are trained: a finished run, a run or a model of timm with data, a language model."""
 
 from collections.abc import Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig
 from torch import nn
 
@@ -18,6 +20,7 @@ from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights.huggingface import load_huggingface
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles
+from vitlab.training.settings import evaluation_context
 
 
 @dataclass(frozen=True)
@@ -47,45 +50,49 @@ def load_run(path: str | Path) -> LoadedRun:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
     except RuntimeError as error:
         raise UserError(
-            f"{files.checkpoint_path}: is not of this run's model ({str(error).splitlines()[0]})"
+            f"{files.checkpoint_path}: does not fit this run's model ({str(error).splitlines()[0]})"
         ) from error
     return LoadedRun(config, model.eval(), shape, tuple(state["classes"]), result, files.metrics())
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to look at, the data to show it, and where its analyses go."""
+    """A model to evaluate or to analyse, in eval mode on a GPU if there is one, and its data."""
 
     name: str
     model: nn.Module
+    autocast: AbstractContextManager  # the precision of its training
     data: Any  # as `vitlab.data.load` gives it
     step: int
-    folder: Path
-    strange: str  # why the model's outputs do not mean the data's classes; empty when they do
+    folder: Path  # of its analyses
+    mismatch: str  # why the model's outputs are not the data's classes; empty where they are
 
 
 def load_subject(source: str, config: DictConfig, changed: Set[str]) -> Subject:
-    """A run's folder, or `timm:NAME`, with the data of a configuration of which the user gave the keys `changed`.
+    """Load a run's folder or `timm:NAME`, and the data of a configuration in which the user gave the keys `changed`.
 
-    Raises UserError, also for images of another shape than the model takes.
+    Raises UserError, also for data of another shape than the model takes.
     """
-    return (
-        load_timm_subject(source, config, changed) if source.startswith("timm:") else load_run_subject(source, config)
-    )
+    if source.startswith("timm:"):
+        return load_timm_subject(source, config, changed)
+    return load_run_subject(source, config)
 
 
 def load_run_subject(source: str, config: DictConfig) -> Subject:
-    """A finished run and the data of a configuration. The numbers of training itself stay where they are."""
+    """A finished run, with its precision and memory format, and the data of a configuration."""
     loaded, data = load_run(source), open_data(config.data)
     refuse_misfit(loaded, data)
-    folder = RunFiles(source).analysis_folder / "trained"
-    strange = "; ".join(other_classes(loaded, data))
+    device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(config))
+    model = loaded.model.to(device)
+    if loaded.result["settings"]["memory_format"] == "channels_last":
+        model.to(memory_format=torch.channels_last)
+    folder = RunFiles(source).analysis_folder / "trained"  # those made while it trained stay
     name = RunFiles(source).folder.resolve().name
-    return Subject(name, loaded.model, data, loaded.result["steps"], folder, strange)
+    return Subject(name, model, autocast, data, loaded.result["steps"], folder, compare_classes(loaded, data))
 
 
 def load_timm_subject(source: str, config: DictConfig, changed: Set[str]) -> Subject:
-    """A model of timm at its own image size and normalisation, unless the user changed them."""
+    """A model of timm in float32, at its own image size and normalisation unless the user gave others."""
     cfg = pretrained_cfg(source.removeprefix("timm:"))
     if cfg is not None and "data.image_size" not in changed:
         config.data.image_size = list(cfg.input_size[1:])
@@ -93,17 +100,23 @@ def load_timm_subject(source: str, config: DictConfig, changed: Set[str]) -> Sub
     if cfg is not None and data.channels == 3 and not changed & {"data.mean", "data.std"}:
         config.data.mean, config.data.std = list(cfg.mean), list(cfg.std)
     shape = {**data.shape, "num_classes": len(data.classes)}
-    count.flops(count.meta(config.model, **shape), shape)  # refuses images that do not fit
-    model = models.build(config.model, **shape).eval()
+    count.flops(count.meta(config.model, **shape), shape)  # raises UserError for images that do not fit
+    device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
+    model = models.build(config.model, **shape).eval().to(device)
     folder = Path("runs") / source.replace(":", "-").replace("/", "-") / "analysis"
-    strange = ""
+    mismatch = ""
     if cfg is None or not config.model.pretrained or cfg.num_classes != len(data.classes):
-        strange = f"{source} was not trained on the classes of {data.name}"
-    return Subject(source, model, data, 0, folder, strange)
+        mismatch = f"{source} was not trained on the classes of {data.name}"
+    return Subject(source, model, autocast, data, 0, folder, mismatch)
+
+
+def evaluation_accelerator(config: DictConfig) -> str:
+    """A run that was trained on a GPU can be looked at without one."""
+    return "cpu" if config.trainer.accelerator == "cpu" else "auto"
 
 
 def refuse_misfit(run: LoadedRun, data: Any) -> None:
-    """Raise UserError unless a run's model takes these data: images of its size, or no longer texts in its tokens."""
+    """Raise UserError unless a run's model takes these data: images of its size, or texts as long at most."""
     unfit = {key: value for key, value in data.shape.items() if value != run.shape[key]}
     if unfit.get("length", 0) < run.shape.get("length", 0):
         unfit.pop("length", None)
@@ -111,34 +124,37 @@ def refuse_misfit(run: LoadedRun, data: Any) -> None:
         raise UserError(misfit(data, key, value, run.shape[key]) for key, value in unfit.items())
 
 
-def other_classes(run: LoadedRun, data: Any) -> list[str]:
-    """What is different about the data's classes, in a line; empty when they are the run's, or it has none."""
+def compare_classes(run: LoadedRun, data: Any) -> str:
+    """How the data's classes differ from the run's, in a line; empty where they do not, or the run has none."""
     if not run.classes:
-        return []
+        return ""
     if len(data.classes) != len(run.classes):
-        return [misfit(data, "num_classes", len(data.classes), len(run.classes))]
-    pairs = [pair for pair in zip(run.classes, data.classes, strict=True) if pair[0] != pair[1]]
-    if not pairs:
-        return []
-    mine, other = pairs[0]
-    return [f"data={data.name}: its classes are not the run's: '{other}' stands in the place of '{mine}'"]
+        return misfit(data, "num_classes", len(data.classes), len(run.classes))
+    for own, other in zip(run.classes, data.classes, strict=True):
+        if own != other:
+            return f"data={data.name}: has other classes than the run's data, '{other}' instead of '{own}'"
+    return ""
 
 
 def misfit(data: Any, key: str, value: object, wanted: object) -> str:
     value, wanted = (list(v) if isinstance(v, tuple) else v for v in (value, wanted))
-    return f"data={data.name}: has {key}={value}, the run's model was trained for {wanted}"
+    return f"data={data.name}: has {key}={value}, but the run's model was trained with {wanted}"
 
 
 def load_language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
-    """A finished run's model and its tokenizer, or those of a folder of Hugging Face's. Raises UserError."""
-    folder = Path(source)
+    """A finished run's model, on a GPU if there is one, and its tokenizer, or those of a folder of Hugging Face's.
+
+    Raises UserError.
+    """
+    folder, accelerator = Path(source), "auto"
     if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
         model, report = load_huggingface(folder)
         if lacking := [name for name in report.missing if name.startswith("text.")]:
             raise UserError(f"{source}: its weights lack {len(lacking)} of the model's tensors, such as {lacking[0]}")
         path = folder / "tokenizer.json"
     else:
-        model, path = load_run(source).model, RunFiles(source).tokenizer_path
+        run = load_run(source)
+        model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)
     if not isinstance(model, LanguageModel):
         raise UserError(f"{source}: {type(model).__name__} is not a causal LM; give a run of task=causal_lm")
     if not path.is_file():
@@ -148,4 +164,5 @@ def load_language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
         raise UserError(
             f"{path}: has {tokenizer.size} tokens, but the model has {model.vocabulary}; it belongs to another model"
         )
-    return model, tokenizer
+    device, _ = evaluation_context("32-true", accelerator)
+    return model.to(device), tokenizer
