@@ -13,7 +13,7 @@ from rich.markup import escape
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.display import Board, Row, display
-from vitlab.studies.executors import Event, summary
+from vitlab.studies.executors import Event, summarize_error
 from vitlab.studies.grid import run_name
 from vitlab.studies.metrics import METRICS
 from vitlab.training.files import RunFiles, source_of, source_problems
@@ -65,7 +65,7 @@ def train(config: DictConfig, folder: Path) -> int:
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:
-            shown.notify(Event("failed", folder.name, summary(error)))
+            shown.notify(Event("failed", folder.name, summarize_error(error)))
             Console(stderr=True).print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
             return 1
         shown.notify(Event("done", folder.name, result))

@@ -1,4 +1,4 @@
-"""What a person sees while runs train: a live table in a terminal, a few plain lines elsewhere. All on stderr."""
+"""The progress of runs, on stderr: a live table in a terminal, plain lines in a log."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class RunProgress(Protocol):
 
 @dataclass
 class Row:
-    """One run as the table shows it."""
+    """One run in the table."""
 
     name: str
     model: str
@@ -48,14 +48,14 @@ class Row:
 
 
 class Board:
-    """The state of all runs and how long they will take."""
+    """The state of all runs and the time that is left."""
 
     def __init__(self, rows: Sequence[Row], jobs: int):
         self.rows = {row.name: row for row in rows}
         self.jobs = jobs
         self.pace: dict[str, float] = {}  # seconds a step, by model
 
-    def note(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         if event.kind == "tick":
             return
         row, now = self.rows[event.run], time.monotonic()
@@ -77,22 +77,22 @@ class Board:
 
     @property
     def metric(self) -> Metric:
-        """What runs are compared by, as far as one has it yet."""
-        seen = [row.result or (row.progress and row.progress.heldout) for row in self.rows.values()]
-        return main_metric([found for found in seen if found])
+        """The metric that runs are compared by, from the results and evaluations so far."""
+        metrics = [row.result or (row.progress and row.progress.heldout) for row in self.rows.values()]
+        return main_metric([values for values in metrics if values])
 
-    def seconds_left(self) -> float | None:
-        """Of all runs; a model that has not begun is taken to be as fast as the mean of the others."""
+    def estimate_seconds_left(self) -> float | None:
+        """Until all runs are done; a model that has not started is assumed to be as fast as the mean of the others."""
         if not self.pace:
             return None
         mean = sum(self.pace.values()) / len(self.pace)
         work = [(r.steps - r.done_steps) * self.pace.get(r.model, mean) for r in self.rows.values()]
         return max(sum(work) / self.jobs, max(work))
 
-    def counts(self) -> str:
+    def describe(self) -> str:
         states = [row.state for row in self.rows.values()]
         failed = f", {states.count('failed')} failed" if "failed" in states else ""
-        left = self.seconds_left()
+        left = self.estimate_seconds_left()
         ending = f", about {duration(left)} left" if left else ""
         return f"{states.count('done')} of {len(states)} runs done{failed}{ending}"
 
@@ -110,7 +110,7 @@ def duration(seconds: float) -> str:
 
 
 class LiveDisplay:
-    """A table that is redrawn in place: training runs first, then what has failed, is waiting, is done."""
+    """A table redrawn in place: training runs first, then failed, waiting and finished ones."""
 
     ORDER = ("training", "starting", "failed", "waiting", "done")
 
@@ -127,14 +127,14 @@ class LiveDisplay:
         self.live.stop()
 
     def notify(self, event: Event) -> None:
-        self.board.note(event)
+        self.board.update(event)
         if event.kind == "retried":
             self.console.print(escape(describe_retry(event)), soft_wrap=True, highlight=False)
 
     def render(self) -> Table:
         rows = sorted(self.board.rows.values(), key=lambda row: self.ORDER.index(row.state))
         room = max(3, self.console.height - 4)
-        table = Table(box=None, pad_edge=False, title=self.board.counts(), title_justify="left", title_style="bold")
+        table = Table(box=None, pad_edge=False, title=self.board.describe(), title_justify="left", title_style="bold")
         # room first for what names a run and says how it goes; a bar or an error takes what is left
         metric = self.board.metric
         name, left, result = min(max(map(len, self.board.rows)), 36), 12, max(8, len(metric.name))
@@ -145,12 +145,12 @@ class LiveDisplay:
         shown = rows if len(rows) <= room else rows[: room - 1]
         order = list(self.board.rows)
         for row in sorted(shown, key=lambda row: order.index(row.name)) if shown is rows else shown:
-            table.add_row(*self.cells(row, metric))
+            table.add_row(*self.format_row(row, metric))
         if len(shown) < len(rows):
             table.add_row(Text(f"and {len(rows) - len(shown)} more", style="dim"), "", "", "")
         return table
 
-    def cells(self, row: Row, metric: Metric) -> tuple[Any, ...]:
+    def format_row(self, row: Row, metric: Metric) -> tuple[Any, ...]:
         if row.state == "training" and row.progress:
             left = row.progress.seconds_left
             seen = metric.value(row.progress.heldout)
@@ -169,7 +169,7 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """Lines for a log: each run's start and end, and where all stand now and then."""
+    """Lines for a log: the end of each run, and the progress of all every `PLAIN_EVERY` seconds."""
 
     def __init__(self, board: Board, console: Console):
         self.board = board
@@ -183,33 +183,33 @@ class PlainDisplay:
         pass
 
     def notify(self, event: Event) -> None:
-        self.board.note(event)
+        self.board.update(event)
         now = time.monotonic()
         if event.kind == "done":
             row = self.board.rows[event.run]
             metric = self.board.metric
             value = metric.value(row.result)
             reached = "" if value is None else f"{metric.name} {metric.text(value)} "
-            self.say(f"{row.name}: {reached}in {duration(row.seconds)}; {self.board.counts()}")
+            self.print(f"{row.name}: {reached}in {duration(row.seconds)}; {self.board.describe()}")
         elif event.kind == "failed":
-            self.say(f"{event.run}: failed: {event.value}; {self.board.counts()}")
+            self.print(f"{event.run}: failed: {event.value}; {self.board.describe()}")
         elif event.kind == "retried":
-            self.say(describe_retry(event))
+            self.print(describe_retry(event))
         elif event.kind == "tick" and now - self.last >= PLAIN_EVERY:
             running = ", ".join(
                 f"{row.name} {row.done_steps / row.steps:.0%}"
                 for row in self.board.rows.values()
                 if row.state in ("training", "starting")
             )
-            self.say(f"{running}; {self.board.counts()}")
+            self.print(f"{running}; {self.board.describe()}")
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         self.last = time.monotonic()
         self.console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def describe_retry(event: Event) -> str:
-    return f"{event.run}: {event.value} Trying it once more, after the others"
+    return f"{event.run}: {event.value} trying it once more, after the others"
 
 
 def display(board: Board) -> LiveDisplay | PlainDisplay:

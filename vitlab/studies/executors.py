@@ -187,7 +187,7 @@ class ParentGone(Exception):
 
 
 def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, str]) -> None:
-    """A worker's life: take a spec, do the job, say how it went; end when the pipe is closed.
+    """The loop of a worker: receive a spec, do the job, send how it went; ends when the pipe is closed.
 
     `environment` replaces that of the server, which may be older.
     """
@@ -212,7 +212,7 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
         except ParentGone:
             return  # the parent is gone: whoever starts the study again resumes from the last checkpoint
         except Exception as error:
-            message = ("failed", summary(error))
+            message = ("failed", summarize_error(error))
         if stop.is_set():
             return
         try:
@@ -221,7 +221,7 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
             return
 
 
-def summary(error: BaseException) -> str:
-    """An error in one line, with its kind where the text alone would not tell."""
+def summarize_error(error: BaseException) -> str:
+    """The first line of an error, with its type where the text alone does not explain it."""
     text, kind = first_line(error), type(error).__name__
     return text if kind in ("UserError", "Diverged", text) else f"{kind}: {text}"

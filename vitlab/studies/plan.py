@@ -1,4 +1,4 @@
-"""What a study will do, before it does it: runs, steps, parameters, operations, time."""
+"""What a study will do: runs, steps, parameters, FLOPs, time."""
 
 import sys
 import time
@@ -44,13 +44,13 @@ class ModelPlan:
     config: DictConfig
     params: int
     train_flops: int  # of one example
-    step_s: float | None  # measured here; None when no estimate was asked for
+    step_s: float | None  # measured on this machine; None without --dry-run
 
 
 @dataclass(frozen=True)
 class Plan:
     config: DictConfig
-    data: Any  # as `vitlab.data.load` gives it
+    data: Any  # from `vitlab.data.load`
     task: Task
     sizes: list[int]
     specs: list[Spec]
@@ -68,7 +68,7 @@ class Plan:
 
     @cached_property
     def items(self) -> dict[tuple[int, int], int]:
-        """How many items a training set has, by its size and seed."""
+        """The number of items in each training set, by size and seed."""
         train, pairs = self.task.train, product(self.sizes, self.config.seeds)
         return {(size, seed): len(training_items(train, size, seed)) for size, seed in pairs}
 
@@ -77,7 +77,7 @@ class Plan:
         return budgets.budget_text(self.config.budget)
 
     def headline(self, todo: int) -> str:
-        """`8 runs, 2 models, 4 sizes, steps=1000 each, 2 workers`."""
+        """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
         left = "" if todo == total else f", {total - todo} finished already"
         axes = ((len(self.by_model), "model"), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
@@ -88,7 +88,7 @@ class Plan:
         )
 
     def show(self) -> None:
-        """Every run with what it costs, on stdout."""
+        """Print every run and its cost to stdout."""
         table = Table(box=None, pad_edge=False)
         for name in ("run", "steps", "examples", "parameters", "train FLOPs", "time"):
             table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
@@ -104,24 +104,24 @@ class Plan:
         console.print(escape(self.headline(len(self.specs))), soft_wrap=True, highlight=False)
         console.print(table)
         console.print(
-            f"in all {total_flops:.2e} FLOPs, about {duration(total_s / self.jobs)} with {plural(self.jobs, 'worker')} "
-            "(from a few training steps of each model just now; evaluation and start-up come on top)",
+            f"total {total_flops:.2e} FLOPs, about {duration(total_s / self.jobs)} with {plural(self.jobs, 'worker')} "
+            "(measured on a few training steps of each model; evaluation and start-up not included)",
             soft_wrap=True,
             highlight=False,
         )
 
 
 def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Console) -> Plan:
-    """Resolve the sizes, build every model without memory, expand the grid. Raises UserError with all problems."""
+    """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems."""
     first = models_of(config)
     data = open_data(config.data, console)
-    task = task_of(next(iter(first.values())), data)
-    asked = list(config.sizes) if config.sizes is not None else default_sizes(config.data.sizes, task)
+    task = build_task(next(iter(first.values())), data)
+    asked = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
     problems = size_problems(asked, task.train, task.strata, data.name)
     by_model = {}
     for run_config in first.values():
         try:
-            by_model[run_config.model.name] = plan_model(run_config, task_of(run_config, data), timed)
+            by_model[run_config.model.name] = plan_model(run_config, build_task(run_config, data), timed)
         except UserError as error:
             problems += error.problems
     if problems:
@@ -135,7 +135,7 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
         sizes,
         specs,
         by_model,
-        min(jobs, len(specs)) if jobs else default_jobs(by_model, len(specs)),
+        min(jobs, len(specs)) if jobs else choose_jobs(by_model, len(specs)),
     )
     for spec in specs:
         recipe = by_model[spec.config["model"]["name"]].config.recipe
@@ -145,29 +145,29 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     return plan
 
 
-def task_of(config: DictConfig, data: Any) -> Task:
+def build_task(config: DictConfig, data: Any) -> Task:
     return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
 
 
-def default_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
-    """A data set's own list of sizes as far as this one reaches: none below its classes, none above the whole.
+def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
+    """The default sizes of a data set, between its number of classes and its whole training set.
 
-    Of several that are as many whole items the largest.
+    Of sizes that hold the same number of whole items, the largest is kept.
     """
     total, item = task.train.total, task.train.per_item
     least = max(len(task.strata), 1) * item
-    found = sorted(min(max(resolve_size(size, total), least), total) for size in sizes)
-    return list({size // item: size for size in found}.values())
+    in_range = sorted(min(max(resolve_size(size, total), least), total) for size in sizes)
+    return list({size // item: size for size in in_range}.values())
 
 
 def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
     model = count.meta(config.model, **task.shape)
-    settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine cannot do
+    settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine lacks
     if config.probes:
         before_head(model)  # raises UserError for a model without features
-    build_optimizer(model, config.recipe)  # and for a model that it is not for
+    build_optimizer(model, config.recipe)  # raises UserError for a model that it does not support
     source = source_of(config.init)
-    if source is not None and not [*source_problems(source)]:  # and where these do not fit
+    if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
         print(initialise(models.build(config.model, **task.shape), config, task.classes), file=sys.stderr)
     step_s = time_step(config, task) if timed else None
     return ModelPlan(
@@ -179,7 +179,7 @@ def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
 
 
 def time_step(config: DictConfig, task: Task) -> float:
-    """Seconds of one training step here, from `TIMED` seconds of them on the data set's first items."""
+    """Seconds of one training step on this machine, measured for `TIMED` seconds on the first items."""
     model = models.build(config.model, **task.shape).train()
     if config.recipe.freeze is not None:
         freeze_body(model)
@@ -209,8 +209,8 @@ def time_step(config: DictConfig, task: Task) -> float:
     return (time.perf_counter() - started) / done
 
 
-def default_jobs(by_model: dict[str, ModelPlan], runs: int) -> int:
-    """Workers when the user names no number: one per core for small models on a CPU, else one."""
+def choose_jobs(by_model: dict[str, ModelPlan], runs: int) -> int:
+    """The default of --jobs: one worker per core for small models on a CPU, else one."""
     small = all(plan.params < settings.LARGE for plan in by_model.values())
     cpu = not torch.cuda.is_available() or all(p.config.trainer.accelerator == "cpu" for p in by_model.values())
     return min(runs, count_cores()) if small and cpu else 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vitlab.config import UserError
-from vitlab.studies.executors import Event, LocalExecutor, summary
+from vitlab.studies.executors import Event, LocalExecutor, summarize_error
 from vitlab.studies.grid import Spec
 
 DEADLINE = 60  # seconds after which something hangs; nothing here takes a tenth of it
@@ -245,14 +245,14 @@ def test_a_process_that_dies_between_two_runs_is_replaced_for_the_run_that_it_wa
 
 
 def test_an_error_in_one_line_says_its_kind_where_the_text_would_not():
-    assert summary(ValueError("\n\n  text \nmore")) == "ValueError:   text "
+    assert summarize_error(ValueError("\n\n  text \nmore")) == "ValueError:   text "
 
     class Diverged(Exception):
         """As vitlab.training.callbacks has it, without importing torch in every worker."""
 
-    assert summary(UserError(["a", "b"])) == "a"
-    assert summary(Diverged("the loss is nan")) == "the loss is nan"
-    assert summary(RuntimeError()) == "RuntimeError"
+    assert summarize_error(UserError(["a", "b"])) == "a"
+    assert summarize_error(Diverged("the loss is nan")) == "the loss is nan"
+    assert summarize_error(RuntimeError()) == "RuntimeError"
 
 
 # ---- stopping
