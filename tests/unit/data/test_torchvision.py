@@ -4,7 +4,9 @@ import bz2
 import gzip
 import hashlib
 import pickle
+import shutil
 import struct
+import tarfile
 from urllib.error import URLError
 
 import numpy as np
@@ -105,7 +107,7 @@ def test_files_without_their_published_checksum_are_not_unpickled(tmp_path, monk
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(print))
     monkeypatch.setattr("pickle.load", lambda *_, **__: pytest.fail("unpickled"))
     (line,) = problems("CIFAR10", tmp_path)
-    assert line.startswith("data.dataset=CIFAR10: Dataset not found or corrupted")
+    assert line.startswith("data.dataset=CIFAR10: cifar-10-python.tar.gz in data.root=")
 
 
 def idx(array):
@@ -132,7 +134,7 @@ def write_mnist(root, constructor, monkeypatch, folder=None, prefixes=("train", 
 @pytest.mark.parametrize("constructor", [datasets.FashionMNIST, datasets.MNIST, datasets.KMNIST])
 def test_idx_files_are_unpacked_and_stay_grey(tmp_path, monkeypatch, constructor):
     written = write_mnist(tmp_path, constructor, monkeypatch)
-    found = load(constructor.__name__, tmp_path, image_size=28, download=True)
+    found = load(constructor.__name__, tmp_path, image_size=28)
     assert (found.channels, len(found.classes)) == (1, 10)
     for split, (images, labels) in zip((found.train, found.test), written, strict=True):
         assert np.array_equal(pixels(split)[:, 0], images)
@@ -218,18 +220,47 @@ def test_an_unknown_set_is_answered_with_the_nearest():
     assert problems("CocoDetection", "data")[0].startswith("data.dataset=CocoDetection: unknown data set")
 
 
-def test_missing_files_name_the_root_and_the_download(tmp_path):
-    (line,) = problems("CIFAR10", tmp_path)
-    assert line == (
-        f"data.dataset=CIFAR10: Dataset not found or corrupted; put its files in data.root={tmp_path}, "
-        "or set data.download=true"
-    )
-    (line,) = problems("CIFAR10", tmp_path, download=True)
-    assert "cannot download it to data.root=" in line
-    assert "no network in tests" in line
-    assert "set data.download=false" in line
+def test_missing_files_are_named_with_their_folder_and_source(tmp_path):
+    root, url = tmp_path / "data", "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+    assert problems("CIFAR10", root) == [
+        f"data.dataset=CIFAR10: cifar-10-python.tar.gz in data.root={root} is not there; "
+        f"put it there (from {url}), or set data.download=true"
+    ]
+    (line,) = problems("MNIST", root)
+    assert line.startswith(f"data.dataset=MNIST: MNIST/raw/train-images-idx3-ubyte.gz in data.root={root} is not there")
+    assert not root.exists()
+    assert problems("CIFAR10", root, download=True) == [
+        f"data.dataset=CIFAR10: cannot download it to data.root={root}: <urlopen error no network in tests>; "
+        f"put cifar-10-python.tar.gz there yourself (from {url})"
+    ]
     (line,) = problems("FER2013", tmp_path, download=True)
     assert "torchvision cannot download it" in line
+
+
+def pack(root, constructor, monkeypatch):
+    """Replace the folder of a CIFAR set by its archive."""
+    archive = root / constructor.filename
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(root / constructor.base_folder, constructor.base_folder)
+    shutil.rmtree(root / constructor.base_folder)
+    monkeypatch.setattr(constructor, "tgz_md5", md5(archive))
+    return archive
+
+
+@pytest.mark.parametrize("download", [False, True])
+def test_an_archive_that_is_in_place_is_unpacked_without_a_network(tmp_path, monkeypatch, download):
+    written = write_cifar(tmp_path, monkeypatch)
+    pack(tmp_path, datasets.CIFAR10, monkeypatch)
+    found = load("CIFAR10", tmp_path, download=download)
+    assert np.array_equal(pixels(found.train), written["train_list"][0])
+
+
+def test_an_archive_that_is_not_the_published_one_is_not_unpacked(tmp_path, monkeypatch):
+    write_cifar(tmp_path, monkeypatch)
+    pack(tmp_path, datasets.CIFAR10, monkeypatch).write_bytes(b"half of it")
+    (line,) = problems("CIFAR10", tmp_path)
+    assert "cifar-10-python.tar.gz in data.root=" in line
+    assert "is not the published file (its MD5 differs); put it there (from https://" in line
 
 
 def test_options_that_a_set_does_not_take(tmp_path):

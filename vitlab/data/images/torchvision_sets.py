@@ -6,9 +6,11 @@ import contextlib
 import inspect
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,7 @@ def load(config: DictConfig) -> ImageData:
     problems = list(option_problems(config, constructor))
     if problems:
         raise UserError(problems)
-    sets = [opened(config, constructor, part) for part in parts_of(constructor)]
+    sets = [open_part(config, constructor, part) for part in parts_of(constructor)]
     labels = [labels_of(dataset) for dataset in sets]
     classes, labels = named_classes(sets[0], labels)
     channels = channels_of(sets)
@@ -101,34 +103,86 @@ def option_problems(config: DictConfig, constructor: type) -> Iterator[str]:
         yield f"data.test_share={config.test_share}: give a share of the images between 0 and 1"
 
 
-def opened(config: DictConfig, constructor: type, part: dict[str, Any]) -> Any:
-    """One part of the set; when it is not whole on disk, downloaded first if that is allowed. Raises UserError.
+class NotInPlace(Exception):
+    """A file that torchvision would download now."""
 
-    torchvision unpickles only files whose MD5 is the published one.
+    def __init__(self, path: Path, url: str):
+        self.path, self.url = path, url
+
+
+def open_part(config: DictConfig, constructor: type, part: dict[str, Any]) -> Any:
+    """One part of the set: as it is on disk, else from archives that are in place, else downloaded if that is allowed.
+
+    torchvision unpickles only files whose MD5 is the published one. Raises UserError.
     """
-    root = Path(config.root).expanduser()
+    root, name, place = Path(config.root).expanduser(), config.dataset, f"data.root={config.root}"
     options = {**resolved(config)["options"], **part}
+
+    def construct(folder: str | Path, download: bool) -> Any:
+        return constructor(folder, **options, **downloading(constructor, download))
+
+    def unpack(folder: str | Path) -> Any:
+        try:
+            with no_download(constructor):
+                return construct(folder, True)
+        except NotInPlace as error:
+            return error
+
     try:
-        return constructor(root, **options, **downloading(constructor, False))
+        return construct(root, False)
     except Exception as error:  # the sets raise RuntimeError, OSError, ValueError, and their parsers' errors
         missing = error
     if isinstance(missing, ValueError) and config.options:
         raise UserError(f"data.options={resolved(config)['options']}: {brief(missing)}") from None
-    name = config.dataset
-    places = f"put its files in data.root={config.root}"
     if not downloading(constructor, True):
-        raise UserError(f"data.dataset={name}: {brief(missing)}; torchvision cannot download it: {places}") from None
+        advice = f"torchvision cannot download it: put its files in {place}"
+        raise UserError(f"data.dataset={name}: {brief(missing)}; {advice}") from None
+    lock = FileLock(root / f".{name}.lock")  # another process may be unpacking or downloading it
+    try:
+        with TemporaryDirectory() as empty:
+            needed = unpack(empty)
+        file, problem = needed.path.relative_to(empty), "is not there"
+        if (root / file).is_file():
+            with lock:
+                needed = unpack(root)
+            if not isinstance(needed, NotInPlace):
+                return needed
+            file = needed.path.relative_to(root)
+            problem = "is not the published file (its MD5 differs)" if needed.path.exists() else problem
+    except Exception as error:  # as above, and those of tarfile and zipfile
+        raise UserError(f"data.dataset={name}: cannot unpack it in {place}: {brief(error)}") from None
     if not config.download:
-        raise UserError(f"data.dataset={name}: {brief(missing)}; {places}, or set data.download=true") from None
+        advice = f"put it there (from {needed.url}), or set data.download=true"
+        raise UserError(f"data.dataset={name}: {file} in {place} {problem}; {advice}")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{name}.lock"):  # another process may be downloading it
-            return constructor(root, **options, **downloading(constructor, True))
-    except Exception as error:  # as above, and those of urllib, tarfile and zipfile
-        raise UserError(
-            f"data.dataset={name}: cannot download it to data.root={config.root}: {brief(error)}; "
-            f"{places} and set data.download=false"
-        ) from None
+        with lock:
+            return construct(root, True)
+    except Exception as error:  # as above, and those of urllib
+        advice = f"put {file} there yourself (from {needed.url})"
+        raise UserError(f"data.dataset={name}: cannot download it to {place}: {brief(error)}; {advice}") from None
+
+
+@contextlib.contextmanager
+def no_download(constructor: type) -> Iterator[None]:
+    """torchvision's `download=True` unpacks the files that are in place, and raises NotInPlace for another one."""
+    from torchvision.datasets import utils
+
+    def find(url: str, root: str | Path, filename: str | None = None, md5: str | None = None, *_: Any) -> None:
+        path = Path(root).expanduser() / (filename or os.path.basename(url))
+        if not utils.check_integrity(path, md5):
+            raise NotInPlace(path, url)
+
+    def find_on_drive(file_id: str, root: str | Path, filename: str, md5: str | None = None) -> None:
+        find(f"https://drive.google.com/file/d/{file_id}", root, filename, md5)
+
+    with contextlib.ExitStack() as originals:
+        for module in (utils, sys.modules[constructor.__module__]):
+            for name, instead in (("download_url", find), ("download_file_from_google_drive", find_on_drive)):
+                if hasattr(module, name):
+                    originals.callback(setattr, module, name, getattr(module, name))
+                    setattr(module, name, instead)
+        yield
 
 
 def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
