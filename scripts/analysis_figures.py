@@ -29,7 +29,7 @@ COMMANDS = (
     f"analyze {RESNET}",
     f"analyze {VIT} cka cka.other={RESNET} --out {BETWEEN}",
     f"report {STUDY}",  # with what is known of the heads now
-    f"analyze {TOKEN} class_token",
+    f"analyze {TOKEN} attention_maps attention_maps.drawings=[attention_overlay]",
     f"analyze {GPT} head_patterns",
 )
 TRAINED = Path("analysis/trained")
@@ -37,7 +37,7 @@ SOURCES = {  # picture of the page -> file below a run
     "attention_distance": VIT / "analysis/attention_distance.png",  # of training: with the untrained model
     "attention_entropy": VIT / TRAINED / "attention_entropy.png",
     "cka-between": BETWEEN / "cka.png",
-    "class_token": TOKEN / TRAINED / "class_token.png",
+    "attention_maps-token": TOKEN / TRAINED / "attention_maps.png",
     "head_patterns": GPT / TRAINED / "head_patterns-labels.png",
     "head_types": VIT / TRAINED / "head_types.png",
     "position_similarity": VIT / TRAINED / "position_similarity.png",

@@ -118,7 +118,7 @@ def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(run, tmp_pa
     assert output.err == ""
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {line.rpartition("/")[2] for line in output.out.splitlines()} == written
-    expected = set(names("analysis")) - {"head_patterns", "class_token"}  # of text, and of what has a class token
+    expected = set(names("analysis")) - {"head_patterns"}  # of text
     assert {name.removesuffix(".json") for name in written if name.endswith(".json")} == expected
     assert {name.removesuffix(".npz") for name in written if name.endswith(".npz")} == {
         *("attention_maps", "rollout", "position_similarity", "rgb_filters", "receptive_field", "embedding")
@@ -146,7 +146,12 @@ def test_analyses_of_no_heads_are_written_and_drawn_while_training(tmp_path):
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("cka.bach=4", "did you mean 'batch'"), ("cka=4", "give cka.KEY=VALUE"), ("cka.examples=0", "at least 1")],
+    [
+        ("cka.bach=4", "did you mean 'batch'"),
+        ("cka=4", "give cka.KEY=VALUE"),
+        ("cka.examples=0", "must be at least 1"),
+        (f"cka.examples={10**22}", "must be at most 1000000"),
+    ],
 )
 def test_an_option_that_an_analysis_does_not_have_is_refused(run, tmp_path, capsys, word, said):
     assert main(["analyze", str(run), "cka", word, "--out", str(tmp_path / "out")]) == 2

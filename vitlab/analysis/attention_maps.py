@@ -1,7 +1,7 @@
-"""Where every head of every layer looks in a picture, on behalf of what the model's head reads, and the rollout so far.
+"""Attention of every head of every layer over the picture, and the rollout up to each layer.
 
-That is the class token's attention (Caron et al., 2021, figure 1), or of a model that reads none the mean of its
-patches' attention. The rollout is that of Abnar and Zuidema, 2020, up to each layer.
+The attention is that of the class token (Caron et al., 2021, figure 1); if the model's head reads no class token, it is
+the mean over the patches' attention. The rollout is that of Abnar and Zuidema, 2020.
 
 Shapes: B images, L layers, H heads, N tokens, gy x gx patches.
 """
@@ -21,7 +21,6 @@ from vitlab.analysis.capture.attention import (
 )
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.progress import Progress, counted
-from vitlab.analysis.class_token import class_token_maps
 from vitlab.analysis.rollout import mean_over_heads, reads_class_token, rollout_maps, through
 
 UNIT = "share"
@@ -31,10 +30,10 @@ NEEDS = "attention over a grid of patches"
 def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor:
     """(B, H, gy, gx): the attention of the class token, or the mean of the patches', to each patch.
 
-    As it is: what is missing from a sum of 1 went to the tokens before the patches.
+    Not renormalised: what is missing from a sum of 1 went to the tokens before the patches.
     """
     if class_token:
-        return class_token_maps(call.weights(slice(0, 1)), places.grid_size, places.prefix)
+        return call.weights(slice(0, 1))[:, :, 0, places.prefix :].unflatten(-1, places.grid_size)
     total = 0
     for queries, weights in call.blocks():
         total = total + weights[:, :, max(0, places.prefix - queries.start) :, places.prefix :].sum(dim=2)
@@ -49,7 +48,7 @@ def applies(model: nn.Module) -> bool:
 def run(
     model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
-    """{"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16; "class_token": 1 where it is what is read}.
+    """{"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16; "class_token": 1 if the maps are its}.
 
     `config.identity` as in `attention_rollout`. Raises UserError for a model without attention over patches.
     """

@@ -1,9 +1,10 @@
-"""How alike the position embeddings are (Dosovitskiy et al., 2021, figure 7, centre).
+"""How similar and how far apart position embeddings are (Dosovitskiy et al., 2021, figure 7, centre).
 
-Shapes: P patches on a grid of gy x gx, D width.
+Shapes: N positions, P patches on a grid of gy x gx, D width.
 """
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor, nn
@@ -15,10 +16,16 @@ UNIT = "cosine similarity"
 NEEDS = "position embeddings that are added to a grid of patches"
 
 
-def position_similarity(positions: Tensor) -> Tensor:
-    """Cosine similarity (P, P) of position embeddings (P, D), each with every other."""
-    positions = F.normalize(positions.detach().float(), dim=-1)
-    return positions @ positions.T
+def position_similarities(table: Tensor) -> Tensor:
+    """Cosine similarities between position embeddings (N, D): float64 (N, N) in -1..1, 0 for a row of zeros."""
+    rows = F.normalize(table.detach().double(), dim=1)
+    return (rows @ rows.T).clamp(-1, 1)
+
+
+def position_distances(table: Tensor) -> Tensor:
+    """Euclidean distances between position embeddings (N, D): float64 (N, N)."""
+    rows = table.detach().double()
+    return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def patch_positions(model: nn.Module) -> Tensor:
@@ -30,7 +37,7 @@ def patch_positions(model: nn.Module) -> Tensor:
     table = getattr(model, "pos_embed", None)
     if not isinstance(table, Tensor) or table.ndim != 3 or table.shape[1] < rows * columns:
         raise UserError(f"{type(model).__name__} adds no position embedding to its patches")
-    return table[0, -rows * columns :]  # those of the tokens before the patches stand first
+    return table[0, -rows * columns :]  # those of the prefix tokens come first
 
 
 def applies(model: nn.Module) -> bool:
@@ -42,9 +49,10 @@ def applies(model: nn.Module) -> bool:
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
-    """{"similarity": float32 (gy, gx, gy, gx)}: at [r, c] the picture of the patch in row r, column c.
+    """{"similarity": float32 (gy, gx, gy, gx)}: [r, c] is the picture of the patch in row r, column c.
 
-    It looks at no image. Raises UserError as `patch_positions` does.
+    Does not use the images. Raises UserError as `patch_positions` does.
     """
     grid_size = patches(model).grid_size
-    return {"similarity": position_similarity(patch_positions(model)).reshape(*grid_size, *grid_size).cpu().numpy()}
+    similarity = position_similarities(patch_positions(model)).float()
+    return {"similarity": similarity.reshape(*grid_size, *grid_size).cpu().numpy()}

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line, utf8_text
 from vitlab.config import UserError, load, names, parse_override
+from vitlab.config.checks import ranges
 from vitlab.config.errors import choices_text
 from vitlab.data.opening import progress_bar
 from vitlab.training.files import refuse_unwritable, write_findings
@@ -77,9 +78,9 @@ def load_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
             raise UserError(f"{path}: give {name}.KEY=VALUE to change one of its options, such as {name}.examples=8")
         changes.setdefault(name, {})[key] = value
     found = {name: load("analysis", {"name": name, **options}) for name, options in changes.items()}
-    wrong = [name for name, options in found.items() if options.examples < 1]
+    wrong = [line for name, options in found.items() for line in ranges(options, f"{name}.")]
     if wrong:
-        raise UserError(f"{name}.examples={found[name].examples}: at least 1" for name in wrong)
+        raise UserError(wrong)
     wrong = [name for name, options in found.items() if options.get("pictures", 1) < 1]
     if wrong:
         raise UserError(f"{name}.pictures={found[name].pictures}: at least 1 pixel" for name in wrong)

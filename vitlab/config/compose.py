@@ -29,6 +29,7 @@ WITHOUT_EFFECT = (  # keys that do not change what a run computes
 )
 
 
+MERGED_ANALYSES = {"class_token": "attention_maps"}  # names in configurations of version 0.2
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -80,6 +81,8 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
     settle_patch(config)
     if "analyses" in config and config.analyses is None:
         config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
+    if "analyses" in config:
+        config.analyses = list(dict.fromkeys(MERGED_ANALYSES.get(name, name) for name in config.analyses))
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
     # a key that was given, and refused, is not missing as well

@@ -38,7 +38,7 @@ class Choice:
 class AnalysisConfig(Choice):
     title: str = MISSING  # what its figures show
     note: str = ""  # how to read them
-    examples: int = MISSING  # held-out items that it looks at
+    examples: int = ranged(MISSING, least=1, most=1_000_000)  # held-out items that it looks at
     drawings: list[str] = items("heads")  # modules of vitlab.reports.drawings, or a user's own
 
 

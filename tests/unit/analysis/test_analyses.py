@@ -26,11 +26,11 @@ VIT = {"depth": 2, "width": 33, "heads": 3, "patch_size": 5}
 TIMM = {"options": {"depth": 2, "embed_dim": 33, "num_heads": 3, "patch_size": 5}}
 MODELS = {
     "ViT with a class token": ("vit_nano", {**VIT, "pool": "token", "registers": 2}, set()),
-    "ViT": ("vit_nano", VIT, {"class_token"}),
+    "ViT": ("vit_nano", VIT, set()),
     "timm's ViT": ("timm:vit_tiny_patch16_224", TIMM, set()),
-    "MLP-Mixer": ("mixer_nano", {"patch_size": 5}, {"attention", "class_token", "position_similarity"}),
-    "ResNet": ("resnet_nano", {}, {"attention", "class_token", "position_similarity"}),
-    "timm's ResNet": ("timm:resnet18", {}, {"attention", "class_token", "position_similarity"}),
+    "MLP-Mixer": ("mixer_nano", {"patch_size": 5}, {"attention", "position_similarity"}),
+    "ResNet": ("resnet_nano", {}, {"attention", "position_similarity"}),
+    "timm's ResNet": ("timm:resnet18", {}, {"attention", "position_similarity"}),
 }
 OF_TEXT = {"attention_entropy", "head_patterns"}
 OF_ATTENTION = {"attention_distance", "attention_entropy", "head_types", "attention_maps", "rollout"}
@@ -110,7 +110,7 @@ def test_it_tells_how_far_it_is_to_the_end(name):
     assert told == [(done, total) for done in range(last + 1)]
 
 
-@pytest.mark.parametrize("name", sorted(OF_ATTENTION | {"class_token"}))
+@pytest.mark.parametrize("name", sorted(OF_ATTENTION))
 def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
     made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)
     options = SHIPPED[name]

@@ -8,7 +8,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from vitlab.analysis import attention_maps as attention_maps_module
-from vitlab.analysis import class_token, position_similarity, rgb_filters, rollout
+from vitlab.analysis import position_similarity, rgb_filters, rollout
 from vitlab.analysis.capture import attention
 from vitlab.analysis.capture.attention import attention_maps
 from vitlab.analysis.capture.findings import Findings
@@ -16,9 +16,9 @@ from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.positions import sincos2d
+from vitlab.models.positions import sincos1d, sincos2d
 
-B, HEADS, GRID, PATCH, SIZE, D, DEPTH = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3
+B, HEADS, GRID, PATCH, SIZE, D, DEPTH, N = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3, 11
 PATCHES = GRID[0] * GRID[1]
 NOTHING = OmegaConf.create({})
 
@@ -123,38 +123,7 @@ def test_a_model_that_attends_to_other_tokens_has_no_rollout():
         rollout.rollout(Crossed(), torch.randn(B, 5, D))
 
 
-# ---- class token
-
-
-@pytest.mark.parametrize("prefix", [1, 3])
-def test_a_planted_patch_is_where_the_class_token_looks(prefix):
-    weights = torch.zeros(B, HEADS, prefix + PATCHES, prefix + PATCHES)
-    weights[:, 1, 0, prefix + 1 * GRID[1] + 4] = 1  # the second head, at row 1, column 4
-    maps = class_token.class_token_maps(weights, GRID, prefix)
-    assert maps.shape == (B, HEADS, *GRID)
-    assert maps.nonzero().tolist() == [[b, 1, 1, 4] for b in range(B)]
-
-
-@pytest.mark.parametrize("make", [lambda: model(pool="token", registers=2), theirs])
-def test_class_token_maps_of_a_model_are_the_first_rows_of_its_maps(make, monkeypatch):
-    monkeypatch.setattr(class_token, "CHUNK", 2)
-    made, images = make(), torch.randn(5, 3, *SIZE)
-    assert class_token.applies(made)
-    found = class_token.run(made, images, NOTHING)["maps"]
-    assert found.shape == (5, DEPTH, HEADS, *GRID)
-    for layer, weights in attention_maps(made, images):
-        expected = weights[:, :, 0, -PATCHES:].reshape(5, HEADS, *GRID)
-        np.testing.assert_allclose(found[:, layer], expected, rtol=1e-5, atol=1e-7)
-
-
-def test_maps_over_the_picture_have_its_size_and_their_mean():
-    maps = torch.zeros(B, HEADS, *GRID)
-    maps[:, :, 1, 4] = 1
-    drawn = class_token.over_picture(maps, SIZE)
-    assert drawn.shape == (B, HEADS, *SIZE)
-    row, column = divmod(drawn[0, 0].argmax().item(), SIZE[1])
-    assert (row // PATCH[0], column // PATCH[1]) == (1, 4)
-    torch.testing.assert_close(class_token.over_picture(torch.full((3, *GRID), 0.7), SIZE), torch.full((3, *SIZE), 0.7))
+# ---- maps of all layers
 
 
 @pytest.mark.parametrize("identity", [True, False])
@@ -206,22 +175,31 @@ def test_pictures_are_kept_beside_their_maps_no_larger_than_asked():
     assert Findings("m", "", [], {}, images).with_pictures(60).arrays["names"].tolist() == [""] * 3
 
 
-def test_a_model_without_a_class_token_has_no_such_maps():
-    made = model(pool="mean")
-    assert not class_token.applies(made)
-    assert not class_token.applies(resnet())
-    with pytest.raises(UserError, match="has no class token"):
-        class_token.run(made, torch.zeros(1, 3, *SIZE), NOTHING)
-
-
 # ---- positions
 
 
-def test_the_similarity_of_known_vectors_is_known():
-    positions = torch.tensor([[1.0, 0, 0], [0, 5, 0], [-3, 0, 0], [2, 2, 0], [0, 0, 0]])
-    half = 0.5**0.5
-    expected = [[1, 0, -1, half, 0], [0, 1, 0, half, 0], [-1, 0, 1, -half, 0], [half, half, -half, 1, 0], [0] * 5]
-    torch.testing.assert_close(position_similarity.position_similarity(positions), torch.tensor(expected).float())
+def test_known_distances_and_similarities():
+    table = torch.tensor([[3.0, 0.0], [0.0, 4.0], [-6.0, 0.0], [0.0, 0.0], [3.0, 3.0]], requires_grad=True)
+    distances = position_similarity.position_distances(table)
+    similarities = position_similarity.position_similarities(table)
+    assert distances[0].tolist() == pytest.approx([0, 5, 9, 3, 3])
+    assert similarities[0].tolist() == pytest.approx([1, 0, -1, 0, 0.5**0.5])
+    assert similarities[3].tolist() == [0, 0, 0, 0, 0], "a vector of zeros has no direction"
+    for matrix in (distances, similarities):
+        assert matrix.dtype == torch.float64
+        assert not matrix.requires_grad
+        assert torch.equal(matrix, matrix.T)
+
+
+def test_sinusoidal_positions_are_known_by_their_offset():
+    """The product of two positions is the sum over the rates of cos(rate * offset), and each has the norm sqrt(D/2)."""
+    table = sincos1d(N, D)
+    rates = 10_000 ** (-2 * torch.arange(D // 2).double() / D)
+    offsets = torch.arange(N)[:, None] - torch.arange(N)
+    products = (rates[:, None, None] * offsets).cos().sum(dim=0)
+    kwargs = {"rtol": 0, "atol": 1e-4}
+    torch.testing.assert_close(position_similarity.position_similarities(table), products / (D / 2), **kwargs)
+    torch.testing.assert_close(position_similarity.position_distances(table), (D - 2 * products).sqrt(), **kwargs)
 
 
 def test_fixed_positions_are_alike_where_they_are_near():

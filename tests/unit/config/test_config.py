@@ -269,3 +269,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     assert "no such file" in problem(f"model={tmp_path / 'folder.yaml'}")
     with pytest.raises(UserError, match=r"study=qick: unknown study; did you mean 'quick'\?"):
         compose_study("qick", [])
+
+
+def test_an_analysis_of_version_0_2_is_the_one_that_it_was_merged_into():
+    assert train(analyses=["class_token", "cka", "attention_maps"]).analyses == ["attention_maps", "cka"]

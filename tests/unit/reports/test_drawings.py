@@ -45,7 +45,7 @@ GIVEN = {
     "head_patterns": {"rows": [{**row, **labelled("null" if row["head"] > 3 else "none")} for row in heads()]},
     "head_types": {"rows": [{**typed("sink" if row["head"] > 3 else "local"), **row} for row in heads()]},
     "rollout": {"arrays": {"rollout": RNG.random((B, *GRID), dtype=np.float32)}},
-    "class_token": {"arrays": {"maps": RNG.random((B, LAYERS, HEADS, *GRID), dtype=np.float32)}},
+    "attention_maps": {"arrays": {"maps": RNG.random((B, LAYERS, HEADS, *GRID), dtype=np.float32)}},
     "position_similarity": {"arrays": {"similarity": RNG.uniform(-1, 1, (*GRID, *GRID))}},
     "rgb_filters": {"arrays": {"filters": RNG.normal(size=(11, 3, 5, 7)), "explained": np.ones(11)}},
     "cka": {
@@ -72,8 +72,8 @@ GIVEN = {
 IMAGES = RNG.integers(0, 256, (B, 1, *SIZE), dtype=np.uint8)
 
 
-def figures(name, source="run", **changes):
-    config = load("analysis", name)
+def figures(name, source="run", drawings=(), **changes):
+    config = load("analysis", {"name": name, "drawings": list(drawings)} if drawings else name)
     found = {"rows": [], **GIVEN[name], "images": IMAGES, "labels": np.array([1, 0, 1]), "classes": CLASSES, **changes}
     return list(drawn(Findings(name=name, unit="share", **found), config, source))
 
@@ -217,10 +217,12 @@ def test_texts_and_long_titles_are_inside_the_picture():
     assert (picture[:60, -20:] == 255).all(), "the title ends before the edge"
 
 
-def test_of_class_token_maps_the_last_layer_is_drawn_a_head_a_column():
-    maps = np.zeros((B, LAYERS, HEADS, *GRID), dtype=np.float32)
+def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():
+    maps = np.zeros((B, LAYERS, HEADS, *GRID), dtype=np.float16)
     maps[0, -1, 3, 0, 2] = 1
-    (figure,) = figures("class_token", arrays={"maps": maps}, images=np.zeros_like(IMAGES))
+    (figure,) = figures(
+        "attention_maps", drawings=["attention_overlay"], arrays={"maps": maps}, images=np.zeros_like(IMAGES)
+    )
     assert figure.images.shape == (B, 1 + HEADS, *SIZE, 3)
     assert list(figure.columns) == ["picture", *(f"head {n}" for n in range(1, 6))]
     assert list(figure.rows) == ["c", CLASSES[0], "c"]

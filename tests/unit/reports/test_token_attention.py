@@ -12,7 +12,7 @@ from tests.unit.reports.chromium import needs_chromium
 from tests.unit.reports.test_html import EVIL, Page
 from vitlab.analysis.capture.attention import attention_maps
 from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, pattern_targets
-from vitlab.analysis.position_distance import position_distances, position_similarities
+from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.models.text import bert, language_model
 from vitlab.reports.figures import positions
 from vitlab.reports.figures.backends import heatmap, matplotlib_backend

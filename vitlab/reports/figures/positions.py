@@ -8,13 +8,13 @@ Matrix = Sequence[Sequence[float]]
 
 
 def distance_map(distances: Matrix, subject: str) -> HeatMap:
-    """Euclidean distances (N, N) of `vitlab.analysis.position_distance.position_distances`."""
+    """Euclidean distances (N, N) of `vitlab.analysis.position_similarity.position_distances`."""
     largest = max(map(max, distances))
     return matrix_map("position_distance", "Distance", distances, "Euclidean distance", (0.0, largest or 1.0), subject)
 
 
 def similarity_map(similarities: Matrix, subject: str) -> HeatMap:
-    """Cosine similarities (N, N) of `vitlab.analysis.position_distance.position_similarities`."""
+    """Cosine similarities (N, N) of `vitlab.analysis.position_similarity.position_similarities`."""
     return matrix_map("position_similarity", "Similarity", similarities, "cosine similarity", (-1.0, 1.0), subject)
 
 

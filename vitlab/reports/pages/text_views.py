@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import attention_layers, attention_maps
-from vitlab.analysis.position_distance import position_distances, position_similarities
+from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.text.tokenization import Tokenizer

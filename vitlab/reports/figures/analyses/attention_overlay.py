@@ -1,13 +1,13 @@
 """Maps of attention over their pictures: a picture a row, a head a column; of one map the other way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
-from vitlab.analysis.class_token import over_picture
 from vitlab.reports.figures.backends.image_grid import pixels, scaled, shaded
 from vitlab.reports.figures.spec import Tiles
 from vitlab.reports.pages.urls import file_stem
@@ -20,7 +20,7 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
     """Of an array (B, gy, gx), or (B, layers, heads, gy, gx) of which the last layer is drawn."""
     maps = found.array[:MOST]
     maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
-    drawn = over_picture(torch.from_numpy(np.ascontiguousarray(maps)), found.images.shape[-2:]).numpy()
+    drawn = resize_maps(maps, found.images.shape[-2:])
     rows = []
     for image, heads in zip(found.images, drawn, strict=False):
         picture = pixels(image)
@@ -40,6 +40,11 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
         columns=maps_named,
         scale="within each map",
     )
+
+
+def resize_maps(maps: np.ndarray, image_size: Sequence[int]) -> np.ndarray:
+    """Maps (B, heads, gy, gx) in the size of the images: float32 (B, heads, Y, X), bilinear between patch centres."""
+    return F.interpolate(torch.from_numpy(maps.astype(np.float32)), size=tuple(image_size), mode="bilinear").numpy()
 
 
 def overlaid(picture: np.ndarray, values: np.ndarray) -> np.ndarray:
