@@ -42,6 +42,20 @@ def assert_same_training(one, other):
     assert rows(one) == rows(other)
 
 
+def test_what_is_looked_at_changes_no_weights(tmp_path):
+    words = [*TINY, "budget.steps=8", "train_size=60", "wandb.mode=off", *RANDOM]
+    looked = ["trainer.evaluations=4", "analyses=[attention_distance]", "trainer.analyze_every=3", "probes=[knn]"]
+    for folder, more in (
+        ("one", ["trainer.evaluations=1", "analyses=[]"]),
+        ("other", [*looked, "trainer.log_every=1"]),
+    ):
+        assert main(["train", *words, *more, "--out", str(tmp_path / folder)]) == 0
+    one, other = weights(tmp_path / "one"), weights(tmp_path / "other")
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    ids = {json.loads((tmp_path / folder / "result.json").read_text())["id"] for folder in ("one", "other")}
+    assert len(ids) == 1
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run with W&B offline, trained through the command line."""

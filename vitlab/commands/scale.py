@@ -11,7 +11,6 @@ from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, status_line
 from vitlab.config import UserError, resolved
-from vitlab.config.compose import WITHOUT_EFFECT
 from vitlab.config.errors import first_line
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
@@ -22,7 +21,7 @@ from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
 from vitlab.studies.grid import Spec, compose_study, models_of
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import locked, refuse_others, source_of, source_problems
+from vitlab.training.files import locked, refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
     from vitlab.studies.plan import Plan
@@ -68,6 +67,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
     if not dry_run:
         start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
     with status_line("loading torch, lightning and timm"):
+        from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages import study
         from vitlab.studies.plan import plan_study
 
@@ -78,9 +78,10 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         plan.show()
         return 0
     with locked(folder):
-        todo = [spec for spec in plan.specs if not finished(files, spec)]
+        now = contents(plan.config.data, plan.data)
+        todo = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
         refuse_other_runs(files, todo)
-        refuse_other_data(files, plan)
+        refuse_other_data(files, plan, now)
         prepare_folder(files, plan)
         console.print(escape(plan.headline(len(todo))), soft_wrap=True, highlight=False)
         failed = run_all(files, plan, todo) if todo else {}
@@ -92,11 +93,6 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
     return 1 if failed else 0
 
 
-def finished(files: StudyFiles, spec: Spec) -> bool:
-    result = files.run(spec.name).result()
-    return result is not None and result["id"] == spec.identity
-
-
 def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
     """Raise UserError for runs whose folder holds another configuration, before anything is trained."""
     problems = []
@@ -104,17 +100,18 @@ def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
         run = files.run(spec.name)
         if run.config_path.exists():
             try:
-                refuse_others(run.folder, spec.config, run.config(), WITHOUT_EFFECT)
+                refuse_changes(run.folder, run.changes(spec.config))
             except UserError as error:
                 problems += error.problems
     if problems:
         raise UserError(problems)
 
 
-def refuse_other_data(files: StudyFiles, plan: "Plan") -> None:
-    """Raise UserError when the data are no longer those of the study's subsets and of its runs, finished or not."""
-    from vitlab.data.cache.content_hash import contents
+def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
+    """Raise UserError when the data are no longer those of the study's subsets and of its runs, finished or not.
 
+    `now` is the SHA-256 of their contents.
+    """
     train = plan.task.train
     for path in files.subsets.glob("*.json"):
         try:
@@ -126,7 +123,6 @@ def refuse_other_data(files: StudyFiles, plan: "Plan") -> None:
                 f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
                 "now; give another --out"
             )
-    now = contents(plan.config.data, plan.data)
     changed = [spec.name for spec in plan.specs if files.run(spec.name).contents() not in (None, now)]
     if changed:
         raise UserError(

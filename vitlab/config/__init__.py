@@ -1,9 +1,10 @@
 """Configuration: dataclass schemas, YAML groups, overrides and checks. Imports no torch."""
 
 from vitlab.config.checks import extent
-from vitlab.config.compose import compose, differences, identity, parse_override, read_yaml, resolved, without
+from vitlab.config.compose import compose, parse_override, read_config, read_yaml, resolved
 from vitlab.config.errors import UserError, choices_text, first_line, printable
 from vitlab.config.groups import load, names
+from vitlab.config.identity import identity
 from vitlab.config.schema import DescribeConfig, StudyConfig, TrainConfig
 
 __all__ = [
@@ -13,7 +14,6 @@ __all__ = [
     "UserError",
     "choices_text",
     "compose",
-    "differences",
     "extent",
     "first_line",
     "identity",
@@ -21,7 +21,7 @@ __all__ = [
     "names",
     "parse_override",
     "printable",
+    "read_config",
     "read_yaml",
     "resolved",
-    "without",
 ]

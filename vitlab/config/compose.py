@@ -1,7 +1,5 @@
 """From a schema and `key=value` overrides to a resolved, checked configuration."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
@@ -21,14 +19,6 @@ SETTLED = {  # read while a group is chosen: setting them afterwards would chang
     *("kind", "modality", "model.recipe"),
     *("data.task", "task.data", "task.model", "task.analyses"),
 }
-WITHOUT_EFFECT = (  # keys that do not change what a run computes
-    *("wandb", "study", "data.cache", "data.sizes", "data.download", "data.task"),
-    *("task.data", "task.model", "task.analyses"),
-    *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.workers"),
-    "recipe.budget",  # `budget` says what came of it
-)
-
-
 MERGED_ANALYSES = {"class_token": "attention_maps"}  # names in configurations of version 0.2
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
@@ -169,43 +159,30 @@ def choice_field(parent: Any, key: str) -> Field | None:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """A resolved configuration that was written by `write_yaml`, as plain containers. Raises UserError."""
+    """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
-        found = yaml.safe_load(Path(path).read_text())
+        config = yaml.safe_load(Path(path).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path}: cannot read the configuration: {' '.join(str(error).split())}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise UserError(f"{path}: not a configuration")
-    return found
+    return config
+
+
+def read_config(schema: type, path: str | Path) -> dict[str, Any]:
+    """`read_yaml` with every key of the schema: those that an earlier version did not know have their defaults.
+
+    Nothing that the file names is opened. Raises UserError for keys and types that are not the schema's.
+    """
+    config = OmegaConf.structured(schema)
+    config.budget = BudgetConfig()
+    problems = [line for key, value in read_yaml(path).items() for line in groups.assign(config, key, value)]
+    problems += choose_groups(config, {})[2]
+    if problems:
+        raise UserError(f"{path}: {line}" for line in problems)
+    return resolved(config)
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Plain containers, every key present."""
     return OmegaConf.to_container(config, resolve=True)
-
-
-def without(config: Mapping[str, Any], keys: Sequence[str], path: str = "") -> dict[str, Any]:
-    """A resolved configuration less some dotted keys."""
-    return {
-        key: without(value, keys, f"{path}{key}.") if isinstance(value, dict) else value
-        for key, value in config.items()
-        if f"{path}{key}" not in keys
-    }
-
-
-def differences(new: Mapping[str, Any], old: Mapping[str, Any], path: str = "") -> list[str]:
-    """`key old -> new` of each leaf that differs between two resolved configurations."""
-    found = []
-    for key in dict.fromkeys([*new, *old]):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(b, a, f"{path}{key}.")
-        elif a != b:
-            found.append(f"{path}{key} {a} -> {b}")
-    return found
-
-
-def identity(config: DictConfig) -> str:
-    """A hash of all that changes what a run computes: 16 hexadecimal digits."""
-    kept = without(resolved(config), WITHOUT_EFFECT)
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]

@@ -7,8 +7,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from vitlab.config import StudyConfig, TrainConfig, UserError, compose, identity, parse_override, resolved
+from vitlab.config import StudyConfig, TrainConfig, UserError, compose, parse_override, resolved
 from vitlab.config.groups import read
+from vitlab.config.identity import list_changes, weight_settings
 
 NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a study
 FIXED = ("data", "task", "train_size", "seed", "study", "budget", "wandb")  # a study sets these for all its runs
@@ -28,11 +29,10 @@ def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
 
 @dataclass(frozen=True)
 class Spec:
-    """One run of a study: its folder's name, its resolved configuration as plain containers, that one's identity."""
+    """One run of a study: its folder's name, and its resolved configuration as plain containers."""
 
     name: str
     config: dict[str, Any]
-    identity: str
 
 
 def run_name(model: str, size: Any, seed: int) -> str:
@@ -49,6 +49,26 @@ def run_config(study: DictConfig, model: str, size: Any, seed: int) -> DictConfi
         [*plain["set"], *plain["per_model"].get(model, [])],
         base={**kept, "model": model, "train_size": size, "seed": seed, "study": plain["name"]},
     )
+
+
+def list_study_changes(new: DictConfig, old: DictConfig) -> list[str]:
+    """`key old -> new` of what changes the final weights of runs between two states of one study.
+
+    The runs are compared, so it does not matter where a key was given. The models, sizes and seeds of a study may
+    grow, and a model that is new to it may have settings of its own.
+    """
+    changes = [f"name {old.name} -> {new.name}"] if old.name != new.name else []
+    for model in new.models:
+        before = old.copy()
+        if model not in old.models:
+            before.per_model = new.per_model
+        try:
+            runs = [resolved(run_config(study, model, "all", 0)) for study in (new, before)]
+        except UserError:  # of the old settings with a model that they were not for
+            changes.append(f"set {old.set} -> {new.set}")
+        else:
+            changes += list_changes(*(weight_settings(run, contents_known=True) for run in runs))
+    return list(dict.fromkeys(changes))
 
 
 def models_of(study: DictConfig) -> dict[str, DictConfig]:
@@ -94,5 +114,5 @@ def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:
             for first in configs.values():
                 config = first.copy()
                 config.train_size, config.seed = int(size), int(seed)
-                specs.append(Spec(run_name(first.model.name, size, seed), resolved(config), identity(config)))
+                specs.append(Spec(run_name(first.model.name, size, seed), resolved(config)))
     return specs

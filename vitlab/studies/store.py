@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from vitlab.config import UserError, read_yaml, resolved
-from vitlab.config.compose import WITHOUT_EFFECT
+from vitlab.config import StudyConfig, UserError, read_config
 from vitlab.config.groups import is_file_choice
 from vitlab.files import read_json, write_json, write_text
-from vitlab.training.files import RunFiles, refuse_folder, refuse_others
+from vitlab.studies.grid import list_study_changes
+from vitlab.training.files import RunFiles, refuse_changes, refuse_folder
 
 COLUMNS = (
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
-GRID = ("models", "sizes", "seeds", *WITHOUT_EFFECT)  # what may change between two calls of one study
 Cell = tuple[str, int, int]  # model, training-set size, seed, as results.csv has them
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
 NO_COLUMNS = ("id", "finished_at")  # of result.json
@@ -43,13 +42,13 @@ class StudyFiles:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
-            refuse_others(self.folder, resolved(config), self.config(), GRID)
+            refuse_changes(self.folder, list_study_changes(config, OmegaConf.create(self.config())))
 
     def config(self) -> dict[str, Any]:
-        """The resolved study. Raises UserError when the folder holds none."""
+        """The resolved study. Raises UserError when the folder holds none, and for keys that no study has."""
         if not self.config_path.is_file():
             raise UserError(f"{self.folder}: not a study, it holds no study.yaml")
-        return read_yaml(self.config_path)
+        return read_config(StudyConfig, self.config_path)
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))

@@ -4,7 +4,7 @@ import contextlib
 import json
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import yaml
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 
-from vitlab.config import UserError, differences, read_yaml, resolved, without
-from vitlab.config.compose import WITHOUT_EFFECT
+from vitlab.config import TrainConfig, UserError, identity, read_config, read_yaml, resolved
+from vitlab.config.identity import list_changes, weight_settings
 from vitlab.files import parsed, read_json, replacing, write_json, write_text
 
 RESULT_KEYS = ("id", "study", "run", "model", "train_size", "seed", "steps")
@@ -47,13 +47,12 @@ def refuse_unwritable(folder: Path, key: str = "--out") -> None:
                 path.rmdir()
 
 
-def refuse_others(folder: Path, new: dict[str, Any], old: dict[str, Any], ignored: tuple[str, ...]) -> None:
-    """Raise UserError when a folder's resolved configuration differs from the new one."""
-    changed = differences(without(new, ignored), without(old, ignored))
-    if changed:
-        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
+    """Raise UserError for settings (`key old -> new`) that differ from those of the results in a folder."""
+    if changes:
+        more = f" and {len(changes) - 4} more" if len(changes) > 4 else ""
         raise UserError(
-            f"--out {folder}: holds results of another configuration ({', '.join(changed[:4])}{more}); "
+            f"--out {folder}: holds results of another configuration ({', '.join(changes[:4])}{more}); "
             "give another --out, or delete that folder"
         )
 
@@ -111,7 +110,24 @@ class RunFiles:
         """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
-            refuse_others(self.folder, resolved(config), self.config(), WITHOUT_EFFECT)
+            refuse_changes(self.folder, self.changes(resolved(config)))
+
+    def changes(self, config: dict[str, Any]) -> list[str]:
+        """`key old -> new` of what changes the final weights between the folder's run and a resolved configuration.
+
+        The data are compared by their contents (`contents`), not by their path, where the run has recorded them.
+        """
+        old, known = read_config(TrainConfig, self.config_path), self.data_path.is_file()
+        return list_changes(*(weight_settings(c, contents_known=known) for c in (config, old)))
+
+    def has_finished(self, config: dict[str, Any], contents: str) -> bool:
+        """Whether the folder holds the result of this resolved configuration with data of these contents."""
+        result = self.result()
+        if result is None or result["id"] == identity(config, contents):
+            return result is not None
+        # the identities of version 0.2 were other hashes
+        of_this = self.config_path.is_file() and not self.changes(config)
+        return of_this and self.contents() in (None, contents)
 
     def config(self) -> dict[str, Any]:
         """The resolved configuration. Raises UserError when the folder holds no run."""

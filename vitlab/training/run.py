@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import models, tasks
-from vitlab.config import UserError, identity
+from vitlab.config import UserError, identity, resolved
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items
@@ -131,8 +131,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the folder holds this configuration's result."""
-        result = self.files.result()
-        return result is not None and result["id"] == identity(self.config)
+        return self.files.has_finished(resolved(self.config), self.contents)
 
     def fit(
         self,
@@ -273,7 +272,7 @@ class Run:
             **metrics,
             "precision": self.settings.precision,
             "status": "finished",
-            "id": identity(config),
+            "id": identity(resolved(config), self.contents),
             "settings": self.settings.as_dict(),
             "environment": environment.environment(self.settings.accelerator),
             "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),

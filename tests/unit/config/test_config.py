@@ -59,7 +59,7 @@ def test_every_shipped_study_composes_for_all_of_its_models(study):
     config = compose_study(study, [] if study == "quick" else required(study))
     specs = expand(config, [100])
     assert {spec.config["model"]["name"] for spec in specs} == {load("model", m).name for m in config.models}
-    assert len({spec.identity for spec in specs}) == len(specs)
+    assert len({spec.name for spec in specs}) == len(specs)
 
 
 def required(study):

@@ -1,21 +1,27 @@
 """What is part of a run's identity."""
 
+import pickle
 import re
 
 import pytest
 from omegaconf import OmegaConf
 
 from tests.configurations import leaves, problem, roundtrip, train
-from vitlab.config import (
-    UserError,
-    identity,
-    resolved,
-)
-from vitlab.config.compose import SETTLED, WITHOUT_EFFECT
+from vitlab.config import UserError, identity, resolved
+from vitlab.config.compose import SETTLED
+
+CONTENTS = "57d18f90"  # the SHA-256 of some data
+LOOKED_AT = ("analyses", "probes", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
+ELSEWHERE = ("study", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers")
+
+
+def identify(*overrides, contents=CONTENTS):
+    return identity(resolved(train(*overrides)), contents)
 
 
 def test_a_resolved_configuration_has_every_key_and_comes_back_with_the_same_identity():
-    config = train("model.mixer={name: attention, qkv_bias: false}", "budget.epochs=0.5", "train_size=0.25", "seed=0")
+    words = ["model.mixer={name: attention, qkv_bias: false}", "budget.epochs=0.5", "train_size=0.25", "seed=0"]
+    config = train(*words)
     plain = resolved(config)
     assert OmegaConf.to_container(config) == plain, "nothing is left to resolve"
     assert plain["model"]["mixer"] == {"name": "attention", "kind": "attention", "qkv_bias": False, "qk_norm": False}
@@ -23,63 +29,56 @@ def test_a_resolved_configuration_has_every_key_and_comes_back_with_the_same_ide
     again = roundtrip(config)
     assert resolved(again) == plain
     assert OmegaConf.get_type(again.model) is OmegaConf.get_type(config.model)
-    assert re.fullmatch(r"[0-9a-f]{16}", identity(config))
-    assert identity(again) == identity(config)
+    assert re.fullmatch(r"[0-9a-f]{16}", identify(*words))
+    assert identity(resolved(again), CONTENTS) == identify(*words)
 
 
-def test_what_a_run_does_not_compute_with_is_no_part_of_its_identity():
-    same = identity(train())
-    for override in (
-        "wandb.mode=off",
-        "wandb.project=x",
-        "wandb.entity=y",
-        "study=z",
-        "data.sizes=[7]",
-        "data.cache=never",
-        "trainer.analyze_every=7",
-    ):
-        assert identity(train(override)) == same, override
-    assert identity(train("recipe=deit", "recipe.budget.epochs=9", "budget.steps=7")) == identity(
-        train("recipe=deit", "budget.steps=7")
-    )
-    assert identity(train("data=imagefolder", "data.root=a")) != identity(train("data=imagefolder", "data.root=b"))
+@pytest.mark.parametrize(
+    ("data", "one", "other"),
+    [
+        ("imagefolder", "data.root=photos", "data.root=/mnt/photos"),
+        ("csv", "data.path=a.csv", "data.path=/mnt/a.csv"),
+        ("textfile", "data.path=a.txt data.test_path=b.txt", "data.path=x.txt data.test_path=y.txt"),
+    ],
+)
+def test_the_contents_of_the_data_stand_for_their_path(data, one, other):
+    one, other = [f"data={data}", *one.split()], [f"data={data}", *other.split()]
+    assert identify(*one) == identify(*other)
+    assert identify(*one) != identify(*one, contents="other")
+
+
+def test_the_path_of_data_of_an_own_module_counts_for_their_contents_are_their_labels_alone(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("kind: my.module\nroot: ???\n")
+    assert identify(f"data={path}", "data.root=a") != identify(f"data={path}", "data.root=b")
+
+
+def test_a_budget_that_the_recipe_proposes_does_not_count_where_the_run_has_its_own():
+    words = ["recipe=deit", "budget.steps=7"]
+    assert identify(*words, "recipe.budget.epochs=9") == identify(*words)
 
 
 DEFAULTS = train()
 
 
-def changed(key, value):
-    words = {"model.name": "x", "data.name": "x", "recipe.name": "x", "task.name": "x", "model.mixer.name": "x"}
-    words |= {"model.family": "x", "model.patch_size": 3, "model.positions": "none", "model.pool": "token"}
-    words |= {"model.head_width": 8, "model.mlp": "relu", "model.stem": "[1]", "model.class_token": "true"}
-    words |= {"init.weights": "timm:x", "init.head": "new", "model.norm": "rmsnorm", "model.layer_scale": 0.1}
-    words |= {"model.mlp_width": 8, "data.cache": "never", "recipe.optimizer": "sgd", "recipe.schedule": "linear"}
-    words |= {
-        "model.heads": 2,
-        "model.width": 32,
-        "data.image_size": 36,
-        "trainer.accelerator": "cpu",
-        "trainer.precision": "32-true",
-    }
-    words |= {"trainer.memory_format": "contiguous", "trainer.threads": 3, "trainer.workers": 3, "train_size": 7}
-    words |= {
-        "analyses": "[]",
-        "init.encoder": "runs/other",
-        "probes": "[knn]",
-        "data.sizes": "[3]",
-        "recipe.betas": "[0.5,0.5]",
-        "data.scale": "[0.5,0.5]",
-    }
-    words |= {
-        "recipe.lr_batch": 7,
-        "recipe.layer_decay": 0.5,
-        "recipe.freeze": "body",
-        "recipe.ema": 0.5,
-        "recipe.timescale": 7,
-    }
-    words |= {"recipe.milestones": "[0.5]", "data.augment.crop_scale": "[0.5,1]", "data.augment.crop_aspect": "[1,1]"}
-    if key in words:
-        return words[key]
+OTHER_VALUES = """
+model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
+wandb.entity=x model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
+model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x
+init.head=new model.norm=rmsnorm model.layer_scale=0.1 wandb.mode=off trainer.analyze_every=7 train_size=7
+recipe.lr_batch=7 recipe.timescale=7 data.cache=never recipe.optimizer=sgd recipe.schedule=linear model.heads=2
+model.width=32 data.image_size=36 trainer.accelerator=cpu trainer.precision=32-true trainer.memory_format=contiguous
+analyses=[] init.encoder=runs/other probes=[knn] data.sizes=[3] recipe.betas=[0.5,0.5] data.scale=[0.5,0.5]
+recipe.layer_decay=0.5 recipe.ema=0.5 recipe.freeze=body recipe.milestones=[0.5] data.augment.crop_scale=[0.5,1]
+data.augment.crop_aspect=[1,1]
+"""  # of keys whose other values do not follow from the default
+
+
+def other_value(key, value):
+    if given := re.search(rf"^{re.escape(key)}=(\S+)", OTHER_VALUES.replace(" ", "\n"), re.MULTILINE):
+        return given[1]
+    if "budget." in key:
+        return 7
     if isinstance(value, bool):
         return str(not value).lower()
     if isinstance(value, list):
@@ -89,15 +88,9 @@ def changed(key, value):
 
 
 @pytest.mark.parametrize("key", [key for key, _ in leaves(resolved(DEFAULTS))])
-def test_anything_else_is(key):
+def test_a_key_is_part_of_the_identity_unless_the_final_weights_do_not_depend_on_it(key):
     if key in SETTLED or key.rpartition(".")[2] in SETTLED:
         assert "comes with the choice" in problem(f"{key}=other")
-        return
-    if key.startswith(tuple(f"{k}." for k in WITHOUT_EFFECT)) or key in WITHOUT_EFFECT:
-        assert key.partition(".")[0] in ("wandb", "study", "data", "trainer") or key.startswith("recipe.budget.")
-        return
-    if key.startswith("budget."):
-        assert identity(train(f"{key}=7")) != identity(DEFAULTS)
         return
     value = dict(leaves(resolved(DEFAULTS)))[key]
     beside = {  # what else a key needs, and another choice of it with the same
@@ -105,11 +98,11 @@ def test_anything_else_is(key):
         "recipe.timescale": ["recipe.schedule=rsqrt"],
         "recipe.milestones": ["recipe.schedule=multistep", "recipe.milestones=[0.4]"],
     }.get(key, [])
-    assert identity(train(*beside, f"{key}={changed(key, value)}")) != identity(train(*beside))
+    same = key in (*LOOKED_AT, *ELSEWHERE) or key.startswith(("wandb.", "recipe.budget."))
+    beside += ["budget.steps=1000"] if key.startswith("recipe.budget.") else []
+    assert (identify(*beside, f"{key}={other_value(key, value)}") == identify(*beside)) == same
 
 
 def test_the_error_crosses_processes_whole():
-    import pickle
-
     error = pickle.loads(pickle.dumps(UserError(["a", "b"])))
     assert (error.problems, str(error)) == (["a", "b"], "a\nb")

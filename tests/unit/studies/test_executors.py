@@ -18,7 +18,7 @@ DEADLINE = 60  # seconds after which something hangs; nothing here takes a tenth
 
 
 def specs(*names, **config):
-    return [Spec(name, config, name) for name in names]
+    return [Spec(name, config) for name in names]
 
 
 def run(job, todo, jobs=1, notify=None):

@@ -3,9 +3,10 @@
 import pickle
 
 import pytest
+from omegaconf import OmegaConf
 
-from vitlab.config import TrainConfig, UserError, compose, identity, load
-from vitlab.studies.grid import compose_study, expand, models_of, run_name
+from vitlab.config import TrainConfig, UserError, compose, identity, load, resolved
+from vitlab.studies.grid import compose_study, expand, list_study_changes, models_of, run_name
 
 
 def study(*overrides):
@@ -23,7 +24,7 @@ def test_every_model_size_and_seed_is_one_run_small_sizes_first():
     assert [spec.name for spec in specs] == [
         f"{model}-n{size}-s{seed}" for seed in (3, 0) for size in (7, 31) for model in ("vit_nano", "resnet_nano")
     ]
-    assert len({spec.identity for spec in specs}) == len(specs)
+    assert len({identity(spec.config, "") for spec in specs}) == len(specs)
     for spec in specs:
         config = spec.config
         assert spec.name == run_name(config["model"]["name"], config["train_size"], config["seed"])
@@ -31,7 +32,6 @@ def test_every_model_size_and_seed_is_one_run_small_sizes_first():
 
 
 def test_a_run_is_what_train_would_compose():
-    """The same run trained alone has the same identity, so that its result counts."""
     specs = expand(
         study(
             "data=digits", "budget.epochs=3", "seeds=[5]", "set=[recipe.lr=0.01,model.name=mine]", "models=[vit_nano]"
@@ -50,8 +50,8 @@ def test_a_run_is_what_train_would_compose():
             "recipe.lr=0.01",
         ],
     )
-    assert specs[0].identity == identity(alone)
-    assert specs[0].identity == identity(compose(TrainConfig, base=specs[0].config)), "and comes back from its file"
+    assert identity(specs[0].config, "") == identity(resolved(alone), ""), "so that its result counts"
+    assert resolved(compose(TrainConfig, base=specs[0].config)) == specs[0].config, "and comes back from its file"
 
 
 def test_a_run_crosses_processes():
@@ -61,9 +61,9 @@ def test_a_run_crosses_processes():
 
 def test_a_run_does_not_depend_on_the_rest_of_the_grid():
     """More models, sizes and seeds keep the runs that are finished already."""
-    before = {spec.name: spec.identity for spec in expand(study(), [7, 31])}
+    before = {spec.name: spec.config for spec in expand(study(), [7, 31])}
     after = {
-        spec.name: spec.identity
+        spec.name: spec.config
         for spec in expand(study("models=[resnet18,vit_nano,resnet_nano]", "seeds=[1,0]"), [5, 7, 31])
     }
     assert before.items() <= after.items()
@@ -144,6 +144,42 @@ def test_problems_of_all_models_come_at_once_each_once():
 def test_a_model_that_does_not_fit_the_data_is_named_before_anything_runs():
     (line,) = refused("models=[vit_b16,resnet_nano]", "data.image_size=24")
     assert "model.patch_size=16: 16 does not divide the image height of 24 pixels" in line
+
+
+def list_changes(words, *later):
+    """What differs between a study as its folder holds it and as it is given later."""
+    return list_study_changes(study(*later), OmegaConf.create(resolved(study(*words))))
+
+
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        ([], ["analyses=[attention_distance,cka]", "probes=[knn]", "trainer.evaluations=2", "wandb.mode=off"]),
+        ([], ["set=[trainer.log_every=1]"]),
+        (["recipe=adamw"], ["set=['recipe={name: adamw}']"]),
+        (["per_model.vit_nano=[recipe.lr=0.5]"], ["models=[vit_nano]", "set=[recipe.lr=0.5]"]),
+        (["per_model.vit_nano=[recipe.lr=0.5]"], ["models=[resnet_nano]"]),
+        ([], ["models=[resnet18]", "per_model.resnet18=[recipe.lr=0.5]"]),
+        (["sizes=[7]", "seeds=[1]"], ["sizes=[9]", "seeds=[2]"]),
+    ],
+)
+def test_a_study_is_the_same_where_its_runs_end_with_the_same_weights(before, later):
+    assert list_changes(before, *later) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "changes"),
+    [
+        ([], ["name=other"], ["name quick -> other"]),
+        ([], ["budget.steps=7"], ["budget.steps 1000 -> 7"]),
+        (["set=[model.depth=2]"], ["models=[resnet_nano]"], ["set ['model.depth=2'] -> []"]),
+        ([], ["per_model.vit_nano=[recipe.lr=0.5]"], ["recipe.lr 0.008 -> 0.5"]),
+        ([], ["set=[recipe.lr=0.5]", "models=[resnet_nano]"], ["recipe.lr 0.004 -> 0.5"]),
+    ],
+)
+def test_a_study_with_other_runs_is_another_one(before, later, changes):
+    models = ["models=[vit_nano]"] if before else []
+    assert list_changes([*models, *before], *later) == changes
 
 
 def test_expanding_does_not_change_the_study():

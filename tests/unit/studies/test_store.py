@@ -1,5 +1,6 @@
 """The files of runs and studies: whole or not there, and read back as they were written."""
 
+import copy
 import itertools
 import json
 import math
@@ -9,7 +10,7 @@ import stat
 import numpy as np
 import pytest
 
-from vitlab.config import TrainConfig, UserError, compose, resolved
+from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_json, write_text
 from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles
@@ -196,10 +197,13 @@ def test_the_cells_of_a_study_of_version_0_2_are_the_product_of_its_lists(tmp_pa
 
 
 def test_a_configuration_comes_back_as_it_was(tmp_path):
-    config = resolved(
-        compose(TrainConfig, ["data.name='ünï: \"'", "recipe.lr=1e-5", "wandb.mode=off", "train_size=0.25"])
-    )
-    for files in (RunFiles(tmp_path / "run"), StudyFiles(tmp_path / "study")):
+    shared = ["data.name='ünï: \"'", "wandb.mode=off"]
+    run = compose(TrainConfig, [*shared, "recipe.lr=1e-5", "train_size=0.25"])
+    study = compose(StudyConfig, [*shared, "name=s", "budget.epochs=0.5"])
+    for files, config in (
+        (RunFiles(tmp_path / "run"), resolved(run)),
+        (StudyFiles(tmp_path / "study"), resolved(study)),
+    ):
         files.write_config(config)
         assert files.config() == config
 
@@ -230,6 +234,40 @@ def test_a_result_that_cannot_be_read_says_what_to_do(content, tmp_path):
     (tmp_path / "result.json").write_bytes(content)
     with pytest.raises(UserError, match="delete the file to train again"):
         RunFiles(tmp_path).result()
+
+
+def test_a_finished_run_of_version_0_2_is_recognised_by_its_configuration_and_its_data(tmp_path):
+    files = RunFiles(tmp_path)
+    config = resolved(compose(TrainConfig, ["data=imagefolder", "data.root=photos", "train_size=250"]))
+    old = copy.deepcopy(config)
+    del old["recipe"]["ema"], old["probes"]  # as if they had come after it
+    files.write_config(old)
+    write_json(files.data_path, {"sha256": "57d1"})
+    write_json(files.result_path, {"id": "166cf0e9e92ff9bc"})  # its hash was of the path, and of all analyses
+    moved = {**config, "data": {**config["data"], "root": "/mnt/photos"}, "analyses": ["cka"], "probes": ["knn"]}
+    assert files.has_finished(config, "57d1")
+    assert files.has_finished(moved, "57d1")
+    assert not files.has_finished(moved, "other")
+    assert not files.has_finished({**config, "seed": 1}, "57d1")
+    files.data_path.unlink()  # then the path is all that tells
+    assert files.has_finished(config, "57d1")
+    assert not files.has_finished(moved, "57d1")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: s\nmodles: [a]", r"modles: no key 'modles'; did you mean 'models'\?"),
+        ("name: s\ntrainer: {log_evry: 1}", r"trainer\.log_evry: no key 'log_evry' in 'trainer'; did you mean"),
+        ("name: s\ndata: {name: glyphs, kind: glyphs, nois: 1}", "data=glyphs: nois: no key 'nois'; did you mean"),
+        ("name: s\nsizes: 250", "sizes=250: expected a list"),
+    ],
+)
+def test_a_study_yaml_with_a_key_that_no_study_has_is_named_with_the_nearest(text, says, tmp_path):
+    (tmp_path / "study.yaml").write_text(text)
+    with pytest.raises(UserError, match=rf"^{tmp_path}/study\.yaml: {says}") as caught:
+        StudyFiles(tmp_path).config()
+    assert len(caught.value.problems) == 1
 
 
 def test_metrics_leave_out_a_last_line_that_was_cut(tmp_path):

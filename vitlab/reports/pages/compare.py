@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitlab.config.compose import WITHOUT_EFFECT, without
+from vitlab.config.identity import WITHOUT_EFFECT, drop_keys
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, finite, whole
 from vitlab.reports.figures.learning_curves import thinned
@@ -42,7 +42,7 @@ def page(results: StudyResults) -> str:
     """The whole document."""
     rows, metric = results.rows, results.metric
     maps, sets = packed_maps(results)
-    keys, settings = differing([flat(without(run.config, WITHOUT_EFFECT)) for run in results.runs.values()])
+    keys, settings = differing([flat(drop_keys(run.config, WITHOUT_EFFECT)) for run in results.runs.values()])
     columns = [Column("params", "parameters", count), Column("steps", "steps", whole), *runs_table.columns(rows)]
     curves = [curves_of(run, metric.key) for run in results.runs.values()]
     distances = [distances_of(run) for run in results.runs.values()]

@@ -1,0 +1,55 @@
+"""What makes two runs the same: the settings that change a run's final weights, and the content of its data."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+WITHOUT_EFFECT = (  # keys that do not change a run's final weights
+    *("wandb", "study", "data.cache", "data.sizes", "data.download", "data.task"),
+    *("task.data", "task.model", "task.analyses", "analyses", "probes"),
+    *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
+    "trainer.workers",
+    "recipe.budget",  # `budget` says what came of it
+)
+DATA_PATHS = ("data.root", "data.path", "data.test_path", "data.files", "data.test_files")
+
+
+def identity(config: Mapping[str, Any], contents: str) -> str:
+    """A hash of all that changes a run's final weights: 16 hexadecimal digits.
+
+    `config` is resolved; `contents` is the SHA-256 of the data, which stands for their path.
+    """
+    settings = {**weight_settings(config, contents_known=True), "contents": contents}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[str, Any]:
+    """The part of a run's resolved configuration that changes its final weights.
+
+    The data's path is not part of it where their contents are compared. It stays for a data set of the user's own
+    module, of which the contents cover the labels alone.
+    """
+    own_module = "." in config["data"]["kind"]
+    return drop_keys(config, WITHOUT_EFFECT + (DATA_PATHS if contents_known and not own_module else ()))
+
+
+def drop_keys(config: Mapping[str, Any], keys: Sequence[str], path: str = "") -> dict[str, Any]:
+    """A resolved configuration less some dotted keys."""
+    return {
+        key: drop_keys(value, keys, f"{path}{key}.") if isinstance(value, dict) else value
+        for key, value in config.items()
+        if f"{path}{key}" not in keys
+    }
+
+
+def list_changes(new: Mapping[str, Any], old: Mapping[str, Any], path: str = "") -> list[str]:
+    """`key old -> new` of each leaf that differs between two resolved configurations."""
+    changes = []
+    for key in dict.fromkeys([*new, *old]):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            changes += list_changes(b, a, f"{path}{key}.")
+        elif a != b:
+            changes.append(f"{path}{key} {a} -> {b}")
+    return changes
