@@ -21,7 +21,7 @@ from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
 from vitlab.studies.grid import Spec, compose_study, models_of
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import locked, refuse_changes, source_of, source_problems
+from vitlab.training.files import RunFiles, locked, refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
     from vitlab.studies.plan import Plan
@@ -79,7 +79,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         return 0
     with locked(folder):
         now = contents(plan.config.data, plan.data)
-        todo = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
+        todo = [spec for spec in plan.specs if not is_done(files.run(spec.name), spec, now)]
         refuse_other_runs(files, todo)
         refuse_other_data(files, plan, now)
         prepare_folder(files, plan)
@@ -91,6 +91,13 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         report = study.write_report(results)
     conclude(results, failed, report)
     return 1 if failed else 0
+
+
+def is_done(run: RunFiles, spec: Spec, contents: str) -> bool:
+    """Whether a run is finished and lacks no analysis and no probe that is asked for."""
+    from vitlab.studies.experiment import find_lacking
+
+    return run.has_finished(spec.config, contents) and not any(find_lacking(spec.config, run).values())
 
 
 def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
