@@ -25,7 +25,7 @@ from vitlab.reports.pages.render import data_address, render, source
 from vitlab.reports.pages.urls import folder_link, link
 from vitlab.reports.results import provenance, tables
 from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import contenders, sentence, size_table
+from vitlab.reports.results.summary import best_of_families, sentence, size_table
 from vitlab.reports.tracking.uploads import uploads
 from vitlab.studies.store import StudyFiles
 
@@ -198,7 +198,7 @@ def tiles(results: StudyResults) -> list[dict[str, Any]]:
     config, rows, metric = results.config, results.rows, results.metric
     best = {
         name: max((cell.mean for cell in by_size.values()), key=lambda mean: metric.lead(mean, 0.0))
-        for name, by_size in contenders(rows, metric).items()
+        for name, by_size in best_of_families(rows, metric).items()
         if by_size
     }
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))

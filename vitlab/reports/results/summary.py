@@ -1,202 +1,153 @@
 """What a study found, as one sentence and as a table of text."""
 
-import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from vitlab.formatting import DASH, plural, whole
 from vitlab.reports.figures.theme import families, family_name
 from vitlab.reports.results.aggregate import Cell, cells
 from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.paired import paired_difference
 
 Rows = list[dict[str, Any]]
-SPREAD = " within the spread over seeds"
+Contenders = dict[str, dict[int, Cell]]
+MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Who is ahead at one size: the best contender and all that are level with it, best first."""
+class Comparison:
+    """The contenders at one training-set size."""
 
     size: int
-    ranking: tuple[tuple[str, Cell], ...]  # every contender, best first
-    level: tuple[str, ...]  # one name: it leads
-    by_spread: bool  # level because of the spread over seeds, not because the numbers are the same
-    gap: float  # from the best to the next
-
-
-@dataclass(frozen=True)
-class Span:
-    """Neighbouring sizes with the same names ahead."""
-
-    names: frozenset[str]
-    outcomes: tuple[Outcome, ...]
+    ranking: tuple[str, ...]  # best mean first
+    gap: float  # from the best to the next, in the metric
+    tied: tuple[str, ...]  # the best and those that it is not clearly ahead of; empty where it leads
+    by_spread: bool  # tied within the spread over seeds; else the numbers are equal
 
     @property
-    def leads(self) -> bool:
-        return len(self.names) == 1
+    def claim(self) -> str:
+        """`A leads`, `A and B are equal`, or `A and B are level within the spread over seeds`."""
+        if not self.tied:
+            return f"{self.ranking[0]} leads"
+        return (
+            f"{join_names(sorted(self.tied))} are {'level within the spread over seeds' if self.by_spread else 'equal'}"
+        )
 
 
 def sentence(rows: Rows) -> str:
     """One sentence that holds for the finished runs, and says no more than they do.
 
     Families are compared by the best model of each at each size, by its mean over seeds; within one family, its
-    models are compared. Two are level where they differ by no more than the standard deviation, over seeds, of their
-    difference.
+    models are compared. With seeds the differences between runs of the same seed decide whether one leads; with one
+    seed it is the plain difference.
     """
     if not rows:
         return "No run has finished yet."
     metric = main_metric(rows)
-    found = {name: by_size for name, by_size in contenders(rows, metric).items() if by_size}
-    if not found:
+    contenders = {name: by_size for name, by_size in best_of_families(rows, metric).items() if by_size}
+    if not contenders:
         return "No finished run has a result on the held-out data."
-    if len(found) == 1:
-        return alone(*found.items(), metric)
-    everywhere = sorted({size for by_size in found.values() for size in by_size})
-    outcomes = [o for size in everywhere if (o := outcome(size, found, metric)) is not None]
-    if not outcomes:
-        return f"{listed(list(found))} have no training-set size in common yet, so nothing can be compared."
-    by = "" if metric.key == "accuracy" else f"In {metric.name}, "
-    if len(outcomes) == 1:
-        return at_one_size(outcomes[0], metric)
-    where = f"at every size up to {whole(outcomes[-1].size)}"
-    if [o.size for o in outcomes] != everywhere[: len(outcomes)]:
-        where = f"at each of the {len(outcomes)} sizes that can be compared, up to {whole(outcomes[-1].size)}"
-    return by + over_sizes(spans(outcomes), where, metric)
+    if len(contenders) == 1:
+        return describe_one(*contenders.items(), metric)
+    sizes = sorted({size for by_size in contenders.values() for size in by_size})
+    comparisons = [found for size in sizes if (found := compare(size, contenders, metric))]
+    if not comparisons:
+        return f"{join_names(list(contenders))} have no training-set size in common yet, so nothing can be compared."
+    text = describe_order(comparisons, sizes, metric)
+    if metric.key != "accuracy":
+        text = f"in {metric.name}, {text}"
+    return f"{text[0].upper()}{text[1:]}." if text.startswith(("in ", "the ")) else f"{text}."
 
 
-def contenders(rows: Rows, metric: Metric) -> dict[str, dict[int, Cell]]:
+def best_of_families(rows: Rows, metric: Metric) -> Contenders:
     """Name -> size -> Cell: the best model of each family, or each model when there is one family."""
     by_model, family_of = cells(rows, metric), families(rows)
     if len(set(family_of.values())) == 1:
         return by_model
-    found: dict[str, dict[int, Cell]] = {}
+    best: Contenders = {}
     for model, by_size in by_model.items():
-        best = found.setdefault(family_name(family_of[model]), {})
-        for size, here in by_size.items():
-            if size not in best or metric.lead(here.mean, best[size].mean) > 0:
-                best[size] = here
-    return found
+        of_family = best.setdefault(family_name(family_of[model]), {})
+        for size, cell in by_size.items():
+            if size not in of_family or metric.lead(cell.mean, of_family[size].mean) > 0:
+                of_family[size] = cell
+    return best
 
 
-def outcome(size: int, found: dict[str, dict[int, Cell]], metric: Metric) -> Outcome | None:
+def compare(size: int, contenders: Contenders, metric: Metric) -> Comparison | None:
     """None when fewer than two contenders have a run of this size."""
-    here = [(name, by_size[size]) for name, by_size in found.items() if size in by_size]
+    here = {name: by_size[size] for name, by_size in contenders.items() if size in by_size}
     if len(here) < 2:
         return None
-    here.sort(key=lambda item: metric.lead(item[1].mean, 0.0), reverse=True)
-    best = here[0][1]
-    behind = {name: metric.lead(best.mean, other.mean) for name, other in here}
-    same = [name for name, gap in behind.items() if metric.number(gap) == metric.number(0.0)]
-    level = [name for name, other in here if name in same or behind[name] <= spread(best, other)]
-    return Outcome(size, tuple(here), tuple(level), level != same, behind[here[1][0]])
+    ranking = sorted(here, key=lambda name: metric.lead(here[name].mean, 0.0), reverse=True)
+    best, others = ranking[0], ranking[1:]
+    gaps = {name: metric.lead(here[best].mean, here[name].mean) for name in others}
+    equal = [name for name in others if metric.number(gaps[name]) == metric.number(0.0)]
+    unclear = [name for name in others if name not in equal and not leads(here[best], here[name], metric)]
+    tied = (best, *equal, *unclear) if equal or unclear else ()
+    return Comparison(size, tuple(ranking), gaps[others[0]], tied, bool(unclear))
 
 
-def spread(a: Cell, b: Cell) -> float:
-    """The standard deviation, over seeds, of the difference between two models; 0 with one seed each."""
-    return math.hypot(a.std or 0.0, b.std or 0.0)
+def leads(best: Cell, other: Cell, metric: Metric) -> bool:
+    """Whether the better mean is a lead: by its pairs of runs with the same seed, where there are two or more."""
+    values = [{row["seed"]: metric.value(row) for row in cell.rows} for cell in (best, other)]
+    difference = paired_difference(*values)
+    return difference is None or (difference.clear and metric.lead(difference.mean, 0.0) > 0)
 
 
-def spans(outcomes: list[Outcome]) -> list[Span]:
-    found: list[Span] = []
-    for one in outcomes:
-        names = frozenset(one.level)
-        if found and found[-1].names == names:
-            found[-1] = Span(names, (*found[-1].outcomes, one))
-        else:
-            found.append(Span(names, (one,)))
-    return found
-
-
-def alone(item: tuple[str, dict[int, Cell]], metric: Metric) -> str:
-    """One model: what it reaches, and from where."""
-    name, by_size = item
+def describe_one(contender: tuple[str, dict[int, Cell]], metric: Metric) -> str:
+    """What one model reaches with its largest training set, and with its smallest."""
+    name, by_size = contender
     first, last = min(by_size), max(by_size)
-    reached = f"{metric.text(by_size[last].mean)} {metric.name} with {plural(last, f'training {metric.sized_by}')}"
-    if first == last:
-        return f"{name} reaches {reached}."
-    start = f"{metric.text(by_size[first].mean)} with {whole(first)}"
-    change = by_size[last].mean - by_size[first].mean
-    if metric.text(by_size[first].mean) == metric.text(by_size[last].mean):
-        return f"{name} stays at {reached}, as with {whole(first)}."
-    return f"{name} reaches {reached}, {'up' if change > 0 else 'down'} from {start}."
+    size = plural(last, f"training {metric.sized_by}")
+    text = f"{name} reaches {metric.text(by_size[last].mean)} {metric.name} with {size}"
+    return f"{text}, {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else f"{text}."
 
 
-def at_one_size(one: Outcome, metric: Metric) -> str:
-    texts = {name: metric.text(cell.mean) for name, cell in one.ranking}
-    size = plural(one.size, f"training {metric.sized_by}")
-    behind = [f"{name} ({texts[name]})" for name, _ in one.ranking if name not in one.level]
-    if len(one.level) == 1:
-        leader = one.level[0]
-        if len(behind) == 1:
-            other = one.ranking[1][0]
-            return f"{leader} leads {other} at {size}: {texts[leader]} {metric.name} against {texts[other]}."
-        return f"{leader} leads at {size} with {texts[leader]} {metric.name}, ahead of {listed(behind)}."
-    level = listed([f"{name} ({texts[name]})" for name in one.level])
-    ahead = f", ahead of {listed(behind)}" if behind else ""
-    return f"{level} are level in {metric.name} at {size}{SPREAD if one.by_spread else ''}{ahead}."
+def describe_order(comparisons: list[Comparison], sizes: list[int], metric: Metric) -> str:
+    """Who leads where: a claim per span of neighbouring sizes; at the end the gap to the next best."""
+    last = comparisons[-1]
+    by = "" if last.tied else f" by {metric.gap(last.gap)}"
+    if len(comparisons) == 1:
+        return f"{last.claim}{by} at {plural(last.size, f'training {metric.sized_by}')}"
+    spans = [list(span) for _, span in groupby(comparisons, key=lambda one: one.claim)]
+    if len(spans) == 1:
+        compared = "" if len(comparisons) == sizes.index(last.size) + 1 else " compared,"
+        change = "" if last.tied else f"; {describe_gaps(comparisons, metric)}"
+        return f"{last.claim} at every size{compared} up to {whole(last.size)}{change}"
+    if len(spans) > MOST_CLAIMS:
+        changes = f"the order changes {len(spans) - 1} times over {len(comparisons)} sizes"
+        return f"{changes}; {last.claim}{by} at {whole(last.size)}"
+    claims = [f"{span[-1].claim} {place(span, comparisons)}" for span in spans[:-1]]
+    end = f",{by} at {whole(last.size)}" if by and len(spans[-1]) > 1 else f",{by}" if by else ""
+    return "; ".join([*claims, f"{last.claim} {place(spans[-1], comparisons)}{end}"])
 
 
-def over_sizes(found: list[Span], where: str, metric: Metric) -> str:
-    outcomes = [one for span in found for one in span.outcomes]
-    last = outcomes[-1]
-    end = f", by {metric.gap(last.gap)}" if found[-1].leads else ""
-    if end and len(found[-1].outcomes) > 1:
-        end += f" at {whole(last.size)}"
-    if len(found) == 1:
-        return f"{claim(found[0])} {where}; {gaps(outcomes, metric)}." if end else f"{claim(found[0])} {where}."
-    if len(found) > 4:
-        changes = f"The order changes {len(found) - 1} times over {len(outcomes)} sizes"
-        return f"{changes}; at {whole(last.size)} {claim(found[-1])}{f', by {metric.gap(last.gap)}' if end else ''}."
-    lines = [f"{claim(span)} {place(span, outcomes)}" for span in found]
-    before, after = found[0], found[-1]
-    if not (before.leads and after.leads and before.names != after.names):
-        return f"{'; '.join(lines)}{end}."
-    if len(found) == 2:
-        (name,) = after.names
-        return f"{lines[0]} and {name} {place(after, outcomes)}{end}; the curves cross in between."
-    between = f"between {whole(before.outcomes[-1].size)} and {whole(after.outcomes[0].size)}"
-    crossing = f"; the curves cross {between}" if len(found) == 3 and not found[1].leads else ""
-    return f"{'; '.join(lines)}{end}{crossing}."
-
-
-def claim(span: Span) -> str:
-    """`A leads`, or `A and B are level within the spread over seeds`."""
-    names = span.outcomes[-1].level
-    if span.leads:
-        return f"{names[0]} leads"
-    return f"{listed(sorted(names))} are level{SPREAD if any(one.by_spread for one in span.outcomes) else ''}"
-
-
-def place(span: Span, outcomes: list[Outcome]) -> str:
+def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
     """Where a span lies among all sizes compared: `at 500`, `up to 2,000`, `from 8,000`."""
-    first, last = span.outcomes[0], span.outcomes[-1]
+    first, last = span[0], span[-1]
     if first is last:
         return f"at {whole(first.size)}"
-    if first is outcomes[0]:
+    if first is comparisons[0]:
         return f"up to {whole(last.size)}"
-    return f"from {whole(first.size)}" + ("" if last is outcomes[-1] else f" to {whole(last.size)}")
+    return f"from {whole(first.size)}" + ("" if last is comparisons[-1] else f" to {whole(last.size)}")
 
 
-def gaps(outcomes: list[Outcome], metric: Metric) -> str:
-    """How the leader's distance to the next best moves with the size."""
-    of = "the gap" if max(len(one.ranking) for one in outcomes) == 2 else "the gap to the next best"
-    shown = [metric.number(one.gap) for one in outcomes]
-    values = [float(text.replace(",", "")) for text in shown]
-    low, high = min(values), max(values)
-    steps = [b - a for a, b in pairwise(values)]
-    if high - low <= 0.1 * high:
-        return f"{of} stays near {metric.gap(sum(one.gap for one in outcomes) / len(outcomes))}"
-    slack = 0.05 * (high - low)  # a step of so little against the trend does not break it
-    if all(step <= slack for step in steps) or all(step >= -slack for step in steps):
-        return (
-            f"{of} {'shrinks' if values[-1] < values[0] else 'grows'} from {shown[0]} to {metric.gap(outcomes[-1].gap)}"
-        )
-    end = f"{metric.gap(outcomes[-1].gap)} at {whole(outcomes[-1].size)}"
-    return f"{of} varies between {shown[values.index(low)]} and {shown[values.index(high)]}, with {end}"
+def describe_gaps(comparisons: list[Comparison], metric: Metric) -> str:
+    """How the leader's distance to the next best moves with the size: `the gap shrinks from 38.2 to 8.1 points`."""
+    name = "the gap" if all(len(one.ranking) == 2 for one in comparisons) else "the gap to the next best"
+    gaps = [one.gap for one in comparisons]
+    if metric.number(min(gaps)) == metric.number(max(gaps)):
+        return f"{name} stays at {metric.gap(gaps[-1])}"
+    slack = 0.05 * (max(gaps) - min(gaps))  # a step of so little against the trend does not break it
+    steps = [after - before for before, after in pairwise(gaps)]
+    for verb, against in (("shrinks", max(steps)), ("grows", -min(steps))):
+        if against <= slack:
+            return f"{name} {verb} from {metric.number(gaps[0])} to {metric.gap(gaps[-1])}"
+    return f"{name} varies between {metric.number(min(gaps))} and {metric.gap(max(gaps))}"
 
 
-def listed(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     """`A, B and C`"""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
