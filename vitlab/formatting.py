@@ -54,17 +54,16 @@ def count(value: Any) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """`4.2 s`, `12 min`, `3 h 05 min`"""
+    """`0.4 s`, `42 s`, `1 min 20 s`, `12 min`, `3 h 05 min`"""
     number = finite(seconds)
     if number is None:
         return DASH
-    if number < 59.95:
-        return f"{number:.1f} s" if number < 9.95 else f"{number:.0f} s"
-    minutes = round(number / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
+    rounded, minutes = round(number), round(number / 60)
+    if rounded < 60:
+        return f"{number:.1f} s" if number < 0.95 else f"{rounded} s"
+    if rounded < 600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def plural(number: int, noun: str, many: str = "") -> str:

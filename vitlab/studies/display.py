@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from vitlab.formatting import duration
 from vitlab.studies.executors import Event
 from vitlab.studies.metrics import Metric, main_metric
 
@@ -95,18 +96,6 @@ class Board:
         left = self.estimate_seconds_left()
         ending = f", about {duration(left)} left" if left else ""
         return f"{states.count('done')} of {len(states)} runs done{failed}{ending}"
-
-
-def duration(seconds: float) -> str:
-    """`8 s`, `1 min 20 s`, `12 min`, `3 h 5 min`."""
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 600:
-        return f"{seconds // 60} min {seconds % 60:02d} s"
-    if seconds < 6000:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
 
 
 class LiveDisplay:

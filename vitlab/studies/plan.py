@@ -20,12 +20,11 @@ from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.opening import open_data
 from vitlab.data.subset import resolve_size, size_problems, training_items
-from vitlab.formatting import plural
+from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
 from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.models.freezing import freeze_body
-from vitlab.studies.display import duration
 from vitlab.studies.grid import Spec, expand, models_of
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ COLUMNS = (
 )
 Cell = tuple[str, int, int]  # model, training-set size, seed, as results.csv has them
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
+FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
 
 
@@ -131,15 +133,23 @@ class StudyFiles:
 
 
 def line_of(cells: Sequence[Any]) -> str:
-    """One line of CSV. The writer quotes a carriage return in a cell only where its own lines end in one."""
+    """One line of CSV; a text that a spreadsheet would run as a formula begins with an apostrophe.
+
+    The writer quotes a carriage return in a cell only where its own lines end in one.
+    """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    plain = [f"'{cell}" if isinstance(cell, str) and FORMULA.match(cell) else cell for cell in cells]
+    csv.writer(text, lineterminator="\r\n").writerow(plain)
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def typed(key: str, value: str | None) -> Any:
-    if key in TEXT_COLUMNS or not value:
-        return value or None
+    if not value:
+        return None
+    if value[0] == "'" and FORMULA.match(value):
+        return value[1:]
+    if key in TEXT_COLUMNS:
+        return value
     try:
         number = float(value)
     except ValueError:

@@ -1,14 +1,16 @@
 """What `vitlab eval` measures and draws, on cases whose answer is known."""
 
+import csv
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from vitlab.commands.evaluate import rank_confused_pairs
+from vitlab.commands.evaluate import rank_confused_pairs, write
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData
 from vitlab.reports.figures import evaluation
@@ -104,6 +106,14 @@ def test_the_most_confused_pairs_come_first_and_only_mistakes():
     ]
     assert rank_confused_pairs(torch.eye(3, dtype=torch.int64), ("a", "b", "c")) == []
     assert confusion[0, 0] == 50
+
+
+def test_a_class_named_like_a_formula_is_text_in_the_confusion_matrix(tmp_path):
+    subject = SimpleNamespace(name="run", data=SimpleNamespace(name="made"))
+    write(tmp_path, {}, {"confusion_matrix": torch.tensor([[3, 0], [1, 2]])}, subject, ("=cmd|' /C calc'!A0", "plain"))
+    rows = list(csv.reader((tmp_path / "confusion_matrix.csv").open()))
+    assert [rows[0][1], rows[1][0]] == ["'=cmd|' /C calc'!A0"] * 2
+    assert rows[2] == ["plain", "1", "2"]
 
 
 # ---- figures

@@ -231,9 +231,9 @@ def test_machines_that_differ_are_counted():
 
 
 def test_numbers_as_text():
-    assert [formatting.duration(s) for s in (0.21, 31, 59.97, 3599, 3600, 11100)] == (
-        ["0.2 s", "31 s", "1 min", "1 h 00 min", "1 h 00 min", "3 h 05 min"]
-    )
+    assert [formatting.duration(s) for s in (0.21, 7.3, 31, 59.97, 80, 599.6, 3599, 3600, 11100)] == [
+        *("0.2 s", "7 s", "31 s", "1 min 00 s", "1 min 20 s", "10 min", "1 h 00 min", "1 h 00 min", "3 h 05 min")
+    ]
     assert formatting.with_prefix(1.234e15, "FLOP") == "1.23 PFLOP"
     assert formatting.with_prefix(999_999, "FLOP") == "1.00 MFLOP"
     assert formatting.count(46_036) == "46.0k"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from vitlab.cli import main
+from vitlab.commands.scale import conclude
 from vitlab.files import write_json, write_text
 from vitlab.reports.figures.contact_sheet import save_samples
 from vitlab.reports.pages import study as study_page
@@ -194,3 +196,18 @@ def test_only_the_cells_that_were_asked_for_are_missing(tmp_path):
     assert results.unfinished == ["resnet_nano-n61-s0"]
     assert study_page.caveats(results)[-1] == "1 run has not finished."
     assert study_page.tiles(results)[0]["value"] == "2 of 3"
+
+
+def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, capsys):
+    study = make_study(tmp_path / "quick", models={"vit_nano": "vit"}, sizes=(53,), seeds=(0,), failed=0)
+    offline = study.run("vit_nano-n53-s0").folder / "wandb" / "offline-run-1"
+    (offline / "files").mkdir(parents=True)
+    for there in (True, False):
+        if there:
+            (offline / "run-1.wandb").touch()
+        else:
+            shutil.rmtree(offline.parent)
+        results = load_results(study.folder)
+        conclude(results, {}, study_page.write_report(results))
+        assert ("vitlab sync" in capsys.readouterr().out) is there
+        assert ("vitlab sync" in study.report_path.read_text()) is there

@@ -1,6 +1,7 @@
 """The files of runs and studies: whole or not there, and read back as they were written."""
 
 import copy
+import csv
 import itertools
 import json
 import math
@@ -98,6 +99,18 @@ def test_results_come_back_as_they_were_whatever_names_hold(text, tmp_path):
     rows = [row(study=text, model=text, note=text), row(run="other", data=text)]
     files.write_rows(rows)
     assert files.rows() == [rows[0], {**rows[1], "note": None}]
+
+
+@pytest.mark.parametrize(
+    "text", ["=cmd|' /C calc'!A0", "+1", "-2", "@SUM(A1)", "\t=1", "'=1", "''=1", "'quoted'", "1=1"]
+)
+def test_a_name_is_no_formula_of_a_spreadsheet_and_reads_back(text, tmp_path):
+    files = StudyFiles(tmp_path)
+    files.write_rows([row(model=text, note=text, bleu=-3)])
+    line = (tmp_path / "results.csv").read_text().splitlines()[1]
+    cells = next(csv.reader([line]))
+    assert not any(cell[:1] in "=+-@\t" for cell in cells if cell and cell != "-3")
+    assert [(found["model"], found["note"], found["bleu"]) for found in files.rows()] == [(text, text, -3)]
 
 
 def test_numbers_keep_every_digit_and_what_is_missing_is_none(tmp_path):

@@ -30,9 +30,8 @@ class Comparison:
         """`A leads`, `A and B are equal`, or `A and B are level within the spread over seeds`."""
         if not self.tied:
             return f"{self.ranking[0]} leads"
-        return (
-            f"{join_names(sorted(self.tied))} are {'level within the spread over seeds' if self.by_spread else 'equal'}"
-        )
+        level = "level within the spread over seeds" if self.by_spread else "equal"
+        return f"{join_names(sorted(self.tied))} are {level}"
 
 
 def sentence(rows: Rows) -> str:
