@@ -69,6 +69,7 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
         else:
             problems += groups.assign(config, key, value)
     settle_patch(config)
+    settle_label(config)
     if "analyses" in config and config.analyses is None:
         config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
     if "analyses" in config:
@@ -91,6 +92,13 @@ def settle_patch(config: DictConfig) -> None:
     if OmegaConf.select(config, "model.patch_size") == "auto" and size is not None:
         sides = [auto_patch(side) for side in size]
         config.model.patch_size = sides[0] if sides[0] == sides[1] else sides
+
+
+def settle_label(config: DictConfig) -> None:
+    """Where a task reads labels and none is named they are in the column `label`, as texts are in the column `text`."""
+    reads_labels = OmegaConf.select(config, "task.kind", throw_on_missing=False) == "text_classification"
+    if reads_labels and isinstance(config.data, DictConfig) and config.data.get("label", "") is None:
+        config.data.label = "label"
 
 
 def settle_budget(config: DictConfig) -> None:

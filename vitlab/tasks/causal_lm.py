@@ -15,7 +15,7 @@ from torchmetrics import MetricCollection
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import NOTHING, packed
+from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
 from vitlab.tasks.metrics import Mean, Perplexity
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
@@ -41,8 +41,8 @@ class CausalLM:
         self.label_smoothing = recipe.label_smoothing
         options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}
         options["within_texts"] = config.pack == "documents"
-        self.train = packed(data.train.parts[0], **options)
-        self.test = packed(data.test.parts[0], **options, whole=False)
+        self.train = pack_texts(data.train.parts[0], **options)
+        self.test = pack_texts(data.test.parts[0], **options, whole=False)
         for name, split in (("training", self.train), ("held-out", self.test)):
             if not len(split):
                 raise UserError(

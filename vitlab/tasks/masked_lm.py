@@ -16,9 +16,9 @@ from torchmetrics import Metric, MetricCollection
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import NOTHING, packed
-from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gathered
-from vitlab.data.sequences.next_sentence import LEAST_PAIR, paired
+from vitlab.data.sequences.blocks import NOTHING, pack_texts
+from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
+from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
 from vitlab.tasks.metrics import Mean, Perplexity, SumOfMeans
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
@@ -80,9 +80,9 @@ class MaskedLM:
     def sequences(self, texts: Any, config: DictConfig, length: int) -> Split:
         roles = self.tokenizer
         if self.pairs:
-            return paired(texts.parts[0], (roles.start, roles.separator, roles.end), length)
+            return pair_segments(texts.parts[0], (roles.start, roles.separator, roles.end), length)
         within = config.sequences == "documents"
-        split = packed(texts.parts[0], roles.document_end, length - 2, within_texts=within)
+        split = pack_texts(texts.parts[0], roles.document_end, length - 2, within_texts=within)
         numbers = np.arange(len(split))
         return replace(split, targets=np.stack([np.zeros_like(numbers), numbers], axis=1))
 
@@ -110,7 +110,7 @@ class MaskedLM:
     def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
         """What the model sees for tokens (B, N), and the places (B, K) of what it predicts, with those that count."""
         chosen = choose_tokens(maskable, self.share, generator)
-        return self.corrupted(tokens, chosen, generator), *gathered(chosen, self.most)
+        return self.corrupted(tokens, chosen, generator), *gather_chosen(chosen, self.most)
 
     def corrupted(self, tokens: Tensor, chosen: Tensor, generator: Random, groups: Tensor | None = None) -> Tensor:
         return corrupt(

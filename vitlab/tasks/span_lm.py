@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitlab.config import UserError
 from vitlab.data.sequences.mask_spans import choose_spans
-from vitlab.data.sequences.mask_tokens import Random, gathered
+from vitlab.data.sequences.mask_tokens import Random, gather_chosen
 from vitlab.data.text.types import TextData
 from vitlab.models.heads import LONGEST_SPAN
 from vitlab.tasks import masked_lm
@@ -42,7 +42,7 @@ class SpanLM(MaskedLM):
 
     def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
         spans = choose_spans(maskable, self.share, generator, longest=LONGEST_SPAN)
-        places, filled = gathered(spans.chosen, self.most)
+        places, filled = gather_chosen(spans.chosen, self.most)
         beside = (part.gather(1, places) for part in (spans.left, spans.right, spans.index))
         return self.corrupted(tokens, spans.chosen, generator, spans.groups), places, filled, *beside
 

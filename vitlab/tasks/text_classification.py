@@ -15,10 +15,8 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError
-from vitlab.data import module_of
 from vitlab.data.sequences.blocks import NOTHING
-from vitlab.data.sequences.pair_inputs import framed
-from vitlab.data.text.columns import Wanted
+from vitlab.data.sequences.pair_inputs import frame_texts
 from vitlab.data.text.types import TextData
 from vitlab.tasks.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe
@@ -33,7 +31,7 @@ class TextClassification:
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
-        problems = list(misfits(config, data, data_config))
+        problems = list(misfits(config, data))
         if problems:
             raise UserError(problems)
         texts = data.train
@@ -55,7 +53,7 @@ class TextClassification:
         outputs = 1 if choices else self.objective.outputs
         self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
         self.train, self.test = (
-            framed(
+            frame_texts(
                 split,
                 data.tokenizer,
                 data.length,
@@ -144,7 +142,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
     return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten())
 
 
-def misfits(config: DictConfig, data: TextData, data_config: DictConfig) -> Iterator[str]:
+def misfits(config: DictConfig, data: TextData) -> Iterator[str]:
     """What keeps a data set from this task, one line each."""
     texts, parts = data.train, len(data.train.parts)
     if config.auxiliary_lm < 0:
@@ -168,12 +166,7 @@ def misfits(config: DictConfig, data: TextData, data_config: DictConfig) -> Iter
         if last >= parts - 1:
             yield f"data={data.name}: has {parts - 1} choices, and a label of {last}; labels count the choices from 0"
         return
-    module = module_of(data_config)
-    if not data.classes and data_config.get("label", "") is None and hasattr(module, "column_names"):
-        others = [name for name in module.column_names(data_config) if name not in Wanted.of(data_config).text]
-        known = f"data.label=COLUMN, choices: {', '.join(others)}" if others else "a file with a column beside the text"
-        yield f"data={data.name}: has nothing to predict; give {known}; or task=causal_lm, which needs none"
-    elif not data.classes:
+    if not data.classes:
         yield (
             f"data={data.name}: has no classes, targets or tags to predict; give data=docstrings, or task=causal_lm, "
             "which needs none"

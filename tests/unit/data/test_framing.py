@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vitlab.data.sequences.blocks import NOTHING
-from vitlab.data.sequences.pair_inputs import framed, truncated
+from vitlab.data.sequences.pair_inputs import frame_texts, truncate_pair
 from vitlab.data.text.types import NO_TAG, Ragged, Texts
 
 GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, size=29)
@@ -26,7 +26,7 @@ def texts(*parts, tags=None, targets=None):
 
 
 def read(*parts, length, rows=None, tokenizer=GPT, tags=None, **options):
-    split = framed(texts(*parts, tags=tags), tokenizer, length, **options)
+    split = frame_texts(texts(*parts, tags=tags), tokenizer, length, **options)
     found = split.read(np.arange(len(split)) if rows is None else np.array(rows))
     assert found.dtype == np.int64
     return found.tolist()
@@ -76,7 +76,7 @@ def by_tokens(first, second, room):
 @pytest.mark.parametrize("room", [1, 2, 5, 8, 13])
 def test_truncation_is_that_of_the_loop_for_all_lengths(room):
     first, second = (grid.ravel() for grid in np.meshgrid(np.arange(17), np.arange(17)))
-    found = np.stack(truncated(first, second, room), axis=1).tolist()
+    found = np.stack(truncate_pair(first, second, room), axis=1).tolist()
     assert found == [list(by_tokens(a, b, room)) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
 
 
@@ -115,7 +115,7 @@ def test_rows_are_read_in_any_order_and_as_often_as_asked():
 
 
 def test_a_split_has_the_labels_counts_texts_and_travels_to_other_processes():
-    split = framed(texts([[11, 12], [13]]), GPT, 5, targets=np.array([0.5, 2.0], dtype=np.float32))
+    split = frame_texts(texts([[11, 12], [13]]), GPT, 5, targets=np.array([0.5, 2.0], dtype=np.float32))
     assert (len(split), split.total, split.unit) == (2, 2, "text")
     assert split.labels.tolist() == [0, 1]
     assert split.targets.tolist() == [0.5, 2.0]

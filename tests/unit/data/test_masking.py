@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitlab.data.sequences.mask_spans import choose_spans
-from vitlab.data.sequences.mask_tokens import choose_tokens, corrupt, gathered
+from vitlab.data.sequences.mask_tokens import choose_tokens, corrupt, gather_chosen
 
 PAD, CLS, SEP, MASK = 0, 2, 3, 7
 SPECIAL = (PAD, CLS, SEP, MASK)
@@ -276,23 +276,23 @@ def test_all_is_a_function_of_the_generator_alone():
 
 def test_the_places_of_the_chosen_tokens_packed():
     chosen = torch.tensor([[0, 1, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 1]], dtype=torch.bool)
-    places, filled = gathered(chosen, 5)
+    places, filled = gather_chosen(chosen, 5)
     assert places.tolist() == [[1, 3, 4, 6, 0], [0, 0, 0, 0, 0], [0, 6, 0, 0, 0]]
     assert filled.tolist() == [[True] * 4 + [False], [False] * 5, [True, True, False, False, False]]
-    places, filled = gathered(chosen, 3)
+    places, filled = gather_chosen(chosen, 3)
     assert places.tolist() == [[1, 3, 4], [0, 0, 0], [0, 6, 0]]
     assert filled.sum(1).tolist() == [3, 0, 2]
-    assert gathered(chosen, 11)[0].shape == (3, 11), "more than a row has"
+    assert gather_chosen(chosen, 11)[0].shape == (3, 11), "more than a row has"
 
 
 def test_as_many_places_as_promised_hold_all_chosen_tokens(spans):
     for chosen, most in ((choose_tokens(text()[1], 0.15, generator()), 77), (spans.chosen, int(0.15 * LENGTH) + 10)):
-        places, filled = gathered(chosen, most)
+        places, filled = gather_chosen(chosen, most)
         assert filled.sum() == chosen.sum()
         assert torch.equal(places[filled], chosen.nonzero()[:, 1])
 
 
 def test_places_have_shapes_without_values():
-    places, filled = gathered(torch.ones(3, 7, dtype=torch.bool, device="meta"), 5)
+    places, filled = gather_chosen(torch.ones(3, 7, dtype=torch.bool, device="meta"), 5)
     assert places.shape == filled.shape == (3, 5)
     assert (places.dtype, filled.dtype) == (torch.int64, torch.bool)

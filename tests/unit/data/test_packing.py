@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.texts import END, SEPARATOR, START, STOP, counting, ragged
-from vitlab.data.sequences.blocks import NOTHING, packed
-from vitlab.data.sequences.next_sentence import FOLLOWS, RANDOM, paired
+from vitlab.data.sequences.blocks import NOTHING, pack_texts
+from vitlab.data.sequences.next_sentence import FOLLOWS, RANDOM, pair_segments
 from vitlab.data.subset import training_items
 
 DOCUMENTS = [[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30]]
@@ -18,22 +18,22 @@ def read(split):
 
 
 def test_a_stream_joins_all_texts():
-    split = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False)
+    split = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False)
     assert read(split) == [[10, 11, 12, STOP], [20, 21, 22, 23], [24, 25, 26, STOP]]
     assert (split.unit, split.per_item, split.total) == ("token", 4, 12)
-    whole = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False, whole=False)
+    whole = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False, whole=False)
     assert read(whole)[3] == [30, STOP, NOTHING, NOTHING]
 
 
 def test_where_texts_begin_in_a_stream_is_counted_once():
-    stream = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False).read
+    stream = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False).read
     stream(np.array([0]))
     assert stream.firsts.tolist() == [0, 4, 12, 14]
     assert stream.firsts is stream.firsts
 
 
 def test_each_token_of_a_stream_is_ahead_of_one_sequence_and_in_the_next():
-    split = packed(ragged(DOCUMENTS), STOP, 4, within_texts=False, ahead=1, whole=False)
+    split = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False, ahead=1, whole=False)
     assert read(split) == [
         [10, 11, 12, STOP, 20],
         [20, 21, 22, 23, 24],
@@ -43,7 +43,7 @@ def test_each_token_of_a_stream_is_ahead_of_one_sequence_and_in_the_next():
 
 
 def test_blocks_do_not_cross_texts_and_count_documents():
-    split = packed(ragged(DOCUMENTS), STOP, 4, within_texts=True, ahead=1)
+    split = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=True, ahead=1)
     assert read(split) == [
         [10, 11, 12, STOP, NOTHING],
         [20, 21, 22, 23, 24],
@@ -57,7 +57,7 @@ def test_blocks_do_not_cross_texts_and_count_documents():
 @pytest.mark.parametrize("length", [3, 7, 64])
 def test_every_token_is_predicted_once(within, length):
     rows = counting(17)
-    split = packed(ragged(rows), STOP, length, within_texts=within, ahead=1, whole=False)
+    split = pack_texts(ragged(rows), STOP, length, within_texts=within, ahead=1, whole=False)
     predicted = split.read(np.arange(len(split)))[:, 1:]
     stream = np.concatenate([[*row, STOP] for row in rows])
     expected = np.concatenate([[*row[1:], STOP] for row in rows]) if within else stream[1:]
@@ -66,7 +66,7 @@ def test_every_token_is_predicted_once(within, length):
 
 def test_any_rows_in_any_order_are_read_and_readers_cross_processes():
     for within in (False, True):
-        split = packed(ragged(counting(11)), STOP, 8, within_texts=within, ahead=1)
+        split = pack_texts(ragged(counting(11)), STOP, 8, within_texts=within, ahead=1)
         rows = np.array([5, 0, 3, 3])
         again = pickle.loads(pickle.dumps(split.read))
         assert np.array_equal(again(rows), split.read(np.arange(len(split)))[rows])
@@ -74,7 +74,7 @@ def test_any_rows_in_any_order_are_read_and_readers_cross_processes():
 
 def test_training_sets_by_tokens_and_by_documents_are_nested():
     for within in (False, True):
-        split = packed(ragged(counting(31)), STOP, 8, within_texts=within)
+        split = pack_texts(ragged(counting(31)), STOP, 8, within_texts=within)
         sizes = [3, 11, 31] if within else [24, 160, "all"]
         chosen = [set(training_items(split, size, seed=2).tolist()) for size in sizes]
         assert chosen[0] < chosen[1] < chosen[2] == set(range(len(split)))
@@ -85,7 +85,7 @@ def test_training_sets_by_tokens_and_by_documents_are_nested():
 
 def test_pairs_are_framed_with_their_segments():
     texts = ragged(counting(29))
-    split = paired(texts, (START, SEPARATOR, END), length=17)
+    split = pair_segments(texts, (START, SEPARATOR, END), length=17)
     for i, (tokens, segments) in enumerate(split.read(np.arange(len(split)))):
         (text, other), (begin, from_), (first, second) = split.read.text[i], split.read.offset[i], split.read.size[i]
         a, b = texts[text][begin : begin + first], texts[other][from_ : from_ + second]
@@ -100,18 +100,30 @@ def test_pairs_are_framed_with_their_segments():
 
 
 def test_half_of_the_second_segments_follow():
-    split = paired(ragged(counting(4000)), (START, SEPARATOR, END), length=12)
+    split = pair_segments(ragged(counting(4000)), (START, SEPARATOR, END), length=12)
     assert len(split) > 20_000
     assert abs((split.labels == RANDOM).mean() - 0.5) < 0.01
 
 
 def test_pairs_are_the_same_each_time_and_their_subsets_are_half_and_half():
-    one, other = (paired(ragged(counting(90)), (START, SEPARATOR, END), length=12) for _ in range(2))
+    one, other = (pair_segments(ragged(counting(90)), (START, SEPARATOR, END), length=12) for _ in range(2))
     assert np.array_equal(one.read.text, other.read.text)
     some = training_items(one, 40, seed=3)
     assert abs(one.labels[some].sum() - 40 * one.labels.mean()) <= 1
 
 
+def test_a_lone_text_gives_pairs_from_its_own_parts():
+    (text,) = rows = [np.arange(6, 6 + 4000)]
+    split = pair_segments(ragged([*rows, [7]]), (START, SEPARATOR, END), length=17)
+    assert len(split) > 200
+    assert 0.4 < split.labels.mean() < 0.6
+    for (tokens, segments), label in zip(split.read(np.arange(len(split))), split.labels, strict=True):
+        first, second = (tokens[(segments == k) & (tokens >= 6)] for k in (0, 1))
+        assert (np.diff(first) == 1).all()
+        assert (second[0] == first[-1] + 1) == (label == FOLLOWS)
+        assert {*first, *second} <= set(text)
+
+
 def test_texts_too_short_for_pairs_give_none():
-    assert len(paired(ragged([[7, 8, 9], [7]]), (START, SEPARATOR, END), length=12)) == 0
-    assert len(paired(ragged([[7, 8, 9, 10, 11, 12]]), (START, SEPARATOR, END), length=12)) == 0
+    assert len(pair_segments(ragged([[7, 8, 9], [7]]), (START, SEPARATOR, END), length=12)) == 0
+    assert len(pair_segments(ragged([[7, 8, 9, 10, 11, 12]]), (START, SEPARATOR, END), length=12)) == 0

@@ -114,16 +114,30 @@ def test_a_number_too_large_for_training_is_refused_by_its_row(tmp_path):
     ]
 
 
-def test_columns_that_a_label_may_be_are_named(tmp_path):
-    path = write(tmp_path / "a.csv", "text,stars,length", *(f"text {n},{n % 2},{n}" for n in range(20)))
-    words = ["task=text_classification", "data=csv", f"data.path={path}", "data.vocabulary=300"]
-    made = config.compose(config.TrainConfig, words)
+def composed(*words):
+    return config.compose(config.TrainConfig, [*words, "data.vocabulary=300"])
+
+
+def build_task(made):
+    return tasks.build(made.task, recipe=made.recipe, data=data.load(made.data), data_config=made.data)
+
+
+def test_a_column_named_label_is_the_label(tmp_path):
+    path = write(tmp_path / "a.csv", "text,label", *(f"text {n},{'ab'[n % 2]}" for n in range(20)))
+    assert build_task(composed("data=csv", f"data.path={path}")).classes == ("a", "b")
+    assert composed("data=csv", f"data.path={path}", "task=causal_lm").data.label is None
+    path = write(tmp_path / "b.csv", "text,stars,length", *(f"text {n},{n % 2},{n}" for n in range(20)))
     with pytest.raises(UserError) as caught:
-        tasks.build(made.task, recipe=made.recipe, data=data.load(made.data), data_config=made.data)
+        build_task(composed("data=csv", f"data.path={path}"))
     assert caught.value.problems == [
-        "data=csv: has nothing to predict; give data.label=COLUMN, choices: stars, length; or task=causal_lm, which "
-        "needs none"
+        f"data.label=label: data.path={path} has no column 'label'; choices: text, stars, length"
     ]
+
+
+def test_one_text_file_is_enough_for_masked_lm(tmp_path):
+    path = write(tmp_path / "book.txt", *(f"line {n} of a book with {n} lines." for n in range(2000)))
+    task = build_task(composed("task=masked_lm", "data=textfile", f"data.path={path}"))
+    assert min(len(task.train), len(task.test)) > 10
 
 
 def test_extensions_and_paragraphs(folder):

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from omegaconf import OmegaConf
 
 from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, whole
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text.types import NO_TAG
-from vitlab.tasks.text_classification import flattened, misfits
+from vitlab.tasks.text_classification import flattened
 from vitlab.training.run import train_flops
 
 # ---- training
@@ -152,14 +151,6 @@ def test_data_that_do_not_fit_are_refused_in_a_line(toy, words, says):
     (line,) = caught.value.problems
     assert says in line
     assert "\n" not in line
-
-
-def test_a_module_of_ones_own_need_not_name_its_columns():
-    _, config = build()
-    (line,) = misfits(
-        config.task, data(classes=()), OmegaConf.create({"kind": "tests.classified", "modality": "text", "label": None})
-    )
-    assert line.startswith("data=toy: has no classes, targets or tags to predict; ")
 
 
 def test_targets_that_cannot_be_learned_and_labels_that_are_no_choice_are_refused():

@@ -60,7 +60,9 @@ def tokens_at(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> 
     return np.where(offset < lengths, found, np.where(offset == lengths, end, NOTHING))
 
 
-def packed(texts: Ragged, end: int, length: int, *, within_texts: bool, ahead: int = 0, whole: bool = True) -> Split:
+def pack_texts(
+    texts: Ragged, end: int, length: int, *, within_texts: bool, ahead: int = 0, whole: bool = True
+) -> Split:
     """Sequences of `length` tokens and `ahead` more, of which each token is in one, but for those ahead.
 
     A stream over all texts, whose size counts tokens; `within_texts` each text for itself, whose size counts

@@ -101,7 +101,7 @@ def corrupt(
     return torch.where(chosen, seen.masked_fill(fate < MASKED, mask_token), tokens)
 
 
-def gathered(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def gather_chosen(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """chosen (B, N), bool -> the places of the chosen tokens from left to right, (B, K), int64, and which of them are
     filled, (B, K), bool; K = `most`. Places that are not filled are 0.
 

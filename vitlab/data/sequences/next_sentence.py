@@ -1,7 +1,8 @@
 """Pairs of text segments for next-sentence prediction (Devlin et al., 2019, section 3.1 and appendix A.2).
 
 A segment is a span of contiguous text, as in the paper; it need not be a sentence. Half of the pairs follow each other
-in a text, in the other half the second segment comes from another text. What it took the place of begins the next pair.
+in a text, in the other half the second segment comes from another text, or of a lone text from another part of it. What
+it took the place of begins the next pair.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from vitlab.data.text.types import Ragged
 FOLLOWS, RANDOM = 0, 1  # as BERT numbers them
 LEAST = 2  # tokens of a segment
 LEAST_PAIR = 2 * LEAST + 3  # of a pair with its frame
+SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of others
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,32 +49,42 @@ class Pairs:
         return np.stack([tokens, (place > first + 1).astype(np.int64)], axis=1)
 
 
-def paired(texts: Ragged, frame: tuple[int, int, int], length: int, seed: int = 0) -> Split:
+def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed: int = 0) -> Split:
     """Pairs of `length` tokens at most from all texts; labels say whether the second segment follows the first.
 
-    With texts too short for a pair left out; empty where there are fewer than two others.
+    Texts too short for a pair are left out; empty where there are none. A lone text is taken as several.
     """
     generator = np.random.default_rng(seed)
     room = length - 3
     long_enough = np.flatnonzero(texts.lengths >= 2 * LEAST)
-    found: list[tuple[int, ...]] = []
+    if len(long_enough) == 1:
+        texts = cut_text(texts, long_enough[0], length)
+        long_enough = np.flatnonzero(texts.lengths >= 2 * LEAST)
+    pairs: list[tuple[int, ...]] = []
     for text in long_enough if len(long_enough) > 1 else ():
         begin, whole = 0, int(texts.lengths[text])
         while whole - begin >= 2 * LEAST:
             size = min(room, whole - begin)
             first = int(generator.integers(LEAST, size - LEAST + 1))
             if generator.random() < 0.5:
-                found.append((text, begin, first, text, begin + first, size - first, FOLLOWS))
+                pairs.append((text, begin, first, text, begin + first, size - first, FOLLOWS))
                 begin += size
                 continue
             other = long_enough[generator.integers(len(long_enough) - 1)]
             other = long_enough[-1] if other == text else other
             second = min(size - first, int(texts.lengths[other]))  # as long as what follows, or the length tells
             from_ = int(generator.integers(texts.lengths[other] - second + 1))
-            found.append((text, begin, first, other, from_, second, RANDOM))
+            pairs.append((text, begin, first, other, from_, second, RANDOM))
             begin += first
-    table = np.array(found, dtype=np.int64).reshape(-1, 7)
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 7)
     read = Pairs(texts, frame, length, table[:, [0, 3]], table[:, [1, 4]], table[:, [2, 5]])
     labels = table[:, 6]
     numbers = np.arange(len(labels))
     return Split(labels, read, targets=np.stack([labels, numbers], axis=1), unit="sequence")
+
+
+def cut_text(texts: Ragged, row: int, length: int) -> Ragged:
+    """One text as at least two of equal size, each long enough for some sequences where it is itself."""
+    parts = max(2, int(texts.lengths[row]) // (SEQUENCES_OF_PART * length))
+    cuts = np.linspace(texts.starts[row], texts.starts[row + 1], parts + 1).astype(np.int64)
+    return Ragged(texts.values, cuts)

@@ -22,7 +22,7 @@ Sequences = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Framed:
+class PairInputs:
     """Reads each text, or what belongs together of its parts, as sequences of `length` tokens.
 
     sequences: of each sequence of an item the one or two parts that it holds, as places in `parts`.
@@ -44,36 +44,36 @@ class Framed:
         (which is NOTHING) where a token has none.
         """
         indices = np.asarray(indices)
-        found = np.stack([self.sequence(indices, numbers) for numbers in self.sequences], axis=1)
-        return found[:, 0] if len(self.sequences) == 1 else found
+        sequences = np.stack([self.read_sequence(indices, numbers) for numbers in self.sequences], axis=1)
+        return sequences[:, 0] if len(self.sequences) == 1 else sequences
 
-    def sequence(self, indices: np.ndarray, numbers: tuple[int, ...]) -> np.ndarray:
+    def read_sequence(self, indices: np.ndarray, numbers: tuple[int, ...]) -> np.ndarray:
         """The planes (B, 2 or 3, N) of one sequence of each item."""
-        found = np.full((len(indices), 2 if self.tags is None else 3, self.length), NOTHING, dtype=np.int64)
-        tokens, segments = found[:, 0], found[:, 1]
+        planes = np.full((len(indices), 2 if self.tags is None else 3, self.length), NOTHING, dtype=np.int64)
+        tokens, segments = planes[:, 0], planes[:, 1]
         places, rows = np.arange(self.length), np.arange(len(indices))
         tokens[:, 0], segments[:] = self.start, 0
         first = np.ones(len(indices), dtype=np.int64)
-        for segment, (number, count) in enumerate(zip(numbers, self.kept(indices, numbers), strict=True)):
+        for segment, (number, count) in enumerate(zip(numbers, self.count_kept(indices, numbers), strict=True)):
             last = first + count
-            put(tokens, self.parts[number], indices, first, count)
+            write_texts(tokens, self.parts[number], indices, first, count)
             tokens[rows, last] = self.end if segment == len(numbers) - 1 else self.separator
             segments[(places >= first[:, None]) & (places <= last[:, None])] = segment
             if self.tags is not None:
-                put(found[:, 2], self.tags, indices, first, count)
+                write_texts(planes[:, 2], self.tags, indices, first, count)
             first = last + 1
-        return found
+        return planes
 
-    def kept(self, indices: np.ndarray, numbers: tuple[int, ...]) -> list[np.ndarray]:
+    def count_kept(self, indices: np.ndarray, numbers: tuple[int, ...]) -> list[np.ndarray]:
         """How many of its first tokens each part keeps, int64 (B,)."""
         lengths = [self.parts[number].lengths[indices] for number in numbers]
         room = self.length - 1 - len(numbers)
         if len(lengths) == 1:
             return [np.minimum(lengths[0], room)]
-        return list(truncated(*lengths, room))
+        return list(truncate_pair(*lengths, room))
 
 
-def truncated(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+def truncate_pair(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """What is left of the lengths of two texts when the longer loses a token at a time, of two equal ones the second,
     until both have room together: BERT's `_truncate_seq_pair` in one step.
     """
@@ -83,7 +83,7 @@ def truncated(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndar
     )
 
 
-def put(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.ndarray, count: np.ndarray) -> None:
+def write_texts(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.ndarray, count: np.ndarray) -> None:
     """Write the first `count` (B,) values of the texts at `indices` into the rows of an array, from place `first`."""
     row = np.repeat(np.arange(len(indices)), count)
     offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -99,11 +99,11 @@ def sequences_of(parts: int, both_orders: bool = False) -> Sequences:
     return tuple((0, other) for other in range(1, parts))
 
 
-def framed(
+def frame_texts(
     texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False, targets: np.ndarray | None = None
 ) -> Split:
     """An item for each text; sizes count texts."""
-    read = Framed(
+    read = PairInputs(
         texts.parts,
         sequences_of(len(texts.parts), both_orders),
         tokenizer.start,

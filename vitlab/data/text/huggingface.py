@@ -43,11 +43,6 @@ def read(config: DictConfig) -> Corpus:
     return columns.corpus(Wanted.of(config), table(config, splits, config.split), test)
 
 
-def column_names(config: DictConfig) -> list[str]:
-    """What `label` may name. Raises UserError."""
-    return loaded(config, None)[config.split].column_names
-
-
 def loaded(config: DictConfig, test_split: str | None) -> Any:
     """A `datasets.DatasetDict`."""
     try:

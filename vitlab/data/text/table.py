@@ -28,11 +28,6 @@ def read(config: DictConfig) -> Corpus:
     return columns.corpus(Wanted.of(config), train, table(config, "test_path") if config.test_path else None)
 
 
-def column_names(config: DictConfig) -> list[str]:
-    """What `label` may name. Raises UserError."""
-    return list(table(config, "path").columns)
-
-
 def table(config: DictConfig, key: str) -> Table:
     """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
     path = Path(config[key]).expanduser()
