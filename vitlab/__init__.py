@@ -8,6 +8,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "load_weights": "vitlab.training.sources",
     "export_weights": "vitlab.models.weights.export",
     "load_run": "vitlab.training.load",
+    "extract_features": "vitlab.models.features",
     "attention_maps": "vitlab.analysis.capture.attention",
     "attention_distance": "vitlab.analysis.attention_distance",
     "UserError": "vitlab.config",

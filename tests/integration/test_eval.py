@@ -129,6 +129,6 @@ def test_probes_of_a_model_without_features_are_refused_before_training(tmp_path
     for words in (["scale", *asked], ["train", f"model={tmp_path}/bare.yaml", *asked[1:]]):
         done = vitlab(*words, "--out", tmp_path / "out")
         assert done.returncode == 2
-        assert "Sequential does not say what its head reads" in done.stderr
+        assert "Sequential has no method features(inputs)" in done.stderr
         assert not (tmp_path / "out" / "results.csv").exists()
         assert not list(tmp_path.glob("out/**/metrics.jsonl"))

@@ -36,7 +36,7 @@ def test_a_run_begins_with_another_runs_weights_and_a_new_head(pretrained, tmp_p
         else:
             torch.testing.assert_close(value, before[name], rtol=0, atol=1e-6)
     report = json.loads((tmp_path / "fine" / "init.json").read_text())
-    assert (report["new"], report["missing"], report["unexpected"]) == (["head.weight", "head.bias"], [], [])
+    assert (report["new"], report["missing"], report["unused"]) == (["head.weight", "head.bias"], [], [])
     result = json.loads((tmp_path / "fine" / "result.json").read_text())
     assert result["id"] != json.loads((pretrained / "result.json").read_text())["id"]
 

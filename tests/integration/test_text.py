@@ -224,7 +224,7 @@ def test_an_encoder_goes_from_text_to_images_and_back(corpus, tmp_path):
         assert done.returncode == 0, done.stderr
         report = json.loads((tmp_path / name / "init.json").read_text())
         assert len(report["loaded"]) == 26
-        assert (report["missing"], report["unexpected"]) == ([], [])
+        assert (report["missing"], report["unused"]) == ([], [])
     done = vitlab("train", *images, "model.width=36", f"init.encoder={tmp_path / 'text'}", "--out", tmp_path / "wide")
     assert (done.returncode, "does not fit into" in done.stderr) == (2, True)
     done = vitlab("train", "model=resnet_nano", f"init.encoder={tmp_path / 'text'}", "--out", tmp_path / "resnet")

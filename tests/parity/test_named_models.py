@@ -52,7 +52,7 @@ def test_logits_and_gradients_are_timms(name):
     mine = build_model(name, image_size=(HEIGHT, WIDTH), num_classes=CLASSES).eval()
     embed = theirs.stem if hasattr(theirs, "stem") else theirs.patch_embed
     report = fit(mine, Weights(theirs.state_dict(), name, embed.grid_size))
-    assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
+    assert not [*report.missing, *report.unused, *report.new, *report.resized], report
     images, labels = torch.randn(2, 3, HEIGHT, WIDTH), torch.tensor([3, 7])
     logits = []
     for model in (mine, theirs):

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer
-from transformers import ViTConfig, ViTForImageClassification
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
-from vitlab.models import build_model
+from vitlab import UserError, build_model, extract_features, load_weights
+from vitlab.models.weights.huggingface import save_huggingface
 
 CLASSES, DEPTH, HEADS, D, HIDDEN = 11, 3, 3, 39, 23
 TORCHVISION = (  # theirs, mine
@@ -68,6 +69,11 @@ def huggingfaces(image_size, patch_size):
     return ViTForImageClassification(config)
 
 
+def vit(image_size, **changes):
+    sizes = {"depth": DEPTH, "width": D, "heads": HEADS, "mlp_width": HIDDEN}
+    return build_model("vit_ti16", image_size=image_size, patch_size=7, num_classes=CLASSES, **sizes | changes).eval()
+
+
 @pytest.mark.parametrize(
     ("build", "rules", "image_size"),
     [(torchvisions, TORCHVISION, (28, 28)), (huggingfaces, HUGGINGFACE, (14, 35))],  # torchvision's are square
@@ -78,10 +84,7 @@ def test_logits_and_gradients_are_theirs(build, rules, image_size):
     theirs = build(image_size, 7).eval()
     for parameter in theirs.parameters():  # away from the zeros and ones that hide an error
         nn.init.normal_(parameter, mean=0.05, std=0.2)
-    mine = build_model(
-        "vit_ti16", image_size=image_size, patch_size=7, num_classes=CLASSES, depth=DEPTH, width=D, heads=HEADS,
-        mlp_width=HIDDEN,
-    ).eval()  # fmt: skip
+    mine = vit(image_size)
     mine.load_state_dict(renamed(theirs.state_dict(), rules))
     images, labels = torch.randn(5, 3, *image_size), torch.randint(CLASSES, (5,))
     logits = [mine(images), theirs(images)]
@@ -95,3 +98,51 @@ def test_logits_and_gradients_are_theirs(build, rules, image_size):
     assert found.keys() == expected.keys()
     for name, grad in expected.items():
         torch.testing.assert_close(found[name], grad, rtol=1e-5, atol=1e-5, msg=lambda text, at=name: f"{at}: {text}")
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+@pytest.mark.parametrize("model", [ViTForImageClassification, ViTModel])
+def test_a_hugging_face_vit_loads_from_its_folder_and_from_its_file(model, what, tmp_path):
+    theirs = model(huggingfaces((14, 35), 7).config).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, mean=0.05, std=0.2)
+    theirs.save_pretrained(tmp_path)
+    mine = vit((14, 35), pre_logits=model is ViTModel)
+    report = load_weights(mine, tmp_path if what == "folder" else tmp_path / "model.safetensors")
+    assert not [*report.missing, *report.unused, *report.resized], report
+    assert report.new == (["head.weight", "head.bias"] if model is ViTModel else [])
+    images = torch.randn(5, 3, 14, 35)
+    expected = theirs(images)
+    found = extract_features(mine, images) if model is ViTModel else mine(images)
+    torch.testing.assert_close(found, expected[1] if model is ViTModel else expected.logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("image_size", [(28, 28), (14, 35)])
+def test_a_vit_is_written_as_a_hugging_face_folder(image_size, tmp_path):
+    mine = vit(image_size)
+    for parameter in mine.parameters():
+        nn.init.normal_(parameter, mean=0.05, std=0.2)
+    assert save_huggingface(mine, tmp_path, id2label={str(i): f"class {i}" for i in range(CLASSES)}) == []
+    theirs, images = ViTForImageClassification.from_pretrained(tmp_path).eval(), torch.randn(5, 3, *image_size)
+    torch.testing.assert_close(theirs(images).logits, mine(images), rtol=1e-5, atol=1e-5)
+    assert theirs.config.id2label[3] == "class 3"
+    again = vit(image_size)
+    assert not load_weights(again, tmp_path, classes=[f"class {i}" for i in range(CLASSES)]).new
+    assert torch.equal(again(images), mine(images))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"pool": "mean"}, "ViTForImageClassification has no model.pool=mean; export to a .safetensors file instead"),
+        ({"registers": 2}, "ViTForImageClassification has no reg_token"),
+        ({"positions": "sincos2d"}, "ViTForImageClassification has no positions but learned ones of all tokens"),
+        ({"pre_logits": True}, "ViTForImageClassification has no pre_logits.0.weight, pre_logits.0.bias"),
+        ({"mixer": "token_mlp"}, "ViTForImageClassification has no model.mixer=tokenmlp"),
+        ({"head_width": 8}, "ViTForImageClassification has no model.head_width"),
+    ],
+)
+def test_a_vit_with_other_parts_is_not_written(changes, says, tmp_path):
+    with pytest.raises(UserError, match=says):
+        save_huggingface(vit((14, 35), **{"width": 40, "heads": 4, **changes}), tmp_path)
+    assert not [*tmp_path.iterdir()]

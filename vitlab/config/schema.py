@@ -13,6 +13,7 @@ Extent = Union[int, list[int]]  # a square's side, or [height, width]
 LARGEST_IMAGE = 2**16  # pixels a side; a larger number is a mistake, and would take long to count divisors of
 LARGEST_LAYER = 2**20  # the same for widths
 LARGEST_LENGTH = 2**20  # tokens of a sequence
+LARGEST_DEPTH = 1000  # layers: as many as the deepest published (DeepNet, Wang et al., 2022)
 Modality = Literal["image", "text"]
 
 
@@ -54,12 +55,12 @@ class ViTConfig(ModelConfig):
     """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929)."""
 
     family: str = "vit"
-    depth: int = ranged(12, least=1, most=10_000)
+    depth: int = ranged(12, least=1, most=LARGEST_DEPTH)
     width: int = ranged(768, least=1, most=LARGEST_LAYER)
     heads: int = ranged(12, least=1, most=LARGEST_LAYER)
     head_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
-    mlp: Literal["gelu", "gelu_tanh", "relu", "swiglu"] = "gelu"
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu"] = "gelu"
     patch_size: Union[int, list[int], Literal["auto"]] = ranged(16, least=1)  # auto: see `checks.auto_patch`
     stem: list[int] = items(
         least=1, most=1000
@@ -75,6 +76,7 @@ class ViTConfig(ModelConfig):
     norm_eps: float = ranged(1e-6, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm
     layer_scale: Optional[float] = ranged(None, above=0, most=1e6)  # where its factors start; none: no LayerScale
+    norm_pre: bool = False  # a norm before the first block and no bias in the patch embedding, as in CLIP
     fc_norm: bool = False  # the last norm after pooling, as in timm's mean-pooled models, not before
     pre_logits: bool = False  # the paper's pre-training head: a hidden tanh layer before the linear one
     dropout: float = ranged(0.0, least=0, most=0.99)
@@ -97,7 +99,7 @@ class ResNetConfig(ModelConfig):
     """A basic-block ResNet of any width and depth with a stride-1 stem, for small images."""
 
     family: str = "resnet"
-    layers: list[int] = items(1, 1, 1, least=1, most=10_000)  # blocks per stage
+    layers: list[int] = items(1, 1, 1, least=1, most=LARGEST_DEPTH)  # blocks per stage
     widths: list[int] = items(16, 32, 64, least=1, most=LARGEST_LAYER)  # channels of each stage
 
 
@@ -108,11 +110,11 @@ class TextConfig(ModelConfig):
     modality: Modality = "text"
     family: str = "transformer"
     causal: bool = True
-    depth: int = ranged(12, least=1, most=10_000)
+    depth: int = ranged(12, least=1, most=LARGEST_DEPTH)
     width: int = ranged(768, least=1, most=LARGEST_LAYER)
     heads: int = ranged(12, least=1, most=LARGEST_LAYER)
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
-    mlp: Literal["gelu", "gelu_tanh", "relu", "swiglu"] = "gelu_tanh"
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu"] = "gelu_tanh"
     mixer: Any = "attention"
     positions: Literal["learned", "sincos", "rotary", "none"] = "learned"
     segments: int = ranged(0, least=0, most=LARGEST_LAYER)  # kinds of segment embeddings; 2 for pairs
@@ -134,7 +136,7 @@ class LSTMConfig(ModelConfig):
     modality: Modality = "text"
     family: str = "lstm"
     causal: bool = True
-    depth: int = ranged(2, least=1, most=1000)
+    depth: int = ranged(2, least=1, most=LARGEST_DEPTH)
     width: int = ranged(512, least=1, most=LARGEST_LAYER)
     segments: int = ranged(0, least=0, most=LARGEST_LAYER)
     dropout: float = ranged(0.0, least=0, most=0.99)
@@ -317,7 +319,7 @@ class DescribeConfig:
     model: Any = "vit_nano"
     data: Any = None  # when given, its image size and classes, or its length and vocabulary
     image_size: Extent = ranged(224, least=1, most=LARGEST_IMAGE)
-    num_classes: int = ranged(1000, least=1, most=10**8)
+    num_classes: int = ranged(1000, least=0, most=10**8)  # 0: features
     channels: int = ranged(3, least=1, most=LARGEST_LAYER)
     length: int = ranged(1024, least=1, most=LARGEST_LENGTH)  # tokens, for a model of text
     vocabulary: int = ranged(50257, least=1, most=10**8)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 
 class PatchEmbed(nn.Module):
-    """Non-overlapping patches, each through the same linear layer: (B, C, Y, X) -> (B, N, D), row by row.
+    """Non-overlapping patches through one linear layer: (B, C, Y, X) -> (B, N, D), row by row.
 
-    With a `backbone` the patches are of its feature map, `stride` times smaller than the image, and `features` deep
-    (the hybrid of Dosovitskiy et al., 2021, section 3.1). `patch_size` is in pixels of the image all the same.
-    Raises ValueError where the sizes do not divide each other.
+    With a `backbone`, patches of its feature map, which is `stride` times smaller than the image and has `channels`
+    channels (the hybrid of Dosovitskiy et al., 2021, section 3.1); `patch_size` is still in pixels of the image.
+    Raises ValueError for sizes that do not divide each other.
     """
 
     def __init__(
@@ -25,6 +25,7 @@ class PatchEmbed(nn.Module):
         channels: int,
         width: int,
         *,
+        bias: bool = True,
         backbone: nn.Module | None = None,
         stride: int = 1,
     ):
@@ -38,23 +39,24 @@ class PatchEmbed(nn.Module):
         self.grid_size = (image_size[0] // patch_size[0], image_size[1] // patch_size[1])
         self.backbone = nn.Identity() if backbone is None else backbone
         kernel = (patch_size[0] // stride, patch_size[1] // stride)
-        self.proj = nn.Conv2d(channels, width, kernel_size=kernel, stride=kernel)
+        self.proj = nn.Conv2d(channels, width, kernel_size=kernel, stride=kernel, bias=bias)
 
     def reset_parameters(self) -> None:
-        """LeCun normal over the patch's pixels, zero bias: the paper's code."""
+        """LeCun normal over the patch's pixels and zero bias, as in the paper's code."""
         nn.init.trunc_normal_(self.proj.weight, std=self.proj.weight[0].numel() ** -0.5)
-        nn.init.zeros_(self.proj.bias)
+        if self.proj.bias is not None:
+            nn.init.zeros_(self.proj.bias)
 
     def forward(self, images: Tensor) -> Tensor:
         if tuple(images.shape[-2:]) != self.image_size:
-            raise ValueError(f"images of {tuple(images.shape[-2:])} pixels, the model takes {self.image_size}")
+            raise ValueError(f"image size {tuple(images.shape[-2:])}, the model takes {self.image_size}")
         return self.proj(self.backbone(images)).flatten(2).transpose(1, 2)
 
 
 def hybrid_embed(
     image_size: tuple[int, int], patch_size: tuple[int, int], channels: int, width: int, layers: tuple[int, ...]
 ) -> PatchEmbed:
-    """Patches of a BiT ResNet's feature map, with `layers` blocks per stage: (3, 4, 9) of R50+B/16, stride 16."""
+    """Patches of the feature map of a BiT ResNet with `layers` blocks per stage: (3, 4, 9), stride 16, in R50+B/16."""
     backbone = ResNetV2(
         layers=layers,
         num_classes=0,

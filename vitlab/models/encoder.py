@@ -9,20 +9,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from timm.layers import DropPath, LayerScale, Mlp, SwiGLU
+from timm.layers import DropPath, LayerScale, Mlp, QuickGELU, SwiGLU
 from torch import Tensor, nn
 
 LayerNorm = partial(nn.LayerNorm, eps=1e-6)
-ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, approximate="tanh"), "relu": nn.ReLU}
+ACTIVATIONS = {
+    "gelu": nn.GELU,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
+    "quick_gelu": QuickGELU,
+    "relu": nn.ReLU,
+}
+ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
 NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm}
 
 
 class Block(nn.Module):
-    """A mixer, then cross-attention where the layer has it, then an MLP, each on a residual path.
+    """A mixer, optional cross-attention and an MLP, each with a residual connection.
 
-    `norm_first` normalises the input of each part (pre-norm); otherwise the sum after it (post-norm, as in Vaswani et
-    al., 2017). `layer_scale` is where the learned factor of each part's output starts (LayerScale, Touvron et al.,
-    2021); without it there is none.
+    `norm_first` normalises the input of each part (pre-norm), else the sum after it (post-norm, as in Vaswani et al.,
+    2017). `layer_scale` is the first value of the learned factors of each part's output (LayerScale, Touvron et al.,
+    2021); None: no such factors.
     """
 
     def __init__(
@@ -62,7 +68,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, context: Tensor | None = None, context_mask: Tensor | None = None, **mixing: Any
     ) -> Tensor:
-        """`mixing` is what the mixer takes beside its input: `mask`, `causal`, `rotary`, `cache`."""
+        """`mixing` are the mixer's other arguments: `mask`, `causal`, `rotary`, `cache`."""
         x = self.residual(x, self.norm1, self.ls1, lambda y: self.mixer(y, **mixing))
         if self.cross is not None:
             x = self.residual(
@@ -72,11 +78,11 @@ class Block(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """`depth` blocks and a last norm.
+    """`depth` blocks and a last norm: tokens (B, N, D) -> (B, N, D).
 
-    `mixer`, `mlp` and `cross` are called once per layer and give that layer's part. `drop_path` is the rate of the
-    last block; it grows linearly from 0 (Huang et al., 2016). `norm_last` is for pre-norm blocks, whose sum no other
-    norm closes. The other arguments are those of `Block`.
+    `mixer`, `mlp` and `cross` are called once per layer and return that layer's module. `drop_path` is the rate of the
+    last block; it grows linearly from 0 (Huang et al., 2016). `norm_last` adds a norm after the last block, which
+    pre-norm needs. The other arguments are those of `Block`.
     """
 
     def __init__(
@@ -122,10 +128,9 @@ class TransformerEncoder(nn.Module):
     ) -> Tensor:
         """x (B, N, D), context (B, M, D) -> (B, N, D).
 
-        mask is bool, broadcastable to (B, heads, N, N), True where a query may look; context_mask likewise to
-        (B, heads, N, M); `causal` hides the tokens that follow; `rotary` (2, N, head width) are rotary positions;
-        `caches`, one per block, are what each mixer keeps of the tokens before x. A mixer that cannot heed one of them
-        raises TypeError.
+        mask is bool, broadcastable to (B, heads, N, N), True where a query may attend; context_mask likewise,
+        (B, heads, N, M). `causal` hides later tokens. `rotary` (2, N, head width) are rotary positions. `caches`, one
+        per block, hold the keys and values of the tokens before x. A mixer without such an argument raises TypeError.
         """
         mixing = {"mask": mask, "causal": causal or None, "rotary": rotary}
         mixing = {name: value for name, value in mixing.items() if value is not None}
@@ -138,8 +143,15 @@ class TransformerEncoder(nn.Module):
 def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu") -> nn.Module:
     """The MLP of a block: width -> hidden -> width, dropout after both layers.
 
-    `kind` is its activation: gelu (exact), gelu_tanh, relu; or swiglu (Shazeer, 2020), whose gate is a third layer.
+    `kind` is a key of ACTIVATIONS, or swiglu (Shazeer, 2020), which has a gate as a third layer.
     """
     if kind == "swiglu":
         return SwiGLU(width, hidden, drop=dropout)
     return Mlp(width, hidden, act_layer=ACTIVATIONS[kind], drop=dropout)
+
+
+def activation_name(module: nn.Module) -> str:
+    """The key of ACTIVATIONS of an activation, this project's or timm's; the class name of another one."""
+    if getattr(module, "approximate", None) == "tanh":
+        return "gelu_tanh"
+    return ACTIVATION_NAMES.get(type(module).__name__, type(module).__name__)

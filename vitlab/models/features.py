@@ -1,4 +1,4 @@
-"""What a model's head reads: features of images, of own models and timm's.
+"""Features, the input of a model's head: of this project's models and timm's.
 
 Shapes: B batch, C channels, Y x X pixels, N images, D width.
 """
@@ -16,7 +16,7 @@ from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
 
-Progress = Callable[[str, int, int], None]  # what is done, how far, of how much
+Progress = Callable[[str, int, int], None]  # the name of the work, steps done, steps in all
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,25 @@ class Features:
     labels: Tensor
 
 
-def before_head(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The function from images (B, C, Y, X) to the features (B, D) that the model's head reads.
+def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The input of the model's head, for a batch that is on the model's device.
 
-    `forward_features` and `forward_head` of timm's models, `features` of own ones. Raises UserError for a model
-    with neither.
+    Images (B, C, Y, X) -> (B, D), also of a model with `num_classes=0`; tokens (B, N) -> (B, D) for a classifier of
+    whole texts, else the hidden states (B, N, D). The model's mode (train or eval) stays. Raises UserError for a model
+    that has neither timm's `forward_features` and `forward_head` nor a method `features`.
     """
+    return before_head(model)(inputs)
+
+
+def before_head(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The function that `extract_features` calls. Raises UserError for a model without one."""
     if hasattr(model, "forward_features") and hasattr(model, "forward_head"):
         return lambda images: model.forward_head(model.forward_features(images), pre_logits=True).flatten(1)
-    # timm's VGG has a `features` too, a part of its body
+    # in timm's VGG `features` is a module
     if callable(getattr(model, "features", None)) and not isinstance(model.features, nn.Module):
         return model.features
     raise UserError(
-        f"{type(model).__name__} does not say what its head reads: probes need a method features(images) -> (B, D)"
+        f"{type(model).__name__} has no method features(inputs) -> (B, D), which probes and extract_features need"
     )
 
 
@@ -55,31 +61,32 @@ def extract(
 ) -> Features:
     """Features of a split's images, of all or of those at `indices`, in order.
 
-    `prepare` makes a loader's batch what the model takes. Images stream through the model as it is, on its own
-    device, in eval mode; progress(done, total) after each batch. Raises UserError as `before_head` does.
+    `prepare` turns a loader's batch into the model's inputs and labels. The model runs in eval mode on its device;
+    progress(done, total) is called after each batch. Raises UserError as `extract_features` does, and for features
+    that are not finite.
     """
     features, device = before_head(model), next(model.parameters()).device
     total = len(split) if indices is None else len(indices)
     x, labels, done = torch.empty(0, 0), torch.empty(total, dtype=torch.int64), 0
     with evaluating(model):
         for batch in eval_loader(split, indices=indices, batch_size=batch_size, workers=workers):
-            images, found = prepare([part.to(device) for part in batch])
+            images, batch_labels = prepare([part.to(device) for part in batch])
             with torch.inference_mode():
                 rows = features(images).float().cpu()
             if not done:
                 x = torch.empty(total, rows.shape[1])
-            x[done : done + len(rows)], labels[done : done + len(rows)] = rows, found.cpu()
+            x[done : done + len(rows)], labels[done : done + len(rows)] = rows, batch_labels.cpu()
             done += len(rows)
             if progress:
                 progress(done, total)
     if not x.isfinite().all():
-        raise UserError("the model's features of these images are not finite: is data.std what it was trained with?")
+        raise UserError("the model's features of these images are not finite; check data.mean and data.std")
     return Features(x, labels)
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode; afterwards each of its parts in the mode that it had, for some may be frozen."""
+    """The model in eval mode; afterwards each module has its mode back, as some may be frozen in eval mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -30,6 +30,10 @@ class TextModel(nn.Module):
     def vocabulary(self) -> int:
         return self.text.embed.tokens.num_embeddings
 
+    def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Tokens (B, N) -> hidden states (B, N, D), the input of the head."""
+        return self.text(tokens, mask, segments)
+
     def by_tokens(self, hidden: Tensor) -> Tensor:
         """(..., D) -> logits (..., V) by the tokens' own vectors: tied embeddings (Press and Wolf, 2017)."""
         return F.linear(hidden, self.text.embed.tokens.weight)

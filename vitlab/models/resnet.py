@@ -9,7 +9,10 @@ from torch import Tensor, nn
 
 
 class ResNet(nn.Module):
-    """Images (B, C, Y, X) -> logits (B, classes): a 3x3 stem of stride 1, stages that halve the image, mean, linear."""
+    """Images (B, C, Y, X) -> logits (B, classes), or features (B, D) with `num_classes=0`.
+
+    A 3x3 stem of stride 1, stages that halve the image, mean pooling, a linear head.
+    """
 
     def __init__(self, *, channels: int, num_classes: int, layers: list[int], widths: list[int]):
         super().__init__()
@@ -26,7 +29,7 @@ class ResNet(nn.Module):
                 stage.append(BasicBlock(before, width, stride=stride, downsample=shortcut))
                 before = width
             self.stages.append(stage)
-        self.head = nn.Linear(before, num_classes)
+        self.head = nn.Linear(before, num_classes) if num_classes else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -34,16 +37,16 @@ class ResNet(nn.Module):
                 module.zero_init_last()
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
+        """The layer of each parameter, in the format of timm's layer-wise decay."""
         return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
 
     def timm_name(self, name: str) -> str:
-        """What timm's ResNet, its stem replaced by a 3x3 convolution, calls a parameter of this model."""
+        """A parameter's name in timm's ResNet with a 3x3 convolution as its stem."""
         name = name.replace("stem.0.", "conv1.").replace("stem.1.", "bn1.").replace("head.", "fc.")
-        return re.sub(r"^stages\.(\d+)\.", lambda found: f"layer{int(found[1]) + 1}.", name)
+        return re.sub(r"^stages\.(\d+)\.", lambda match: f"layer{int(match[1]) + 1}.", name)
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, D), what the head reads."""
+        """(B, C, Y, X) -> (B, D), the input of the head."""
         return self.stages(self.stem(images)).mean(dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:

@@ -1,14 +1,19 @@
-"""Any model of timm by its name there, for images of any size."""
+"""Any model of timm, by its name in timm, for images of any size."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import timm
+from huggingface_hub import constants, get_session
+from huggingface_hub.errors import LocalEntryNotFoundError
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from vitlab.config import UserError, choices_text, first_line
 
-SMALL_IMAGE = 64  # pixels; up to here stem=auto takes the small stem
+SMALL_IMAGE = 64  # pixels; up to this size stem=auto is the small stem
+HUB_TIMEOUT = 5  # seconds
 
 
 def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> nn.Module:
@@ -17,21 +22,69 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
     cfg = pretrained_cfg(name)
     if cfg is not None and cfg.fixed_input_size:
         options.setdefault("img_size", image_size)
-    try:
-        model = timm.create_model(
-            name, pretrained=config.pretrained, num_classes=num_classes, in_chans=channels, **options
-        )
-    except Exception as error:  # its many models raise many kinds for options and sizes that they do not take
-        raise UserError(
-            f"model={config.name}: timm cannot build {name} for images of {image_size}: {first_line(error)}"
-        ) from error
+    options |= {"num_classes": num_classes, "in_chans": channels}
+    if config.pretrained:
+        model = create_pretrained(name, f"model={config.name}", "model.pretrained=false for random weights", **options)
+    else:
+        model = create(name, f"model={config.name}", **options)
     if config.stem == "small" or (config.stem == "auto" and max(image_size) <= SMALL_IMAGE):
         small_stem(model, name, channels)
     return model
 
 
+def create(name: str, setting: str, **options: Any) -> nn.Module:
+    """`timm.create_model`. Raises UserError, which names the setting that asked for the model."""
+    try:
+        return timm.create_model(name, **options)
+    except Exception as error:  # timm's models raise many kinds for options and sizes that they do not take
+        raise UserError(f"{setting}: timm cannot build {name}: {first_line(error)}") from error
+
+
+def create_pretrained(name: str, setting: str, way_out: str, **options: Any) -> nn.Module:
+    """A model of timm with its pretrained weights, from the Hugging Face hub or its local cache.
+
+    Raises UserError, which names the `way_out`, within seconds where there is no network and nothing in the cache.
+    """
+    cfg = pretrained_cfg(name)
+    if cfg is None or not cfg.has_weights:
+        raise UserError(f"{setting}: timm has no pretrained weights for {name}; give {way_out}")
+    try:
+        with offline_without_network():
+            return create(name, setting, pretrained=True, **options)
+    except UserError as error:
+        if not isinstance(error.__cause__, LocalEntryNotFoundError):
+            raise
+        raise UserError(
+            f"{setting}: cannot download the weights of {name}: {constants.ENDPOINT} is not reachable, and they are "
+            f"not in the local cache {constants.HF_HUB_CACHE}; give {way_out}"
+        ) from error
+
+
+@contextmanager
+def offline_without_network() -> Iterator[None]:
+    """Restrict the hub's client to its local cache where the hub is not reachable.
+
+    On its own it retries for more than a minute, file by file, before it looks into its cache.
+    """
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not reach_hub()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def reach_hub() -> bool:
+    """Whether the hub answers at all, with the proxies and certificates of the hub's client."""
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
+    except Exception:  # which kinds depends on the HTTP library of huggingface_hub's version
+        return False
+    return True
+
+
 def pretrained_cfg(name: str) -> Any:
-    """timm's record of a model, with its own image size, mean and std; None where it has none. Raises UserError."""
+    """timm's record of a model, with its image size, mean and std; None where timm has none. Raises UserError."""
     try:
         known = timm.is_model(timm.models.parse_model_name(name)[1].split(".")[0])
         cfg = timm.models.get_pretrained_cfg(name) if known else None
@@ -43,9 +96,11 @@ def pretrained_cfg(name: str) -> Any:
 
 
 def small_stem(model: nn.Module, name: str, channels: int) -> None:
-    """A 3x3 convolution of stride 1 and no pooling in place of ImageNet's stem (He et al., 2016, section 4.2)."""
+    """Replace ImageNet's stem by a 3x3 convolution of stride 1 without pooling (He et al., 2016, section 4.2)."""
     if not isinstance(getattr(model, "conv1", None), nn.Conv2d) or not hasattr(model, "maxpool"):
-        raise UserError(f"model.stem=small: {name} has no stem of one convolution and a pooling; use stem=imagenet")
+        raise UserError(
+            f"model.stem=small: {name} has no stem of one convolution and one pooling; give model.stem=imagenet"
+        )
     model.conv1 = nn.Conv2d(channels, model.conv1.out_channels, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()

@@ -22,14 +22,14 @@ from vitlab.registry import implementation
 
 
 class ViT(nn.Module):
-    """Images (B, C, Y, X) -> logits (B, classes).
+    """Images (B, C, Y, X) -> logits (B, classes); with `num_classes=0` -> features (B, D), as in timm.
 
-    `encoder` maps tokens to tokens. `pool` is "token", the class token's output, "mean", over the patches, or "none":
-    each patch its own logits (B, N, classes). Before the patches stand the class token, the distillation token (DeiT,
-    Touvron et al., 2021) and the registers (Darcet et al., 2024), where the model has them; `prefix_positions` gives
-    learned positions to these too. `rotary` (2, tokens, head width) are rotary positions. `pre_logits` is the hidden
-    tanh layer of the paper's pre-training head, `fc_norm` a norm after pooling in place of the encoder's last. With a
-    distillation token the logits are the mean of two heads'.
+    `encoder` maps tokens to tokens. `pool` is "token" (the class token's output), "mean" (over the patches) or "none"
+    (logits for each patch, (B, N, classes)). The prefix tokens are the class token, the distillation token (DeiT,
+    Touvron et al., 2021) and the registers (Darcet et al., 2024); `prefix_positions` gives them learned positions too.
+    `rotary` (2, tokens, head width) are rotary positions. `norm_pre` normalises the tokens before the first block
+    (CLIP, Radford et al., 2021), `fc_norm` the pooled output in place of the encoder's last norm. `pre_logits` is the
+    hidden tanh layer of the paper's pre-training head. With a distillation token, logits are the mean of two heads.
     """
 
     def __init__(
@@ -47,14 +47,16 @@ class ViT(nn.Module):
         prefix_positions: bool = True,
         rotary: Tensor | None = None,
         pre_logits: bool = False,
+        norm_pre: nn.Module | None = None,
         fc_norm: nn.Module | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
         if pool == "token" and not class_token:
-            raise ValueError("model.pool=token needs the class token: give model.class_token=true or model.pool=mean")
+            raise ValueError("model.pool=token needs a class token; give model.class_token=true or model.pool=mean")
         if distillation and pool != "token":
             raise ValueError(f"model.distillation=true needs model.pool=token, not {pool}")
+        self.width = width
         self.patch_embed = patch_embed
         self.pool = pool
         self.num_prefix_tokens = class_token + distillation + registers
@@ -63,7 +65,7 @@ class ViT(nn.Module):
         self.reg_token = nn.Parameter(torch.zeros(1, registers, width)) if registers else None
         grid_size = patch_embed.grid_size
         patches = grid_size[0] * grid_size[1]
-        # how many prefix tokens `pos_embed` has a place for
+        # prefix tokens that `pos_embed` has positions for
         self.prefix_positions = self.num_prefix_tokens if prefix_positions and positions == "learned" else 0
         if positions == "learned":
             self.pos_embed = nn.Parameter(torch.zeros(1, self.prefix_positions + patches, width))
@@ -74,15 +76,16 @@ class ViT(nn.Module):
             self.pos_embed = None
         self.register_buffer("rotary", rotary, persistent=False)
         self.pos_drop = nn.Dropout(dropout)
+        self.norm_pre = nn.Identity() if norm_pre is None else norm_pre
         self.encoder = encoder
         self.fc_norm = nn.Identity() if fc_norm is None else fc_norm
         self.pre_logits = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if pre_logits else nn.Identity()
-        self.head = nn.Linear(width, num_classes)
-        self.head_dist = nn.Linear(width, num_classes) if distillation else None
+        self.head = nn.Linear(width, num_classes) if num_classes else nn.Identity()
+        self.head_dist = nn.Linear(width, num_classes) if num_classes and distillation else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Truncated normal of std 0.02 for linear layers and positions, 1e-6 for the tokens, zero biases."""
+        """Truncated normal of std 0.02 for linear layers and positions, 1e-6 for prefix tokens, zero biases."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -97,22 +100,22 @@ class ViT(nn.Module):
             nn.init.trunc_normal_(self.dist_token, std=0.02)
 
     def prefix(self) -> Iterator[Tensor]:
-        """The tokens before the patches, (1, n, D) each, in their order."""
+        """The prefix tokens, (1, n, D) each, in their order."""
         return (token for token in (self.cls_token, self.dist_token, self.reg_token) if token is not None)
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters that are neither norm nor bias and yet are not decayed."""
+        """Parameters without weight decay, beside norms and biases."""
         return {"pos_embed", "cls_token", "dist_token", "reg_token"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
-        stem = r"^(?:patch_embed|cls_token|reg_token|dist_token|pos_embed)"
+        """The layer of each parameter, in the format of timm's layer-wise decay."""
+        stem = r"^(?:patch_embed|cls_token|reg_token|dist_token|pos_embed|norm_pre)"
         return {"stem": stem, "blocks": [(r"^encoder\.blocks\.(\d+)", None), (r"^encoder\.norm", (99999,))]}
 
     def embed(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, prefix + N, D), what the encoder reads."""
-        # autocast's convolution gives bfloat16; sums along the residual path are the weights' type, whatever is added
-        x = self.patch_embed(images).to(self.head.weight.dtype)
+        """(B, C, Y, X) -> (B, prefix + N, D), the encoder's input."""
+        # autocast's convolution gives bfloat16; the residual stream has the weights' type
+        x = self.patch_embed(images).to(self.patch_embed.proj.weight.dtype)
         prefix = [token.expand(x.shape[0], -1, -1) for token in self.prefix()]
         if self.pos_embed is None:
             x = torch.cat([*prefix, x], dim=1)
@@ -120,33 +123,33 @@ class ViT(nn.Module):
             x = torch.cat([*prefix, x], dim=1) + self.pos_embed
         else:
             x = torch.cat([*prefix, x + self.pos_embed], dim=1)
-        return self.pos_drop(x)
+        return self.norm_pre(self.pos_drop(x))
 
     def tokens(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, prefix + N, D), what the encoder gives."""
+        """(B, C, Y, X) -> (B, prefix + N, D), the encoder's output."""
         return self.encoder(self.embed(images), rotary=self.rotary)
 
     def features(self, images: Tensor) -> Tensor:
-        """(B, C, Y, X) -> (B, D), or (B, N, D) without pooling: what the head reads.
+        """(B, C, Y, X) -> (B, D), or (B, N, D) with pool="none": the input of the head.
 
-        With a distillation token the mean of what the two heads read.
+        With a distillation token, the mean of the inputs of the two heads.
         """
         x = self.tokens(images)
         if self.dist_token is not None:
             return (self.hidden(x[:, 0]) + self.hidden(x[:, 1])) / 2
-        return self.hidden(self.pooled(x))
+        return self.hidden(self.pool_tokens(x))
 
     def hidden(self, x: Tensor) -> Tensor:
         return self.pre_logits(self.fc_norm(x))
 
-    def pooled(self, x: Tensor) -> Tensor:
+    def pool_tokens(self, x: Tensor) -> Tensor:
         if self.pool == "token":
             return x[:, 0]
         x = x[:, self.num_prefix_tokens :]
         return x.mean(dim=1) if self.pool == "mean" else x
 
     def two_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, classes) of the class token's head and of the distillation token's."""
+        """(B, classes) of the class token's head and of the distillation token's head."""
         x = self.tokens(images)
         return self.head(self.hidden(x[:, 0])), self.head_dist(self.hidden(x[:, 1]))
 
@@ -157,7 +160,7 @@ class ViT(nn.Module):
         return self.head(self.features(images))
 
     def part_of(self, name: str) -> str:
-        """The part of the model that a parameter belongs to, for counting; a mixer's is the name of its class."""
+        """The part of the model that a parameter belongs to, for counting; a mixer's part is its class name."""
         path = name.split(".")
         if "mixer" in path and not path[-2].endswith("norm"):
             return type(self.encoder.blocks[0].mixer).__name__.lower()
@@ -168,10 +171,10 @@ class ViT(nn.Module):
                 return part
         if any(part.startswith("ls") for part in path):
             return "layer_scale"
-        return "norms" if path[0] in ("encoder", "fc_norm") else "embedding"
+        return "norms" if path[0] in ("encoder", "norm_pre", "fc_norm") else "embedding"
 
     def timm_name(self, name: str) -> str:
-        """What timm's VisionTransformer, VisionTransformerDistilled or MlpMixer calls a parameter of this model."""
+        """A parameter's name in timm's VisionTransformer, VisionTransformerDistilled or MlpMixer."""
         name = name.removeprefix("encoder.").replace("pre_logits.0.", "pre_logits.fc.")
         if not isinstance(self.encoder.blocks[0].mixer, TokenMLP):
             return name.replace(".mixer.", ".attn.")
@@ -179,16 +182,16 @@ class ViT(nn.Module):
         return name.replace(".mixer.mlp_channels.", ".mlp_tokens.")
 
     def timm_lacks(self) -> str | None:
-        """What this model has that none of timm's classes above has."""
-        mixer, width = self.encoder.blocks[0].mixer, self.head.in_features
+        """An option of this model that the classes of `timm_name` do not have."""
+        mixer, width = self.encoder.blocks[0].mixer, self.width
         if not isinstance(mixer, (Attention, TokenMLP)):
             return f"mixer {type(mixer).__name__}"
         if isinstance(mixer, Attention) and mixer.proj.in_features != width:
-            return f"heads of {mixer.proj.in_features // mixer.heads} wide at a width of {width}"
+            return f"head_width={mixer.proj.in_features // mixer.heads} with width={width}"
         if isinstance(mixer, TokenMLP) and (self.num_prefix_tokens or self.pos_embed is not None):
-            return "MLP-Mixer with positions, or with tokens before the patches"
+            return "MLP-Mixer with positions or prefix tokens"
         if not self.encoder.blocks[0].norm_first:
-            return "norms after the residual sums (norm_first=false)"
+            return "post-norm blocks (norm_first=false)"
         return None if self.rotary is None else "rotary positions"
 
 
@@ -197,7 +200,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
     if config.stem:
         patch_embed = hybrid_embed(image_size, patch_size, channels, width, tuple(config.stem))
     else:
-        patch_embed = PatchEmbed(image_size, patch_size, channels, width)
+        patch_embed = PatchEmbed(image_size, patch_size, channels, width, bias=not config.norm_pre)
     class_token = config.pool == "token" if config.class_token is None else config.class_token
     head_width = config.head_width or width // config.heads
     norm = partial(NORMS[config.norm], eps=config.norm_eps)
@@ -214,7 +217,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
     rotary = None
     if config.positions == "rotary":
         if config.mixer.kind != "attention":
-            raise ValueError(f"model.positions=rotary turns queries and keys, which {config.mixer.name} has not")
+            raise ValueError(f"model.positions=rotary needs model.mixer=attention, not {config.mixer.name}")
         rotary = rotary2d(patch_embed.grid_size, head_width, spec.prefix_tokens)
     encoder = TransformerEncoder(
         width,
@@ -240,6 +243,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
         prefix_positions=config.prefix_positions,
         rotary=rotary,
         pre_logits=config.pre_logits,
+        norm_pre=norm(width) if config.norm_pre else None,
         fc_norm=norm(width) if config.fc_norm else None,
         dropout=config.dropout,
     )

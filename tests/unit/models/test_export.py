@@ -73,10 +73,10 @@ def test_own_to_timm_and_back_keeps_every_logit(variant):
     ("changes", "says"),
     [
         ({"mixer": "fourier"}, "format=timm: timm's models have no mixer Fourier; give format=own"),
-        ({"norm_first": False}, "norms after the residual sums"),
+        ({"norm_first": False}, "post-norm blocks"),
         ({"positions": "rotary"}, "rotary positions"),
-        ({"head_width": 16}, "heads of 16 wide at a width of 24"),
-        ({"mixer": "token_mlp"}, "MLP-Mixer with positions, or with tokens before the patches"),
+        ({"head_width": 16}, "head_width=16 with width=24"),
+        ({"mixer": "token_mlp"}, "MLP-Mixer with positions or prefix tokens"),
     ],
 )
 def test_what_timm_has_not_is_refused(changes, says):

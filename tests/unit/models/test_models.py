@@ -223,7 +223,7 @@ def test_a_model_of_timm_takes_images_of_any_size_and_its_own_options():
         ("vit_nano", {"patch_size": 5}, "5 does not divide the image height of 24 pixels"),
         ("timm:resnet19", {}, "model=timm:resnet19: timm has no such model; did you mean 'resnet18'"),
         ("timm:resnet18.no_such_tag", {}, "Invalid pretrained tag"),
-        ("timm:resnet18", {"options": {"no_such_option": 1}}, "timm cannot build resnet18 .*no_such_option"),
+        ("timm:resnet18", {"options": {"no_such_option": 1}}, "timm cannot build resnet18: .*no_such_option"),
         ("timm:", {}, "timm has no such model"),
         ("timm:owner/name", {}, "owner/name"),
         (

@@ -27,7 +27,7 @@ def test_patches_are_read_row_by_row():
 
 def test_images_of_another_size_are_refused():
     model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3)
-    with pytest.raises(ValueError, match=r"images of \(12, 8\) pixels, the model takes \(8, 12\)"):
+    with pytest.raises(ValueError, match=r"image size \(12, 8\), the model takes \(8, 12\)"):
         model(torch.zeros(1, 3, 12, 8))
 
 
@@ -184,12 +184,9 @@ def test_a_hybrid_reads_the_feature_map_of_its_stem():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"pool": "token", "class_token": False}, "model.pool=token needs the class token"),
+        ({"pool": "token", "class_token": False}, "model.pool=token needs a class token"),
         ({"distillation": True}, "model.distillation=true needs model.pool=token, not mean"),
-        (
-            {"positions": "rotary", "mixer": "fourier"},
-            "rotary turns queries and keys, which fourier has not",
-        ),
+        ({"positions": "rotary", "mixer": "fourier"}, "rotary needs model.mixer=attention, not fourier"),
         ({"positions": "rotary", "head_width": 6}, "head width that is a multiple of 4, not 6"),
         ({"positions": "sincos1d", "width": 33, "heads": 3}, "an even width, not 33"),
     ],

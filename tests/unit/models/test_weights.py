@@ -1,21 +1,13 @@
 """Loading weights: names, sizes, channels, classes; nothing silent, nothing unpickled, all or nothing."""
 
-import json
-import os
-import pickle
-
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
 from timm.layers import resample_abs_pos_embed, resample_patch_embed
 from torch import nn
 
 from vitlab import UserError, build_model, export_weights, load_weights
-from vitlab.models.timm_adapter import pretrained_cfg
-from vitlab.models.weights.load import Weights, first_convolution, fit
-from vitlab.training.files import source_problems
-from vitlab.training.sources import read_weights
+from vitlab.models.weights.load import Weights, activation_of, fit
 
 TINY = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 20}
 
@@ -29,6 +21,16 @@ def vit(image_size=(20, 28), patch_size=4, num_classes=7, channels=3, seed=1, **
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     return model
+
+
+def timm_model(name):
+    """A model of timm with the sizes of `vit` and random weights."""
+    theirs = timm.create_model(
+        name, img_size=(20, 28), patch_size=4, num_classes=7, embed_dim=24, depth=2, num_heads=3, mlp_ratio=20 / 24
+    ).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return theirs
 
 
 def same(one, other):
@@ -102,16 +104,56 @@ def test_keep_asks_for_the_same_number_of_classes():
         load_weights(vit(num_classes=5), vit().state_dict(), head="keep")
 
 
-def test_missing_and_unexpected_names_are_said():
-    state = vit().state_dict()
-    state["extra"] = state.pop("encoder.norm.weight")
-    target = vit(seed=2)
-    before = target.encoder.norm.weight.clone()
-    report = load_weights(target, state)
-    assert (report.missing, report.unexpected) == (["encoder.norm.weight"], ["extra"])
-    assert torch.equal(target.encoder.norm.weight, before)
-    assert "missing: encoder.norm.weight" in str(report)
-    assert "unexpected: extra" in str(report)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("vit_base_patch16_clip_224", {"norm_pre": True, "norm_eps": 1e-5}),
+        ("vit_base_patch16_clip_quickgelu_224", {"norm_pre": True, "norm_eps": 1e-5, "mlp": "quick_gelu"}),
+        ("vit_base_patch16_siglip_gap_224", {"pool": "mean"}),
+    ],
+)
+def test_clip_and_siglip_weights_give_timms_logits(name, changes):
+    theirs = timm_model(name)
+    mine = vit(**changes)
+    report = fit(mine, Weights(theirs.state_dict(), name, (5, 7), activation=activation_of(theirs)))
+    assert not [*report.new, *report.missing, *report.unused, *report.resized], report
+    images = torch.randn(2, 3, 20, 28)
+    torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
+    theirs.load_state_dict(export_weights(mine))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"),
+    [
+        (
+            "vit_base_patch16_clip_224",
+            {},
+            "weights of another model: the model has no norm_pre.weight, norm_pre.bias; the weights have no "
+            "patch_embed.proj.bias; give model.norm_pre=true (CLIP)",
+        ),
+        (
+            "vit_base_patch16_siglip_224",
+            {"pool": "mean"},
+            "the model has no attn_pool.latent, attn_pool.q.weight, ... (13 in all); give model=timm:NAME, which has "
+            "attention pooling (SigLIP)",
+        ),
+        (
+            "vit_base_patch16_clip_quickgelu_224",
+            {"norm_pre": True},
+            "use quick_gelu, the model's use gelu; give model",
+        ),
+        ("deit3_base_patch16_224", {"prefix_positions": False}, "give model.layer_scale=1e-5"),
+        ("vit_base_patch16_224", {"layer_scale": 0.1}, "the weights have no encoder.blocks.0.ls1.gamma, "),
+    ],
+)
+def test_weights_of_another_model_are_an_error_and_change_nothing(name, changes, says):
+    theirs, target = timm_model(name), vit(**changes)
+    before = {key: value.clone() for key, value in target.state_dict().items()}
+    with pytest.raises(UserError) as caught:
+        fit(target, Weights(theirs.state_dict(), name, (5, 7), activation=activation_of(theirs)))
+    (line,) = caught.value.problems
+    assert says in line
+    assert all(torch.equal(value, before[key]) for key, value in target.state_dict().items())
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing():
@@ -154,8 +196,7 @@ def test_positions_of_another_image_size_are_timms_resampling():
 
 def test_the_real_sizes_too_224_into_384_and_patches_of_8():
     torch.manual_seed(0)
-    state = {"cls_token": torch.zeros(1, 1, 192), "pos_embed": torch.randn(1, 197, 192)}
-    state |= {"patch_embed.proj.weight": torch.randn(192, 3, 16, 16)}
+    state = build_model("vit_ti16", image_size=224, depth=1).state_dict()
     large = build_model("vit_ti16", image_size=384, depth=1)
     load_weights(large, state)
     torch.testing.assert_close(large.pos_embed, resample_abs_pos_embed(state["pos_embed"], [24, 24]), rtol=0, atol=0)
@@ -176,14 +217,14 @@ def test_a_grid_that_is_not_square_is_resampled_from_its_own_shape():
     again = vit(image_size=(20, 28), seed=3)
     load_weights(again, state)  # as many places: taken for the same grid
     assert torch.equal(again.pos_embed, state["pos_embed"])
-    with pytest.raises(UserError, match="pos_embed has 35 places, 1 for prefix tokens and the rest no square"):
+    with pytest.raises(UserError, match="pos_embed has 35 positions for 1 prefix tokens and a grid that is not square"):
         load_weights(vit(image_size=(24, 28)), {**state, "pos_embed": state["pos_embed"][:, :35]})
 
 
 def test_prefix_tokens_that_come_or_go_keep_the_others_places():
     state = vit(image_size=(16, 16)).state_dict()  # a class token and 4 x 4 patches
     without = vit(image_size=(16, 16), pool="mean", seed=2)
-    assert "cls_token" in load_weights(without, state).unexpected
+    assert load_weights(without, state).unused == ["cls_token"]
     assert torch.equal(without.pos_embed, state["pos_embed"][:, 1:])
     more = vit(image_size=(16, 16), distillation=True, seed=3)
     own = more.pos_embed[:, 1:2].clone()
@@ -206,123 +247,6 @@ def test_the_first_convolution_takes_other_channels(channels):
         expected = (expected + source.patch_embed.proj.bias[:, None, None]).flatten(2).transpose(1, 2)
     if channels != 5:  # each of 3 kernels repeated by timm's rule, an uneven number of times
         torch.testing.assert_close(target.patch_embed(grey.expand(2, channels, 20, 28)), expected)
-
-
-# ---- sources
-
-
-def test_files_in_every_format_and_wrapping(tmp_path):
-    source = vit(image_size=(16, 16))
-    state = export_weights(source)
-    save_file(state, tmp_path / "a.safetensors")
-    torch.save(state, tmp_path / "b.pth")
-    torch.save({"model": {f"module.{name}": value for name, value in state.items()}, "epoch": 3}, tmp_path / "c.pt")
-    torch.save({"state_dict": {f"model.{k}": v for k, v in source.state_dict().items()}}, tmp_path / "d.ckpt")
-    torch.save({"model": {}, "model_ema": state}, tmp_path / "e.bin")
-    for path in tmp_path.iterdir():
-        target = vit(image_size=(16, 16), seed=2)
-        load_weights(target, path)
-        assert same(source, target), path.name
-
-
-def test_nothing_is_unpickled(tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (print, ("unpickled",))
-
-    path = tmp_path / "bomb.pt"
-    torch.save({"state_dict": Bomb()}, path)
-    (tmp_path / "raw.pt").write_bytes(pickle.dumps(Bomb()))
-    for bad in (path, tmp_path / "raw.pt"):
-        with pytest.raises(UserError, match=r"init=.*pt: not a file of weights that can be read without unpickling"):
-            read_weights(str(bad))
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [(b"", "x.safetensors: cannot read the file"), (b"\x10" * 40, "x.safetensors: cannot read the file")],
-)
-def test_a_damaged_file_is_one_line(tmp_path, content, says):
-    (tmp_path / "x.safetensors").write_bytes(content)
-    with pytest.raises(UserError, match=says) as caught:
-        read_weights(str(tmp_path / "x.safetensors"))
-    assert len(caught.value.problems) == 1
-
-
-def test_a_source_that_is_not_there_is_said_before_anything_else(tmp_path):
-    assert list(source_problems(None)) == list(source_problems("timm:x")) == []
-    assert "no such file or folder; give timm:NAME" in next(source_problems(f"{tmp_path}/nothing"))
-    assert "not a run, it holds no checkpoints/last.ckpt" in next(source_problems(str(tmp_path)))
-    torch.save({"a": 1}, tmp_path / "a.pt")
-    with pytest.raises(UserError, match=r"a.pt: holds no weights"):
-        read_weights(str(tmp_path / "a.pt"))
-    with pytest.raises(UserError, match="timm has no such model; did you mean 'vit_base_patch16_224'"):
-        read_weights("timm:vit_base_patch16_244")
-
-
-@pytest.fixture
-def hub_cache(tmp_path, monkeypatch):
-    """A hub cache in its true format, as huggingface_hub leaves it, with random weights."""
-
-    def put(name, model):
-        cfg = pretrained_cfg(name)
-        revision = "0" * 40
-        folder = tmp_path / f"models--{cfg.hf_hub_id.rstrip('/').replace('/', '--')}"
-        if cfg.hf_hub_id.endswith("/"):
-            folder = tmp_path / f"models--timm--{name}"
-        (folder / "refs").mkdir(parents=True)
-        (folder / "refs" / "main").write_text(revision)
-        snapshot = folder / "snapshots" / revision
-        snapshot.mkdir(parents=True)
-        save_file(model.state_dict(), snapshot / "model.safetensors")
-        (snapshot / "config.json").write_text(json.dumps({"architecture": name.partition(".")[0]}))
-
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    return put
-
-
-def test_timms_weights_come_from_the_hub_cache(hub_cache):
-    name = "test_vit2.r160_in1k"  # timm's own small model: register token, LayerScale, mean pooling before the norm
-    theirs = timm.create_model(name).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.1)
-    hub_cache(name, theirs)
-    mine = build_model(
-        "vit_ti16", image_size=160, depth=8, width=64, heads=2, mlp_width=192, pool="mean", registers=1,
-        layer_scale=1e-5, fc_norm=True,
-    ).eval()  # fmt: skip
-    report = load_weights(mine, f"timm:{name}", mean=[0.5], std=[0.5])
-    assert not [*report.missing, *report.unexpected, *report.new, *report.resized], report
-    cfg = pretrained_cfg(name)
-    means = ",".join(format(value, "g") for value in cfg.mean)
-    assert (f"trained with data.mean=[{means}]" in str(report)) == (tuple(cfg.mean) != (0.5, 0.5, 0.5))
-    assert not load_weights(mine, f"timm:{name}", mean=list(cfg.mean), std=list(cfg.std)).advice
-    images = torch.randn(2, 3, 160, 160)
-    torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
-
-
-def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_cache):
-    name = "test_resnet.r160_in1k"
-    theirs = timm.create_model(name).eval()
-    for parameter in theirs.parameters():
-        nn.init.normal_(parameter, std=0.1)
-    hub_cache(name, theirs)
-    mine = build_model("timm:test_resnet", num_classes=7, image_size=40, channels=1).eval()
-    report = load_weights(mine, f"timm:{name}")
-    assert (report.new, report.missing, report.unexpected) == (["fc.weight", "fc.bias"], [], [])
-    assert report.resized == [f"{first_convolution(mine)[0]} (16x3x3x3 -> 16x1x3x3)"]
-    grey = torch.randn(2, 1, 40, 40)
-    mine.fc, theirs.fc = nn.Identity(), nn.Identity()
-    torch.testing.assert_close(mine(grey), theirs(grey.expand(2, 3, 40, 40)), rtol=1e-4, atol=1e-4)
-
-
-def test_weights_that_cannot_be_had_are_one_line(hub_cache):
-    with pytest.raises(
-        UserError, match=r"init=timm:test_vit.r160_in1k: cannot get its weights .*or give a file"
-    ) as caught:
-        read_weights("timm:test_vit.r160_in1k")
-    assert len(caught.value.problems) == 1
 
 
 @pytest.mark.parametrize("registers", [0, 3])
@@ -352,9 +276,9 @@ def test_timms_other_designs_of_positions_load_as_they_are(name):
 
 def test_fixed_positions_go_out_and_come_back():
     source = vit(positions="sincos2d", pool="mean")
-    report = load_weights(vit(positions="sincos2d", pool="mean", seed=2), export_weights(source))
-    assert not report.unexpected
-    assert load_weights(vit(positions="sincos1d", pool="mean"), export_weights(source)).unexpected == ["pos_embed"]
+    load_weights(vit(positions="sincos2d", pool="mean", seed=2), export_weights(source))
+    with pytest.raises(UserError, match="the model has no pos_embed"):
+        load_weights(vit(positions="sincos1d", pool="mean"), export_weights(source))
 
 
 def test_a_head_that_read_a_hidden_layer_is_not_kept_without_it():
@@ -364,8 +288,8 @@ def test_a_head_that_read_a_hidden_layer_is_not_kept_without_it():
 @pytest.mark.parametrize(
     ("source", "options", "says"),
     [
-        ({"head.weight": 3}, {}, "a state dict has tensors by name, and nothing else"),
-        ({3: torch.zeros(2)}, {}, "a state dict has tensors by name, and nothing else"),
+        ({"head.weight": 3}, {}, "expected a state dict, tensors by name"),
+        ({3: torch.zeros(2)}, {}, "expected a state dict, tensors by name"),
         ({}, {"head": "foo"}, "head=foo: unknown; choices: auto, keep, new"),
         (None, {}, "source: NoneType: give timm:NAME"),
         (nn.Identity(), {}, "source: Identity: give timm:NAME"),
@@ -384,9 +308,9 @@ def test_a_grouped_first_convolution_loads_as_it_is():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda value: value.to_sparse(), "head.weight is no plain tensor of numbers"),
-        (lambda value: value.to("meta"), "head.weight is no plain tensor of numbers"),
-        (lambda value: value.long(), "head.weight is of torch.int64, the model's of torch.float32"),
+        (lambda value: value.to_sparse(), "head.weight is not a dense tensor of numbers"),
+        (lambda value: value.to("meta"), "head.weight is not a dense tensor of numbers"),
+        (lambda value: value.long(), "head.weight is torch.int64, in the model torch.float32"),
         (lambda value: value * float("nan"), "head.weight has values that are not finite"),
         (lambda value: value[:0], "head.weight is empty"),
     ],
@@ -409,16 +333,3 @@ def test_half_precision_is_taken_in_the_models_own():
 def test_positions_of_another_shape_are_refused(value):
     with pytest.raises(UserError, match="pos_embed"):
         load_weights(vit(prefix_positions=False), vit(seed=2).state_dict() | {"pos_embed": value})
-
-
-def test_a_checkpoint_that_holds_itself_is_no_endless_loop(tmp_path):
-    found = {}
-    found["model"] = found
-    torch.save(found, tmp_path / "cycle.pt")
-    with pytest.raises(UserError, match=r"cycle\.pt: holds no weights"):
-        read_weights(str(tmp_path / "cycle.pt"))
-
-
-def test_a_pipe_is_no_source(tmp_path):
-    os.mkfifo(tmp_path / "pipe.pt")
-    assert "is no file; give timm:NAME" in next(source_problems(str(tmp_path / "pipe.pt")))

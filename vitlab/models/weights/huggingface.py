@@ -1,228 +1,270 @@
-"""BERT and GPT-2 in Hugging Face's folders: config.json and model.safetensors, read and written.
+"""ViT, BERT, GPT-2, GPT-NeoX and ESM as folders of Hugging Face's transformers: config.json and model.safetensors.
 
-Their weights are the same but for names, for queries, keys and values (three layers in BERT) and for GPT-2's matrices,
-which stand the other way round.
+Their weights differ in names, in the order of queries, keys and values, and in GPT-2's transposed matrices. Shapes:
+H heads, K head width.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from timm.layers import Mlp
-from torch import nn
+from torch import Tensor, nn
 
-from vitlab.config import UserError, choices_text, first_line
+from vitlab.config import UserError, choices_text, extent, first_line
 from vitlab.files import replacing, write_json
+from vitlab.models.encoder import activation_name
 from vitlab.models.heads import Bert, LanguageModel
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.text import TextEncoder, bert, language_model
-from vitlab.models.weights.load import LoadReport, Weights, fit
+from vitlab.models.text import bert, language_model
+from vitlab.models.vit import ViT
+from vitlab.models.weights.architectures import ACTIVATIONS, READABLE, WRITABLE, Architecture
+from vitlab.models.weights.load import LoadReport, Weights, fit, shorten
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-GPT2 = (  # their names, ours; {i} is the layer
-    ("wte.", "text.embed.tokens."),
-    ("wpe.weight", "text.embed.positions"),
-    ("h.{i}.ln_1.", "text.encoder.blocks.{i}.norm1."),
-    ("h.{i}.attn.c_attn.", "text.encoder.blocks.{i}.mixer.qkv."),
-    ("h.{i}.attn.c_proj.", "text.encoder.blocks.{i}.mixer.proj."),
-    ("h.{i}.ln_2.", "text.encoder.blocks.{i}.norm2."),
-    ("h.{i}.mlp.c_fc.", "text.encoder.blocks.{i}.mlp.fc1."),
-    ("h.{i}.mlp.c_proj.", "text.encoder.blocks.{i}.mlp.fc2."),
-    ("ln_f.", "text.encoder.norm."),
-)
-BERT = (
-    ("embeddings.word_embeddings.", "text.embed.tokens."),
-    ("embeddings.position_embeddings.weight", "text.embed.positions"),
-    ("embeddings.token_type_embeddings.", "text.embed.segments."),
-    ("embeddings.LayerNorm.", "text.embed.norm."),
-    ("encoder.layer.{i}.attention.self.query.", "text.encoder.blocks.{i}.mixer.q."),
-    ("encoder.layer.{i}.attention.self.key.", "text.encoder.blocks.{i}.mixer.k."),
-    ("encoder.layer.{i}.attention.self.value.", "text.encoder.blocks.{i}.mixer.v."),
-    ("encoder.layer.{i}.attention.output.dense.", "text.encoder.blocks.{i}.mixer.proj."),
-    ("encoder.layer.{i}.attention.output.LayerNorm.", "text.encoder.blocks.{i}.norm1."),
-    ("encoder.layer.{i}.intermediate.dense.", "text.encoder.blocks.{i}.mlp.fc1."),
-    ("encoder.layer.{i}.output.dense.", "text.encoder.blocks.{i}.mlp.fc2."),
-    ("encoder.layer.{i}.output.LayerNorm.", "text.encoder.blocks.{i}.norm2."),
-    ("pooler.dense.", "pooler."),
-    ("cls.predictions.transform.dense.", "transform."),
-    ("cls.predictions.transform.LayerNorm.", "norm."),
-    ("cls.predictions.bias", "bias"),
-    ("cls.seq_relationship.", "next_sentence."),
-)
-GPT2_SIZES = {  # their names, ours
-    "vocab_size": "vocabulary",
-    "n_positions": "length",
-    "n_embd": "width",
-    "n_layer": "depth",
-    "n_head": "heads",
-    "n_inner": "mlp_width",
-    "activation_function": "mlp",
-    "layer_norm_epsilon": "norm_eps",
-}
-BERT_SIZES = {
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "length",
-    "hidden_size": "width",
-    "num_hidden_layers": "depth",
-    "num_attention_heads": "heads",
-    "intermediate_size": "mlp_width",
-    "hidden_act": "mlp",
-    "type_vocab_size": "segments",
-    "layer_norm_eps": "norm_eps",
-}
-FIXED = {  # options of theirs that this project's models have in one way only
-    "tie_word_embeddings": True,
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-}
+BUILDERS = {"bert": bert, "gpt2": language_model, "gpt_neox": partial(language_model, positions="rotary")}
 OPTIONAL = ("n_inner",)  # four times the width without it
-TIED = ("lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")  # of masks and places, in older files
+TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")  # in files of older versions
+TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
 
 
 def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel, LoadReport]:
-    """A BERT or GPT-2 from its folder, in eval mode, and what became of each weight; heads it lacks are new.
+    """A BERT, GPT-2 or GPT-NeoX from its folder, in eval mode, and what happened to each weight.
 
-    Raises UserError for a folder that holds neither, and for options that this project's models have not.
+    Heads that the folder lacks are new. Raises UserError for other folders and for options that this project's models
+    do not have.
     """
     config, weights = read_huggingface(folder)
-    gpt2 = config["model_type"] == "gpt2"
-    model = build_of(config, language_model, GPT2_SIZES) if gpt2 else build_of(config, bert, BERT_SIZES)
+    kind = config["model_type"]
+    if kind not in BUILDERS:
+        raise UserError(f"{folder}: model_type={kind} is not a model of text; choices: {', '.join(BUILDERS)}")
+    options = {here: config.get(theirs) for theirs, here in READABLE[kind].sizes.items()}
+    try:
+        model = BUILDERS[kind](**{**options, "mlp": ACTIVATIONS[options["mlp"]]})
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
     return model.eval(), fit(model, weights)
 
 
 def read_huggingface(folder: str | Path) -> tuple[dict[str, Any], Weights]:
-    """The config.json of a BERT's or a GPT-2's folder, and its weights in this project's names. Raises UserError."""
+    """The config.json of a folder, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
     config = read_config(folder)
+    kind = config["model_type"]
+    architecture = READABLE[kind]
     try:
         state = load_file(folder / "model.safetensors")
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: cannot read model.safetensors ({first_line(error)})") from None
-    rules, prefix = (GPT2, "transformer.") if config["model_type"] == "gpt2" else (BERT, "bert.")
-    found = {}
+    state = rename_state(state, architecture)
+    if kind == "gpt_neox":
+        heads = config["num_attention_heads"]
+        state = {n: from_neox(value, heads) if ".mixer.qkv." in n else value for n, value in state.items()}
+    activation = next(ACTIVATIONS[config[key]] for key, here in architecture.sizes.items() if here == "mlp")
+    if kind != "vit":
+        return config, Weights(state, str(folder), activation=activation)
+    image_size, patch_size = extent(config["image_size"]), extent(config["patch_size"])
+    grid_size = (image_size[0] // patch_size[0], image_size[1] // patch_size[1])
+    labels = config.get("id2label") or {}
+    classes = tuple(labels[key] for key in sorted(labels, key=int))
+    named = classes and not classes[0].startswith("LABEL_")  # transformers' own names where nobody gave any
+    return config, Weights(state, str(folder), grid_size, classes if named else None, activation=activation)
+
+
+def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The weights of a ViT, BERT or GPT-2 in this project's names; others as they are."""
+    for architecture in READABLE.values():
+        if architecture.probe and {architecture.probe, architecture.prefix + architecture.probe} & state.keys():
+            return rename_state(state, architecture)
+    return state
+
+
+def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
+    """Weights of an architecture in this project's names, queries, keys and values joined; others as they are."""
+    own = {}
     for name, value in state.items():
         if name in TIED or name.endswith(BUFFERS):
             continue
-        found[renamed(name.removeprefix(prefix), rules)] = value.T if turned(name) and value.dim() == 2 else value
-    for name in [name for name in found if ".mixer.q." in name]:
-        parts = [found.pop(name.replace(".q.", f".{part}."), None) for part in "qkv"]
+        theirs = name.removeprefix(architecture.prefix)
+        here = rename(theirs, architecture.names) or theirs
+        own[here] = value.T if theirs.endswith(TRANSPOSED) and value.dim() == 2 else value
+    for name in [name for name in own if ".mixer.q." in name]:
+        parts = [own.pop(name.replace(".q.", f".{part}."), None) for part in "qkv"]
         if all(part is not None for part in parts):
-            found[name.replace(".q.", ".qkv.")] = torch.cat(parts)
-    return config, Weights(found, str(folder))
+            own[name.replace(".q.", ".qkv.")] = torch.cat(parts)
+    return own
 
 
-def save_huggingface(model: Bert | LanguageModel, folder: str | Path) -> None:
-    """Write a model as a folder that Hugging Face's BertForPreTraining or GPT2LMHeadModel loads.
+def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> list[str]:
+    """Write a model as a folder that transformers loads; returns the names of the weights that it has no place for.
 
-    Raises UserError for a model that is neither, such as one with rotary positions.
+    A ViT as ViTForImageClassification; a causal language model as GPT2LMHeadModel, with rotary positions as
+    GPTNeoXForCausalLM; a BERT as BertForPreTraining, with rotary positions as EsmForMaskedLM, which has neither
+    segments (its texts are of the first one) nor the next-sentence head. `config` are further keys of config.json.
+    Raises UserError for a model with options that these do not have.
     """
-    is_bert = isinstance(model, Bert)
-    if lacking := foreign(model):
-        raise UserError(f"Hugging Face's BERT and GPT-2 have no {', no '.join(lacking)}: this model is neither")
-    rules, prefix = (BERT, "bert.") if is_bert else (GPT2, "transformer.")
-    state = {}
-    for name, value in model.state_dict().items():
-        value = value.detach().cpu()
-        parts = {name: value}
-        if is_bert and ".mixer.qkv." in name:
-            parts = {name.replace(".qkv.", f".{part}."): v for part, v in zip("qkv", value.chunk(3), strict=True)}
-        for own, part in parts.items():
-            theirs = renamed(own, [(ours, theirs) for theirs, ours in rules])
-            theirs = theirs if theirs.startswith("cls.") else prefix + theirs
-            state[theirs] = (part.T if turned(theirs) and part.dim() == 2 else part).contiguous()
-    if is_bert:  # kept once in the file, under each name that its class asks for
-        state["cls.predictions.decoder.bias"] = state["cls.predictions.bias"].clone()
-    write_json(Path(folder) / "config.json", config_of(model, BERT_SIZES if is_bert else GPT2_SIZES))
-    with replacing(Path(folder) / "model.safetensors") as file:
-        file.write(save(state, metadata={"format": "pt"}))
-
-
-def foreign(model: nn.Module) -> list[str]:
-    """What a model has that neither of the two has, or not in this place."""
-    if not isinstance(model, (Bert, LanguageModel)):
-        return [f"{type(model).__name__} head"]
-    if not isinstance(model.text, TextEncoder):
-        return [type(model.text).__name__]
-    block, embed, is_bert = model.text.encoder.blocks[0], model.text.embed, isinstance(model, Bert)
-    found = {
-        f"mixer {type(block.mixer).__name__}": not isinstance(block.mixer, Attention),
-        "MLP of this kind": not isinstance(block.mlp, Mlp),
-        "norm of this kind": not isinstance(block.norm1, nn.LayerNorm),
-        "fixed, rotary or missing positions": not isinstance(embed.positions, nn.Parameter),
-        "norms before attention" if is_bert else "norms after attention": block.norm_first == is_bert,
-        "missing segments" if is_bert else "segments": (embed.segments is None) == is_bert,
+    kind = choose_architecture(model)
+    architecture = WRITABLE[kind]
+    body = model if kind == "vit" else model.text
+    state, left_out = {name: value.detach().cpu() for name, value in model.state_dict().items()}, []
+    if kind == "esm":
+        left_out = [name for name in state if name.startswith(("pooler.", "next_sentence."))]
+        state = fold_segments({name: value for name, value in state.items() if name not in left_out})
+    own: dict[str, Tensor] = {}
+    for name, value in state.items():
+        own |= split_attention(name, value, kind, body.encoder.blocks[0].mixer)
+    names = {name: rename(name, [(here, theirs) for theirs, here in architecture.names]) for name in own}
+    check_writable(body, architecture, names)
+    theirs = {
+        (name if name.startswith(architecture.heads) else architecture.prefix + name): (
+            own[here].T if name.endswith(TRANSPOSED) else own[here]
+        ).contiguous()
+        for here, name in names.items()
     }
-    return [what for what, there in found.items() if there]
+    if kind == "bert":  # its class asks for both names
+        theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
+    sizes = describe_sizes(body)
+    settings = {key: sizes[here] for key, here in architecture.sizes.items()}
+    settings |= {"model_type": kind, "architectures": [architecture.model_class], **architecture.fixed, **config}
+    write_json(Path(folder) / "config.json", settings)
+    with replacing(Path(folder) / "model.safetensors") as file:
+        file.write(save(theirs, metadata={"format": "pt"}))
+    return left_out
 
 
-def renamed(name: str, rules: Iterable[tuple[str, str]]) -> str:
-    """A name by the first rule whose left side it begins with; as it is without one."""
+def choose_architecture(model: nn.Module) -> str:
+    """The model_type that a model is written as. Raises UserError."""
+    if isinstance(model, ViT):
+        return "vit"
+    if isinstance(model, (Bert, LanguageModel)) and hasattr(model.text, "encoder"):
+        rotary = model.text.rotary is not None
+        if isinstance(model, Bert):
+            return "esm" if rotary else "bert"
+        return "gpt_neox" if rotary else "gpt2"
+    name = type(getattr(model, "text", model)).__name__
+    what = type(model).__name__ if name == "TextEncoder" else name
+    raise UserError(f"transformers has no {what}; export to a .safetensors file instead")
+
+
+def check_writable(body: nn.Module, architecture: Architecture, names: Mapping[str, str | None]) -> None:
+    """Raise UserError for options and weights that an architecture does not have."""
+    mixer, activation = body.encoder.blocks[0].mixer, activation_name(body.encoder.blocks[0].mlp.act)
+    options = {
+        f"model.mixer={type(mixer).__name__.lower()}": not isinstance(mixer, Attention),
+        f"model.mlp={activation}": activation not in architecture.activations,
+    }
+    if isinstance(body, ViT):
+        options[f"model.pool={body.pool}"] = body.pool != "token"
+        options["positions but learned ones of all tokens"] = body.prefix_positions != body.num_prefix_tokens
+    if isinstance(mixer, Attention):
+        options["model.head_width"] = mixer.proj.in_features != mixer.proj.out_features
+    expected = [name for rule in architecture.names for name in expand(rule[1], len(body.encoder.blocks))]
+    surplus = [option for option, given in options.items() if given]
+    surplus = surplus or [name for name, theirs in names.items() if theirs is None or name.startswith("pre_logits.")]
+    lacking = [name for name in expected if name not in names and not name.startswith("pre_logits.")]
+    if surplus or lacking:
+        raise UserError(
+            f"transformers' {architecture.model_class} "
+            + (f"has no {shorten(surplus)}" if surplus else f"needs {shorten(lacking)}, which the model does not have")
+            + "; export to a .safetensors file instead"
+        )
+
+
+def expand(here: str, depth: int) -> Iterator[str]:
+    """The parameters of a rule's right side, of all layers."""
+    suffixes = [""] if here[-1] != "." else ["weight", "bias"]
+    suffixes = ["weight"] if here.endswith(("tokens.", "segments.")) else suffixes
+    for layer in range(depth if "{i}" in here else 1):
+        yield from (here.replace("{i}", str(layer)) + suffix for suffix in suffixes)
+
+
+def rename(name: str, rules: Iterable[tuple[str, str]]) -> str | None:
+    """A name by the first rule whose left side it begins with; None without one."""
     for source, target in rules:
-        if found := re.match(re.escape(source).replace(r"\{i\}", r"(\d+)"), name):
-            return target.replace("{i}", found[1] if found.groups() else "") + name[found.end() :]
-    return name
+        if match := re.match(re.escape(source).replace(r"\{i\}", r"(\d+)"), name):
+            return target.replace("{i}", match[1] if match.groups() else "") + name[match.end() :]
+    return None
 
 
-def turned(name: str) -> bool:
-    """Whether a weight of theirs is a matrix (inputs, outputs), as GPT-2's are, and not (outputs, inputs)."""
-    return name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"))
+def split_attention(name: str, value: Tensor, kind: str, mixer: nn.Module) -> dict[str, Tensor]:
+    """A parameter as an architecture has it: queries, keys and values apart, or in its order."""
+    if ".mixer.qkv." not in name or not isinstance(mixer, Attention) or kind == "gpt2":
+        return {name: value}
+    if kind == "gpt_neox":
+        return {name: to_neox(value, mixer.heads)}
+    value = reorder_rotary(value, mixer.heads) if kind == "esm" else value
+    return {name.replace(".qkv.", f".{part}."): v for part, v in zip("qkv", value.chunk(3), strict=True)}
+
+
+def reorder_rotary(qkv: Tensor, heads: int, back: bool = False) -> Tensor:
+    """Rotary pairs (2i, 2i + 1) of queries and keys to transformers' (i, i + K/2), or back; shape (3 * H * K, ...)."""
+    q, k, v = qkv.unflatten(0, (3, heads, -1))
+    order = torch.arange(q.shape[1]).view(-1, 2).T.flatten()
+    order = order.argsort() if back else order
+    return torch.stack([q[:, order], k[:, order], v]).flatten(0, 2)
+
+
+def to_neox(qkv: Tensor, heads: int) -> Tensor:
+    """(3 * H * K, ...) -> (H * 3 * K, ...)"""
+    return reorder_rotary(qkv, heads).unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
+
+
+def from_neox(qkv: Tensor, heads: int) -> Tensor:
+    """(H * 3 * K, ...) -> (3 * H * K, ...)"""
+    return reorder_rotary(qkv.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2), heads, back=True)
+
+
+def fold_segments(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights without segments: the first one's vector is part of each token's, and no longer of the output layer."""
+    tokens, segments = state["text.embed.tokens.weight"], state.pop("text.embed.segments.weight", None)
+    inputs = tokens.clone() if segments is None else tokens + segments[0]
+    return {**state, "text.embed.tokens.weight": inputs, "decoder.weight": tokens}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
+    """A folder's config.json, checked. Raises UserError."""
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
     kind = config.get("model_type") if isinstance(config, dict) else None
-    if kind not in ("bert", "gpt2"):
-        raise UserError(f"{folder}: model_type={kind} of config.json: choices: bert, gpt2")
-    others = [
-        f"{folder}: config.json has {key}={config[key]}; vitlab's models have {key}={only} alone"
-        for key, only in FIXED.items()
-        if config.get(key, only) != only
+    if kind not in READABLE:
+        raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(READABLE)}")
+    architecture = READABLE[kind]
+    if lacking := [key for key in architecture.sizes if key not in config and key not in OPTIONAL]:
+        raise UserError(f"{folder}: config.json lacks {', '.join(lacking)}")
+    problems = [
+        f"{folder}: config.json has {key}={config.get(key)}; vitlab's models have {key}={value}"
+        for key, value in architecture.fixed.items()
+        if config.get(key, None if kind == "gpt_neox" else value) != value
     ]
-    if others:
-        raise UserError(others)
+    activation = next(config[key] for key, here in architecture.sizes.items() if here == "mlp")
+    known = [name for name, here in ACTIVATIONS.items() if here in architecture.activations]
+    if activation not in known:
+        problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), known)}")
+    if problems:
+        raise UserError(problems)
     return config
 
 
-def build_of(config: Mapping[str, Any], builder: Callable[..., nn.Module], sizes: Mapping[str, str]) -> Any:
-    """The model of a config.json, by its names of the sizes. Raises UserError."""
-    if lacking := [theirs for theirs in sizes if theirs not in config and theirs not in OPTIONAL]:
-        raise UserError(f"config.json lacks {', '.join(lacking)}")
-    options = {ours: config.get(theirs) for theirs, ours in sizes.items()}
-    if options["mlp"] not in ACTIVATIONS:
-        raise UserError(f"activation {options['mlp']}: unknown; {choices_text(str(options['mlp']), ACTIVATIONS)}")
-    try:
-        return builder(**{**options, "mlp": ACTIVATIONS[options["mlp"]]})
-    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise UserError(f"config.json: its sizes make no model ({first_line(error)})") from error
-
-
-def config_of(model: Bert | LanguageModel, sizes: Mapping[str, str]) -> dict[str, Any]:
-    """The config.json of a model."""
-    blocks, embed = model.text.encoder.blocks, model.text.embed
-    act = blocks[0].mlp.act
-    gelu = "gelu_new" if getattr(act, "approximate", "") == "tanh" else "gelu"
-    own = {
-        "vocabulary": embed.tokens.num_embeddings,
-        "length": embed.length,
-        "width": embed.tokens.embedding_dim,
-        "depth": len(blocks),
-        "heads": blocks[0].mixer.heads,
-        "mlp_width": blocks[0].mlp.fc1.out_features,
-        "mlp": gelu if isinstance(act, nn.GELU) else "relu",
-        "segments": embed.segments and embed.segments.num_embeddings,
-        "norm_eps": blocks[0].norm1.eps,
-    }
-    kind, name = ("bert", "BertForPreTraining") if isinstance(model, Bert) else ("gpt2", "GPT2LMHeadModel")
-    return {"model_type": kind, "architectures": [name], **{theirs: own[ours] for theirs, ours in sizes.items()}}
+def describe_sizes(body: nn.Module) -> dict[str, Any]:
+    """The sizes of a model in this project's terms, the activation in transformers'."""
+    block = body.encoder.blocks[0]
+    mlp = next(theirs for theirs, here in ACTIVATIONS.items() if here == activation_name(block.mlp.act))
+    sizes = {"depth": len(body.encoder.blocks), "heads": block.mixer.heads, "mlp_width": block.mlp.fc1.out_features}
+    sizes |= {"mlp": mlp, "norm_eps": block.norm1.eps}
+    if isinstance(body, ViT):
+        embed = body.patch_embed
+        image_size, patch_size = (
+            size[0] if size[0] == size[1] else list(size) for size in (embed.image_size, embed.patch_size)
+        )
+        sizes |= {"image_size": image_size, "patch_size": patch_size, "channels": embed.proj.in_channels}
+        return {**sizes, "width": body.width}
+    embed = body.embed
+    sizes |= {"vocabulary": embed.tokens.num_embeddings, "length": embed.length, "width": embed.tokens.embedding_dim}
+    return {**sizes, "segments": embed.segments and embed.segments.num_embeddings}

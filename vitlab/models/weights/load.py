@@ -1,4 +1,4 @@
-"""Fitting weights of one model into another: other names, image and patch sizes, channels, classes.
+"""Fitting weights into a model: other names, image and patch sizes, channels, classes.
 
 Shapes: N tokens, D width, C channels.
 """
@@ -10,84 +10,100 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
+from vitlab.models.encoder import ACTIVATIONS, activation_name
 from vitlab.models.heads import STD
-from vitlab.models.weights.resample import first_convolution, grid_of, kernels, positions, tokens_with_positions
+from vitlab.models.weights.resample import (
+    PREFIX,
+    find_grid,
+    first_convolution,
+    move_token_positions,
+    resample_kernels,
+    resample_positions,
+)
 
 HEADS = ("auto", "keep", "new")
+HINTS = {  # part of a tensor's name: the option that a model without this tensor lacks
+    "norm_pre.": "model.norm_pre=true (CLIP)",
+    "fc_norm.": "model.fc_norm=true",
+    "ls1.": "model.layer_scale=1e-5",
+    "q_norm.": "model.mixer.qk_norm=true",
+    "attn_pool.": "model=timm:NAME, which has attention pooling (SigLIP)",
+}
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A state dict and what is known of the model it is of; `origin` is how to call it."""
+    """A state dict and what is known of its model; `origin` names it in messages."""
 
     state: Mapping[str, Tensor]
     origin: str
-    grid_size: tuple[int, int] | None = None  # of its patches; none: square
+    grid_size: tuple[int, int] | None = None  # of the patches; None: a square grid
     classes: Sequence[str] | None = None
-    mean: Sequence[float] | None = None  # of the pixels (0..1) that it was trained on; none: not known
+    mean: Sequence[float] | None = None  # of the training images' pixels (0..1); None: unknown
     std: Sequence[float] | None = None
+    activation: str | None = None  # of the MLPs, see `activation_of`; None: unknown
 
 
 @dataclass
 class LoadReport:
-    """What became of each parameter: names as the model has them, `unexpected` as the source has them."""
+    """What happened to each parameter: names as in the model, for `unused` as in the source."""
 
     origin: str
     loaded: list[str] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)  # `name (from -> to)`; these are loaded too
     new: list[str] = field(default_factory=list)  # the head
-    missing: list[str] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)  # heads of the source that the model has not
-    unexpected: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # other heads and prefix tokens that the source lacks
+    unused: list[str] = field(default_factory=list)  # heads and prefix tokens that the model lacks
     advice: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.origin}: {len(self.loaded)} of {len(self.loaded) + len(self.new) + len(self.missing)} loaded"]
-        for what in ("resized", "new", "missing", "unused", "unexpected"):
-            names = getattr(self, what)
-            shown = ", ".join(names[:6]) + (f", ... ({len(names)} in all)" if len(names) > 6 else "")
-            lines += [f"  {what}: {shown}"] if names else []
+        for what in ("resized", "new", "missing", "unused"):
+            lines += [f"  {what}: {shorten(getattr(self, what), 6)}"] if getattr(self, what) else []
         lines += [f"  {self.advice}"] if self.advice else []
         return "\n".join(lines)
 
 
 def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
-    """Load weights into a model; the report says what was resized, begun anew, missing or not used.
+    """Load weights into a model, in place; the report says what was resized, new, missing or unused.
 
-    Names are this project's or timm's. Position embeddings and patches of another size are resampled as timm does, the
-    first convolution takes another number of channels; of learned positions of tokens, the first are taken where the
-    source has more. `head` is "keep", "new" or "auto": new where the number of classes or, as far as known, their names
-    (`classes` of the model) are others. A new head begins at zero (Dosovitskiy et al., 2021, section 3.2), that of a
-    text model normal, as BERT's and GPT's. Raises UserError, the model unchanged, where a shape does
-    not fit or no name does.
+    Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
+    first convolution takes another number of channels. Of learned token positions, the first are taken where the
+    source has more. `head` is "keep", "new" or "auto": new where the number of classes or their names, as far as they
+    are known (`classes` are the model's), differ. A new head starts at zero (Dosovitskiy et al., 2021, section 3.2),
+    that of a text model normal, as in BERT and GPT.
+
+    Heads and prefix tokens may be missing in either. Raises UserError, with the model unchanged, where any other
+    tensor is missing in either or does not fit, and where the activations of the MLPs differ.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
-        raise UserError(f"init={weights.origin}: a state dict has tensors by name, and nothing else")
-    mine = model.state_dict()
-    found = {name: as_type(value, mine.get(name)) for name, value in in_names_of(model, weights.state).items()}
-    unfit = [line for name, value in found.items() if name in mine for line in unloadable(name, value, mine[name])]
-    if unfit:
-        raise UserError(f"init={weights.origin}: {'; '.join(unfit[:3])}")
+        raise UserError(f"init={weights.origin}: expected a state dict, tensors by name")
+    own = model.state_dict()
+    source = {name: cast(value, own.get(name)) for name, value in rename_to(model, weights.state).items()}
+    problems = [line for name, value in source.items() if name in own for line in check(name, value, own[name])]
+    if problems:
+        raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}")
+    check_same_model(model, source, weights)
+
     report = LoadReport(weights.origin)
     state: dict[str, Tensor] = {}
-    problems = []
-    heads, first = head_names(model), first_convolution(model)
-    keep = head == "keep" or (head == "auto" and same_head(heads, found, mine, weights.classes, classes))
-    for name, old in mine.items():
+    heads, convolution = head_names(model), first_convolution(model)
+    keep = head == "keep" or (head == "auto" and same_head(heads, source, own, weights.classes, classes))
+    for name, old in own.items():
         if name in heads and not keep:
             report.new.append(name)
-            state[name] = begun(model, old)
+            state[name] = start_head(model, old)
             continue
-        if name not in found:
+        if name not in source:
             report.missing.append(name)
             continue
-        value = found[name]
-        if name == "pos_embed" and (grid := grid_of(model, old, value)) is not None:
-            fitted = positions(value, old, grid, found, weights.grid_size)
-        elif first is not None and name == first[0]:
-            fitted = kernels(value, first[1])
+        value = source[name]
+        if name == "pos_embed" and (grid := find_grid(model, old, value)) is not None:
+            fitted = resample_positions(value, old, grid, source, weights.grid_size)
+        elif convolution is not None and name == convolution[0]:
+            fitted = resample_kernels(value, convolution[1])
         elif name == "text.embed.positions" and len(value) > len(old):
             fitted = value[: len(old)]
         else:
@@ -99,95 +115,128 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             report.resized.append(f"{name} ({shape(value)} -> {shape(old)})")
         report.loaded.append(name)
         state[name] = fitted
-    moved = tokens_with_positions(model, found, weights.grid_size)
-    state |= moved
-    report.resized += [f"{name} (with its position)" for name in moved]
-    left = [name for name in found if name not in mine and not has_fixed(model, name, found[name])]
-    report.unused = [name for name in left if hasattr(model, "text") and not name.startswith("text.")]
-    report.unexpected = [name for name in left if name not in report.unused]
-    if not report.loaded and not problems:
-        problems.append(
-            f"none of its parameters is one of the model's: it has {', '.join([*found][:3])} ..., the model "
-            f"{', '.join([*mine][:3])} ..."
-        )
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}{more}")
+    moved = move_token_positions(model, source, weights.grid_size)
+    state |= moved
+    report.resized += [f"{name} (with its position)" for name in moved]
+    report.unused = [name for name in source if name not in own and not has_buffer(model, name, source[name])]
     model.load_state_dict(state, strict=False)
     return report
 
 
-def as_type(value: Tensor, old: Tensor | None) -> Tensor:
-    """A parameter in the model's own precision."""
+def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: Weights) -> None:
+    """Raise UserError where a source and a model differ in more than heads, prefix tokens and sizes."""
+    own = model.state_dict()
+    if not own.keys() & source.keys():
+        raise UserError(
+            f"init={weights.origin}: none of its parameters is one of the model's: it has {', '.join([*source][:3])} "
+            f"..., the model {', '.join([*own][:3])} ..."
+        )
+    surplus = [n for n in source if n not in own and not optional(model, n) and not has_buffer(model, n, source[n])]
+    lacking = [n for n in own if n not in source and not optional(model, n)]
+    differences = [f"the model has no {shorten(surplus)}"] if surplus else []
+    differences += [f"the weights have no {shorten(lacking)}"] if lacking else []
+    if differences:
+        hints = [hint for part, hint in HINTS.items() if any(part in name for name in surplus)]
+        fix = f"give {' and '.join(hints)}" if hints else "give the model the options of the one that they are from"
+        raise UserError(f"init={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
+    one, other = weights.activation, activation_of(model)
+    if None not in (one, other) and one.removesuffix("_tanh") != other.removesuffix("_tanh"):
+        fix = f"model.mlp={one}" if one in ACTIVATIONS else "model=timm:NAME"
+        raise UserError(f"init={weights.origin}: its MLPs use {one}, the model's use {other}; give {fix}")
+
+
+def optional(model: nn.Module, name: str) -> bool:
+    """Whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm."""
+    if hasattr(model, "text"):
+        return not name.startswith("text.")
+    module = name.rpartition(".")[0]
+    return name in PREFIX or module in head_modules(model) or name.startswith("pre_logits.") or "num_batches_" in name
+
+
+def activation_of(model: nn.Module) -> str | None:
+    """The name of the activation in a model's MLPs, see `activation_name`; None without one."""
+    names = (activation_name(module) for name, module in model.named_modules() if name.endswith("mlp.act"))
+    return next(names, None)
+
+
+def cast(value: Tensor, old: Tensor | None) -> Tensor:
+    """A tensor in the precision of the model's own."""
     same_kind = old is not None and value.is_floating_point() and old.is_floating_point() and not value.is_quantized
     return value.to(old.dtype) if same_kind else value
 
 
-def unloadable(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
-    """What makes a tensor no parameter, whatever its shape."""
+def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
+    """Problems of a tensor whatever its shape."""
     if value.layout != torch.strided or value.is_meta or value.is_quantized:
-        yield f"{name} is no plain tensor of numbers"
+        yield f"{name} is not a dense tensor of numbers"
     elif value.is_floating_point() != old.is_floating_point():
-        yield f"{name} is of {value.dtype}, the model's of {old.dtype}"
+        yield f"{name} is {value.dtype}, in the model {old.dtype}"
     elif value.is_floating_point() and not value.isfinite().all():
         yield f"{name} has values that are not finite"
     elif not value.numel() and old.numel():
         yield f"{name} is empty"
 
 
-def in_names_of(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """A state dict in the model's names, whether it is in these already or in timm's."""
+def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """A state dict in the model's names; it may be in timm's."""
     own = model.state_dict()
     if not hasattr(model, "timm_name"):
         return state
-    table = {model.timm_name(name): name for name in own}
-    if sum(name in own for name in state) >= sum(name in table for name in state):
+    names = {model.timm_name(name): name for name in own}
+    if sum(name in own for name in state) >= sum(name in names for name in state):
         return state
-    return {table.get(name, name): value for name, value in state.items()}
+    return {names.get(name, name): value for name, value in state.items()}
+
+
+def head_modules(model: nn.Module) -> tuple[str, ...]:
+    """The name of the classifier, and of a distillation token's."""
+    name = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ("head", "head_dist")
+    return (name,) if isinstance(name, str) else tuple(name)
 
 
 def head_names(model: nn.Module) -> list[str]:
-    """The parameters of the classifier, or of two where there is a distillation token."""
-    known = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ("head", "head_dist")
-    known = (known,) if isinstance(known, str) else known
-    return [name for name in model.state_dict() if name.rpartition(".")[0] in known]
+    """The parameters of the classifier, and of a distillation token's."""
+    return [name for name in model.state_dict() if name.rpartition(".")[0] in head_modules(model)]
 
 
-def begun(model: nn.Module, parameter: Tensor) -> Tensor:
-    """What a parameter of a new head begins with."""
-    new = torch.zeros_like(parameter)
-    # text heads that began at zero learnt less: docs/lab-notes.md
-    return nn.init.normal_(new, std=STD) if hasattr(model, "text") and new.dim() > 1 else new
+def start_head(model: nn.Module, parameter: Tensor) -> Tensor:
+    """The first value of a parameter of a new head."""
+    start = torch.zeros_like(parameter)
+    # text heads that started at zero learned less: docs/lab-notes.md
+    return nn.init.normal_(start, std=STD) if hasattr(model, "text") and start.dim() > 1 else start
 
 
 def same_head(
     heads: Sequence[str],
-    found: Mapping[str, Tensor],
-    mine: Mapping[str, Tensor],
-    theirs: Sequence[str] | None,
+    source: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    source_classes: Sequence[str] | None,
     classes: Sequence[str] | None,
 ) -> bool:
     """Whether a source's head is for the model's classes."""
-    if theirs is not None and classes is not None and tuple(theirs) != tuple(classes):
+    if source_classes is not None and classes is not None and tuple(source_classes) != tuple(classes):
         return False
-    if any(name.startswith("pre_logits.") for name in found) != any(name.startswith("pre_logits.") for name in mine):
-        return False  # it reads something else
-    present = [name for name in heads if name in found]
-    return bool(present) and all(found[name].shape == mine[name].shape for name in present)
+    if any(name.startswith("pre_logits.") for name in source) != any(name.startswith("pre_logits.") for name in own):
+        return False  # its input is another one
+    present = [name for name in heads if name in source]
+    return bool(present) and all(source[name].shape == own[name].shape for name in present)
 
 
-def has_fixed(model: nn.Module, name: str, value: Tensor) -> bool:
-    """Whether a parameter of the source is what the model has fixed, such as sine positions."""
-    mine = dict(model.named_buffers()).get(name)
-    return mine is not None and mine.shape == value.shape and torch.allclose(mine, value.to(mine), atol=1e-6)
+def has_buffer(model: nn.Module, name: str, value: Tensor) -> bool:
+    """Whether a tensor of the source is a fixed one of the model, such as sine positions."""
+    buffer = dict(model.named_buffers()).get(name)
+    return buffer is not None and buffer.shape == value.shape and torch.allclose(buffer, value.to(buffer), atol=1e-6)
 
 
 def misfit(name: str, value: Tensor, old: Tensor) -> str:
-    """Why a parameter does not fit, and where there is something to do about it what that is."""
+    """Why a tensor does not fit, and the fix where there is one."""
     same_width = value.shape[1:] == old.shape[1:]
     if name == "text.embed.tokens.weight" and same_width:
         return (
-            f"its vocabulary has {len(value)} tokens, the model's {len(old)}; both must have the same tokenizer: give "
+            f"its vocabulary has {len(value)} tokens, the model's has {len(old)}; both need the same tokenizer: give "
             "data.tokenizer the path of its tokenizer.json"
         )
     if name == "text.embed.positions" and same_width:
@@ -197,3 +246,7 @@ def misfit(name: str, value: Tensor, old: Tensor) -> str:
 
 def shape(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "()"
+
+
+def shorten(names: Sequence[str], most: int = 2) -> str:
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")

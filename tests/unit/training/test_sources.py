@@ -1,0 +1,179 @@
+"""Sources of weights: files, the hub and its cache; nothing is unpickled."""
+
+import json
+import os
+import pickle
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+import timm
+import torch
+from huggingface_hub import constants
+from safetensors.torch import save_file
+from torch import nn
+
+from tests.unit.models.test_weights import same, vit
+from vitlab import UserError, build_model, export_weights, load_weights
+from vitlab.models.timm_adapter import offline_without_network, pretrained_cfg
+from vitlab.models.weights.resample import first_convolution
+from vitlab.training.files import source_problems
+from vitlab.training.sources import read_weights
+
+
+def test_files_in_every_format_and_wrapping(tmp_path):
+    source = vit(image_size=(16, 16))
+    state = export_weights(source)
+    save_file(state, tmp_path / "a.safetensors")
+    torch.save(state, tmp_path / "b.pth")
+    torch.save({"model": {f"module.{name}": value for name, value in state.items()}, "epoch": 3}, tmp_path / "c.pt")
+    torch.save({"state_dict": {f"model.{k}": v for k, v in source.state_dict().items()}}, tmp_path / "d.ckpt")
+    torch.save({"model": {}, "model_ema": state}, tmp_path / "e.bin")
+    for path in tmp_path.iterdir():
+        target = vit(image_size=(16, 16), seed=2)
+        load_weights(target, path)
+        assert same(source, target), path.name
+
+
+def test_nothing_is_unpickled(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (print, ("unpickled",))
+
+    path = tmp_path / "bomb.pt"
+    torch.save({"state_dict": Bomb()}, path)
+    (tmp_path / "raw.pt").write_bytes(pickle.dumps(Bomb()))
+    for bad in (path, tmp_path / "raw.pt"):
+        with pytest.raises(UserError, match=r"init=.*pt: not a file of weights that can be read without unpickling"):
+            read_weights(str(bad))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "x.safetensors: cannot read the file"), (b"\x10" * 40, "x.safetensors: cannot read the file")],
+)
+def test_a_damaged_file_is_one_line(tmp_path, content, says):
+    (tmp_path / "x.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=says) as caught:
+        read_weights(str(tmp_path / "x.safetensors"))
+    assert len(caught.value.problems) == 1
+
+
+def test_a_source_that_is_not_there_is_said_before_anything_else(tmp_path):
+    assert list(source_problems(None)) == list(source_problems("timm:x")) == []
+    assert "no such file or folder; give timm:NAME" in next(source_problems(f"{tmp_path}/nothing"))
+    assert "not a run, it holds no checkpoints/last.ckpt" in next(source_problems(str(tmp_path)))
+    torch.save({"a": 1}, tmp_path / "a.pt")
+    with pytest.raises(UserError, match=r"a.pt: contains no weights"):
+        read_weights(str(tmp_path / "a.pt"))
+    with pytest.raises(UserError, match="timm has no such model; did you mean 'vit_base_patch16_224'"):
+        read_weights("timm:vit_base_patch16_244")
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """A hub cache in its true format, as huggingface_hub leaves it, with random weights."""
+
+    def put(name, model):
+        cfg = pretrained_cfg(name)
+        revision = "0" * 40
+        folder = tmp_path / f"models--{cfg.hf_hub_id.rstrip('/').replace('/', '--')}"
+        if cfg.hf_hub_id.endswith("/"):
+            folder = tmp_path / f"models--timm--{name}"
+        (folder / "refs").mkdir(parents=True)
+        (folder / "refs" / "main").write_text(revision)
+        snapshot = folder / "snapshots" / revision
+        snapshot.mkdir(parents=True)
+        save_file(model.state_dict(), snapshot / "model.safetensors")
+        (snapshot / "config.json").write_text(json.dumps({"architecture": name.partition(".")[0]}))
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return put
+
+
+def test_timms_weights_come_from_the_hub_cache(hub_cache):
+    name = "test_vit2.r160_in1k"  # timm's own small model: register token, LayerScale, mean pooling before the norm
+    theirs = timm.create_model(name).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    hub_cache(name, theirs)
+    mine = build_model(
+        "vit_ti16", image_size=160, depth=8, width=64, heads=2, mlp_width=192, pool="mean", registers=1,
+        layer_scale=1e-5, fc_norm=True,
+    ).eval()  # fmt: skip
+    report = load_weights(mine, f"timm:{name}", mean=[0.5], std=[0.5])
+    assert not [*report.missing, *report.unused, *report.new, *report.resized], report
+    cfg = pretrained_cfg(name)
+    means = ",".join(format(value, "g") for value in cfg.mean)
+    assert (f"trained with data.mean=[{means}]" in str(report)) == (tuple(cfg.mean) != (0.5, 0.5, 0.5))
+    assert not load_weights(mine, f"timm:{name}", mean=list(cfg.mean), std=list(cfg.std)).advice
+    images = torch.randn(2, 3, 160, 160)
+    torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
+
+
+def test_a_resnet_of_timm_takes_its_weights_for_other_channels_and_classes(hub_cache):
+    name = "test_resnet.r160_in1k"
+    theirs = timm.create_model(name).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    hub_cache(name, theirs)
+    mine = build_model("timm:test_resnet", num_classes=7, image_size=40, channels=1).eval()
+    report = load_weights(mine, f"timm:{name}")
+    assert (report.new, report.missing, report.unused) == (["fc.weight", "fc.bias"], [], [])
+    assert report.resized == [f"{first_convolution(mine)[0]} (16x3x3x3 -> 16x1x3x3)"]
+    grey = torch.randn(2, 1, 40, 40)
+    mine.fc, theirs.fc = nn.Identity(), nn.Identity()
+    torch.testing.assert_close(mine(grey), theirs(grey.expand(2, 3, 40, 40)), rtol=1e-4, atol=1e-4)
+
+
+def unreachable(monkeypatch, tmp_path):
+    """A machine without a network and with an empty cache."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("get", "says"),
+    [
+        (lambda: read_weights("timm:test_vit.r160_in1k"), "init=timm:.* give a file of weights or a run's folder"),
+        (
+            lambda: build_model("timm:test_vit", image_size=160, pretrained=True),
+            "give model.pretrained=false for random",
+        ),
+    ],
+)
+def test_without_a_network_pretrained_weights_fail_within_seconds_and_name_the_way_out(
+    get, says, monkeypatch, tmp_path
+):
+    unreachable(monkeypatch, tmp_path)
+    start = time.monotonic()
+    with pytest.raises(UserError, match=f"{says}|local cache {tmp_path}.* {says}") as caught:
+        get()
+    assert time.monotonic() - start < 20  # the hub's client alone takes more than a minute
+    (line,) = caught.value.problems
+    assert "http://127.0.0.1:9 is not reachable" in line
+    assert not constants.HF_HUB_OFFLINE, "the next call looks for the network again"
+
+
+def test_a_hub_that_answers_is_asked(monkeypatch):
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # answers 501
+    Thread(target=server.handle_request, daemon=True).start()
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    with offline_without_network():
+        assert not constants.HF_HUB_OFFLINE
+    server.server_close()
+
+
+def test_a_checkpoint_that_holds_itself_is_no_endless_loop(tmp_path):
+    found = {}
+    found["model"] = found
+    torch.save(found, tmp_path / "cycle.pt")
+    with pytest.raises(UserError, match=r"cycle\.pt: contains no weights"):
+        read_weights(str(tmp_path / "cycle.pt"))
+
+
+def test_a_pipe_is_no_source(tmp_path):
+    os.mkfifo(tmp_path / "pipe.pt")
+    assert "is no file; give timm:NAME" in next(source_problems(str(tmp_path / "pipe.pt")))
