@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import ViTForImageClassification
 
 import vitlab as api
 from tests.integration.commands import TINY, vitlab
@@ -140,9 +141,27 @@ def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["classes"]) == list(run.classes)
     assert json.loads(about["mean"]) == [0.29]
+    done = vitlab("export", pretrained, tmp_path / "folder")
+    assert (done.returncode, "has no model.pool=mean; export to a .safetensors" in done.stderr) == (2, True)
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_vit_is_exported_for_transformers_with_its_classes_and_preprocessing(tmp_path):
+    run = tmp_path / "run"
+    assert vitlab("train", *GLYPHS, "model.pool=token", "budget.steps=3", "--out", run).returncode == 0
+    done = vitlab("export", run, tmp_path / "folder")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'folder'}\n"), done.stderr
+    theirs, ours = ViTForImageClassification.from_pretrained(tmp_path / "folder").eval(), api.load_run(run)
+    images = torch.randn(3, 1, 16, 16)
+    torch.testing.assert_close(theirs(images).logits, ours.model(images), rtol=1e-5, atol=1e-5)
+    assert [theirs.config.id2label[index] for index in range(36)] == list(ours.classes)
+    processor = json.loads((tmp_path / "folder" / "preprocessor_config.json").read_text())
+    assert (processor["image_mean"], processor["size"]) == ([0.29], {"height": 16, "width": 16})
 
 
 def test_a_wrong_export_is_one_line(pretrained):
     done = vitlab("export", pretrained, "vit.pkl")
     assert done.returncode == 2
-    assert done.stderr == "vitlab: vit.pkl: give a file that ends in .safetensors or .onnx\n"
+    assert (
+        done.stderr == "vitlab: vit.pkl: give a file that ends in .safetensors or .onnx, or a folder for transformers\n"
+    )

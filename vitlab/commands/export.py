@@ -1,12 +1,14 @@
 """`vitlab export`: a finished run's model for other programs."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, non_empty_path, status_line
 from vitlab.config import UserError
+from vitlab.files import write_json
 from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -14,23 +16,22 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Write a finished run's model for other programs.
   vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
-  vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size"""
+  vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size
+  vitlab export runs/gpt gpt-folder                              # a folder for Hugging Face's transformers"""
 
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("export", DESCRIPTION)
     parser.add_argument("run", metavar="RUN", help="the run's folder")
     parser.add_argument(
-        "file", type=non_empty_path, metavar="FILE", help=".safetensors (weights) or .onnx (the whole model)"
+        "file", type=non_empty_path, metavar="FILE", help=".safetensors (weights), .onnx (the whole model), or a folder"
     )
     parser.add_argument("--names", choices=["timm", "own"], default="timm", help="of the weights (default: timm)")
     args = parser.parse_args(words)
     path = args.file
     RunFiles(args.run).finished_result()
-    of_text = RunFiles(args.run).tokenizer_path.exists()
-    if path.suffix not in (".safetensors", ".onnx") and not (of_text and not path.suffix and not path.is_file()):
-        folder = ", or a folder for Hugging Face's transformers" if of_text else ""
-        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx{folder}")
+    if path.suffix not in (".safetensors", ".onnx") and (path.suffix or path.is_file()):
+        raise UserError(f"{path}: give a file that ends in .safetensors or .onnx, or a folder for transformers")
     if path.suffix and path.is_dir():
         raise UserError(f"{path}: is a folder; give a file that ends in .safetensors or .onnx")
     if not path.suffix and path.is_dir() and any(path.iterdir()):
@@ -42,54 +43,60 @@ def main(words: Sequence[str]) -> int:
 def export(run: str, path: Path, *, names: str) -> int:
     """Write the model of a run, print where; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
+        from vitlab.models.weights.export import save_onnx, save_safetensors
         from vitlab.training.load import load_run
 
     loaded = load_run(run)
+    about, is_text = describe_use(loaded), loaded.config.data.modality == "text"
+    if is_text and path.suffix == ".onnx":
+        raise UserError(f"{path}: a text model is exported as a .safetensors file or as a folder for transformers")
     try:
-        if loaded.config.data.modality == "text":
-            write_text_model(loaded, run, path)
+        if not path.suffix:
+            write_folder(loaded, run, path)
+        elif path.suffix == ".safetensors":
+            save_safetensors(loaded.model, path, "own" if is_text else names, about)
         else:
-            write(loaded, path, names, about(loaded))
+            size, channels = tuple(loaded.shape["image_size"]), loaded.shape["channels"]
+            save_onnx(loaded.model, path, image_size=size, channels=channels, about=about)
     except OSError as error:
         raise UserError(f"FILE {path}: cannot be written ({error.strerror})") from None
     print(path)
     return 0
 
 
-def write_text_model(loaded: "LoadedRun", run: str, path: Path) -> None:
-    """A file of weights in this project's names, or a folder for Hugging Face's transformers with the tokenizer."""
+def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
+    """A folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
     from vitlab.data.text.tokenization import Tokenizer
-    from vitlab.models.weights.export import save_safetensors
     from vitlab.models.weights.huggingface import save_huggingface
 
-    if path.suffix == ".onnx":
-        raise UserError(f"{path}: a model of text is written as .safetensors, or as a folder for Hugging Face's")
-    if path.suffix == ".safetensors":
-        sizes = {key: str(value) for key, value in loaded.shape.items()}
-        save_safetensors(loaded.model, path, "own", {"model": loaded.config.model.name, **sizes})
+    if loaded.config.data.modality == "image":
+        labels = {str(index): name for index, name in enumerate(loaded.classes)}
+        save_huggingface(loaded.model, folder, id2label=labels)
+        data, (height, width) = loaded.config.data, loaded.shape["image_size"]
+        normalization = {"image_mean": list(data.mean), "image_std": list(data.std)}
+        size = {"height": height, "width": width}
+        processor = {"image_processor_type": "ViTImageProcessor", "size": size, **normalization}
+        write_json(folder / "preprocessor_config.json", processor)
         return
-    save_huggingface(loaded.model, path)
-    Tokenizer.load(RunFiles(run).tokenizer_path).save(path / "tokenizer.json")
+    tokenizer = Tokenizer.load(RunFiles(run).tokenizer_path)
+    ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.document_end, "pad_token_id": tokenizer.pad}
+    ids |= {} if tokenizer.mask is None else {"mask_token_id": tokenizer.mask}
+    left_out = save_huggingface(loaded.model, folder, **ids)
+    tokenizer.save(folder / "tokenizer.json")
+    if left_out:
+        print(f"not in the folder: {', '.join(left_out)}", file=sys.stderr)
 
 
-def about(loaded: "LoadedRun") -> dict[str, str]:
-    """What one must know to use a model of images: it takes pixels / 255, less the mean, by the deviation."""
-    data = loaded.config.data
+def describe_use(loaded: "LoadedRun") -> dict[str, str]:
+    """What a user of the model must know; a model of images takes (pixels / 255 - mean) / std."""
+    name, data = {"model": loaded.config.model.name}, loaded.config.data
+    if data.modality == "text":
+        return name | {key: str(value) for key, value in loaded.shape.items()}
     return {
-        "model": loaded.config.model.name,
+        **name,
         "classes": json.dumps(list(loaded.classes)),
         "image_size": json.dumps(list(loaded.shape["image_size"])),
         "channels": str(loaded.shape["channels"]),
         "mean": json.dumps(list(data.mean)),
         "std": json.dumps(list(data.std)),
     }
-
-
-def write(loaded: "LoadedRun", path: Path, names: str, about: dict[str, str]) -> None:
-    from vitlab.models.weights.export import save_onnx, save_safetensors
-
-    if path.suffix == ".onnx":
-        size = tuple(loaded.shape["image_size"])
-        save_onnx(loaded.model, path, image_size=size, channels=loaded.shape["channels"], about=about)
-    else:
-        save_safetensors(loaded.model, path, names, about)

@@ -148,10 +148,7 @@ def load_language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
     """
     folder, accelerator = Path(source), "auto"
     if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
-        model, report = load_huggingface(folder)
-        if lacking := [name for name in report.missing if name.startswith("text.")]:
-            raise UserError(f"{source}: its weights lack {len(lacking)} of the model's tensors, such as {lacking[0]}")
-        path = folder / "tokenizer.json"
+        model, path = load_huggingface(folder)[0], folder / "tokenizer.json"
     else:
         run = load_run(source)
         model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)

@@ -71,7 +71,7 @@ def test_a_body_called_features_is_not_taken_for_them():
 
 
 def test_a_model_that_does_not_say_what_its_head_reads_is_the_users_to_change():
-    with pytest.raises(UserError, match=r"Linear does not say .* need a method features\(images\) -> \(B, D\)"):
+    with pytest.raises(UserError, match=r"Linear has no method features\(inputs\) -> \(B, D\)"):
         before_head(nn.Linear(2, 3))
 
 

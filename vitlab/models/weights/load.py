@@ -129,7 +129,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
 def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: Weights) -> None:
     """Raise UserError where a source and a model differ in more than heads, prefix tokens and sizes."""
     own = model.state_dict()
-    if not own.keys() & source.keys():
+    if not any(name in source for name in own if not optional(model, name)):
         raise UserError(
             f"init={weights.origin}: none of its parameters is one of the model's: it has {', '.join([*source][:3])} "
             f"..., the model {', '.join([*own][:3])} ..."
