@@ -1,6 +1,7 @@
 """`vitlab scale`: a study from its grid to its report."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from vitlab.config import UserError, resolved
 from vitlab.config.errors import first_line
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
+from vitlab.formatting import plural
 from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.results.summary import sentence, size_table
 from vitlab.reports.tracking.uploads import uploads
@@ -21,7 +23,7 @@ from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
 from vitlab.studies.grid import Spec, compose_study, models_of
 from vitlab.studies.store import StudyFiles
-from vitlab.training.files import RunFiles, locked, refuse_changes, source_of, source_problems
+from vitlab.training.files import locked, refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
     from vitlab.studies.plan import Plan
@@ -60,7 +62,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) -> int:
-    """Train every run of the grid that is not finished, then write the results and the report; the exit code.
+    """Train or complete every run of the grid, then write the results and the report; the exit code.
 
     Raises UserError before anything is written.
     """
@@ -69,6 +71,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages import study
+        from vitlab.studies.experiment import find_lacking
         from vitlab.studies.plan import plan_study
 
     files = StudyFiles(folder)
@@ -79,25 +82,26 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
         return 0
     with locked(folder):
         now = contents(plan.config.data, plan.data)
-        todo = [spec for spec in plan.specs if not is_done(files.run(spec.name), spec, now)]
-        refuse_other_runs(files, todo)
+        to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
+        refuse_other_runs(files, to_train)
         refuse_other_data(files, plan, now)
+        finished = [spec for spec in plan.specs if spec not in to_train]
+        lacking = {spec.name: find_lacking(spec.config, files.run(spec.name)) for spec in finished}
+        to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
         prepare_folder(files, plan)
-        console.print(escape(plan.headline(len(todo))), soft_wrap=True, highlight=False)
-        failed = run_all(files, plan, todo) if todo else {}
-        write_json(folder / "failed.json", [{"run": run, "error": error} for run, error in failed.items()])
+        console.print(escape(plan.headline(len(to_train))), soft_wrap=True, highlight=False)
+        if to_complete:
+            names = dict.fromkeys(name for lists in lacking.values() for name in chain(*lists.values()))
+            line = f"Adding {', '.join(names)} to {plural(len(to_complete), 'finished run')}"
+            console.print(escape(line), soft_wrap=True, highlight=False)
+        failed = run_all(files, plan, [*to_train, *to_complete]) if to_train or to_complete else {}
+        failed_runs = [{"run": s.name, "error": failed[s.name]} for s in to_train if s.name in failed]
+        write_json(folder / "failed.json", failed_runs)  # a finished run stays one
         collect(files)
         results = load_results(folder)
         report = study.write_report(results)
     conclude(results, failed, report)
     return 1 if failed else 0
-
-
-def is_done(run: RunFiles, spec: Spec, contents: str) -> bool:
-    """Whether a run is finished and lacks no analysis and no probe that is asked for."""
-    from vitlab.studies.experiment import find_lacking
-
-    return run.has_finished(spec.config, contents) and not any(find_lacking(spec.config, run).values())
 
 
 def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:

@@ -50,13 +50,11 @@ def train(config: DictConfig, folder: Path) -> int:
         from vitlab.training.callbacks import Diverged, Interrupted
 
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
-    row = board.rows[folder.name]
     stopping = Stopping()
     with display(board) as shown, stopping:
         shown.notify(Event("started", folder.name))
 
         def progress(value: "Progress") -> None:
-            row.steps = value.steps
             shown.notify(Event("progress", folder.name, value))
             shown.notify(Event("tick", ""))
 

@@ -65,7 +65,7 @@ class Board:
         elif event.kind == "retried":
             row.state, row.progress = "waiting", None
         elif event.kind == "progress":
-            row.state, row.progress = "training", event.value
+            row.state, row.progress, row.steps = "training", event.value, event.value.steps
             left = event.value.steps - event.value.step
             if event.value.seconds_left is not None and left:
                 self.pace[row.model] = event.value.seconds_left / left
