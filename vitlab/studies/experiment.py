@@ -73,7 +73,7 @@ def train_run(
         return run.files.result()
     with locked(run.files.folder):
         if run.finished:
-            return complete(run, observer, progress)
+            return complete(run, observer, progress, stop)
         return train(run, observer, progress, stop)
 
 
@@ -131,7 +131,12 @@ def find_lacking(config: Mapping[str, Any], files: RunFiles) -> dict[str, list[s
     return {key: [name for name in config[key] if name not in before[key]] for key in ("analyses", "probes")}
 
 
-def complete(run: Run, observer: Observer, progress: Callable[[Progress], None] | None) -> dict[str, Any]:
+def complete(
+    run: Run,
+    observer: Observer,
+    progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool] | None,
+) -> dict[str, Any]:
     """Add to a finished run the analyses and probes that it lacks; gives its result.
 
     config.yaml names them last: whatever ends this process, the next start does what is left.
@@ -147,6 +152,8 @@ def complete(run: Run, observer: Observer, progress: Callable[[Progress], None] 
     def advance() -> None:
         if progress:
             progress(Progress(next(done), total))
+        if stop and stop():
+            raise Interrupted
 
     for step in (0, run.steps):
         if step:
@@ -205,7 +212,7 @@ class StudyJob:
                 observer = self.observe()
                 return train_run(config, folder, jobs=self.jobs, observer=observer, progress=report, stop=stop)
             except Interrupted:
-                print(f"{spec.name}: stopped; its checkpoint is written")
+                print(f"{spec.name}: stopped; run the same command again to continue")
                 raise
             except Exception:
                 traceback.print_exc()
