@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["load", "module_of"]
 
 PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
+SMALL_BATCH = 16  # images that the memory must hold at least
 MODULES = {"torchvision": "torchvision_sets"}  # a module is not named like the library that it uses
 
 
@@ -67,9 +68,10 @@ def misfits(config: DictConfig, data: ImageData) -> Iterator[str]:
     """What the configuration asks for and these images or this machine cannot give, one line each."""
     height, width = data.image_size
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if (image := 4 * data.channels * height * width) > memory:
-        sizes = f"an image takes {with_prefix(image, 'B')} in training, this machine has {with_prefix(memory, 'B')}"
-        yield f"data.image_size={config.image_size}: {sizes} of memory; give a smaller size"
+    if (batch := 4 * SMALL_BATCH * data.channels * height * width) > memory:
+        sizes = f"{SMALL_BATCH} images take {with_prefix(batch, 'B')} as float32"
+        machine = f"this machine has {with_prefix(memory, 'B')} of memory"
+        yield f"data.image_size={config.image_size}: {sizes}, {machine}; give a smaller size"
     for key in ("mean", "std"):
         if len(config[key]) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"

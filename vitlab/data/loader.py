@@ -116,7 +116,7 @@ def train_loader(
 
     The same seed and step give the same batch, whatever the start and the number of workers.
     """
-    return batches(split, StepBatches(indices, batch_size, steps, seed, start, repeats), workers)
+    return make_loader(split, StepBatches(indices, batch_size, steps, seed, start, repeats), workers)
 
 
 def eval_loader(
@@ -132,10 +132,10 @@ def eval_loader(
     if limit is not None and limit < len(rows):
         rows = rows[examples(split.labels[rows], limit)]
     parts = [rows[k : k + batch_size].tolist() for k in range(0, len(rows), batch_size)]
-    return batches(split, parts, workers)
+    return make_loader(split, parts, workers)
 
 
-def batches(split: Split, sampler, workers: int) -> DataLoader:
+def make_loader(split: Split, sampler, workers: int) -> DataLoader:
     return BatchLoader(
         Readable(split),
         batch_sampler=sampler,

@@ -16,11 +16,11 @@ from vitlab.config import groups, resolved
 
 def open_data(config: DictConfig, console: Console | None = None) -> Any:
     """The data set of a configuration; a process opens each once. `console` shows progress. Raises UserError."""
-    return opened(json.dumps(resolved(config), sort_keys=True), console)
+    return open_resolved(json.dumps(resolved(config), sort_keys=True), console)
 
 
 @lru_cache(maxsize=4)
-def opened(config: str, console: Console | None) -> Any:
+def open_resolved(config: str, console: Console | None) -> Any:
     with progress_bar(console) as progress:
         return data.load(groups.load("data", json.loads(config)), progress)
 

@@ -307,7 +307,7 @@ def test_an_image_size_beyond_the_machines_memory_is_one_line(tmp_path, monkeypa
     with pytest.raises(UserError) as caught:
         data.load(config.load("data", {"name": name, "image_size": 65536}))
     assert caught.value.problems == [
-        "data.image_size=65536: an image takes 17.2 GB in training, this machine has 16.4 GB of memory; "
+        "data.image_size=65536: 16 images take 275 GB as float32, this machine has 16.4 GB of memory; "
         "give a smaller size"
     ]
 

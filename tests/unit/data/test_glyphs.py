@@ -29,7 +29,7 @@ def test_the_set_is_what_it_says(data):
 
 
 def test_twelve_fonts_are_drawn_from():
-    names = [path.name for path in glyphs.fonts()]
+    names = [path.name for path in glyphs.find_fonts()]
     assert len(names) == 12
     assert all(name.startswith("DejaVu") for name in names)
 
@@ -62,7 +62,7 @@ def test_the_seed_changes_every_image(data):
 def test_a_class_is_its_letter():
     """Without noise and turning, an image is nearest to a master of its own class."""
     data = load(noise=0.0, rotation=0.0, shift=0.0, scale=[0.875, 0.875], image_size=32)
-    masters, _ = glyphs.masters(28)
+    masters, _ = glyphs.draw_masters(28)
     flat = masters.flatten(3).squeeze(2).numpy()  # fonts, classes, pixels of 32x32
     images = data.train.read(np.arange(360)).reshape(360, -1) / 255
     scores = np.corrcoef(images, flat.reshape(-1, flat.shape[-1]))[:360, 360:]

@@ -10,7 +10,7 @@ import pytest
 from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, training_items, write_manifest
-from vitlab.studies.plan import default_sizes
+from vitlab.studies.plan import choose_sizes
 
 COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
 
@@ -113,9 +113,9 @@ def test_sizes_in_tokens_are_whole_sequences():
     assert line == "sizes=50: 2 whole sequences, as many as sizes=34; give only one of them"
 
 
-def test_default_sizes_are_different_training_sets():
+def test_choose_sizes_are_different_training_sets():
     def found(train, strata=()):
-        return default_sizes([0.1, 0.25, 0.3, 0.5, "all"], SimpleNamespace(train=train, strata=strata))
+        return choose_sizes([0.1, 0.25, 0.3, 0.5, "all"], SimpleNamespace(train=train, strata=strata))
 
     tokens = Split(np.zeros(7, dtype=np.int64), None, unit="token", per_item=17)
     assert found(tokens) == [30, 36, 60, 119], "1, 2, 3 and 7 sequences"

@@ -156,8 +156,8 @@ def test_words_are_encoded_as_the_text_they_make(kind):
 
 def test_a_long_text_is_encoded_in_pieces_as_if_it_were_whole():
     text = "\n".join(f"line {n} of the text\n\n  indented {n % 13}" for n in range(9001))
-    assert len(list(tokenization.pieces(text))) > 2
-    assert "".join(tokenization.pieces(text)) == text
+    assert len(list(tokenization.cut_pieces(text))) > 2
+    assert "".join(tokenization.cut_pieces(text)) == text
     for kind in tokenization.KINDS:
         tokenizer = trained(kind)
         assert tokenizer.apart
@@ -210,7 +210,7 @@ def test_robertas_names(tmp_path):
     assert tokenizer.special == (0, 1, 2, 3, 4)
 
 
-def test_files_that_are_no_tokenizers(tmp_path):
+def test_files_that_are_not_tokenizers(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "other.json").write_text('{"version": 3}')
     none = gpt2(tmp_path, special="")
@@ -218,7 +218,7 @@ def test_files_that_are_no_tokenizers(tmp_path):
         tmp_path / "no.json": "no such file; give a tokenizer.json, or bpe, wordpiece, characters",
         tmp_path / "broken.json": "not a tokenizer.json: ",
         tmp_path / "other.json": "not a tokenizer.json: ",
-        none: "it has no token for the end of a text; known are <|endoftext|>, </s>, [SEP], ",
+        none: "no token for the end of a text; known are <|endoftext|>, </s>, [SEP], ",
     }.items():
         with pytest.raises(UserError) as caught:
             tokenization.from_file(path)

@@ -17,7 +17,7 @@ from torchvision import datasets
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.images.torchvision_sets import NAMES, downloading, parts_of
+from vitlab.data.images.torchvision_sets import NAMES, downloading, list_parts
 
 rng = np.random.default_rng(0)
 
@@ -276,7 +276,7 @@ def test_every_set_asks_torchvision_for_splits_that_it_has(tmp_path, name):
     if name == "PCAM":
         pytest.importorskip("h5py")
     constructor, options = getattr(datasets, name), {"split": "digits"} if name == "EMNIST" else {}
-    for part in parts_of(constructor):
+    for part in list_parts(constructor):
         with pytest.raises((RuntimeError, OSError), match=r"not found|not present|corrupted|No such file"):
             constructor(tmp_path, **options, **part, **downloading(constructor, False))
     (line,) = problems(name, tmp_path, options=options)

@@ -11,7 +11,7 @@ from vitlab.data import module_of
 from vitlab.data.base import Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.cache.store import named_files
-from vitlab.data.text.corpus import arrays
+from vitlab.data.text.corpus import list_arrays
 
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
@@ -30,7 +30,7 @@ def contents(config: DictConfig, data: Any) -> str:
 def hash_contents(config: DictConfig, data: Any) -> str:
     digest = hashlib.sha256()
     for split in (data.train, data.test):
-        for name, values in ({"labels": split.labels} if isinstance(split, Split) else arrays(split)).items():
+        for name, values in ({"labels": split.labels} if isinstance(split, Split) else list_arrays(split)).items():
             digest.update(f"{name} {values.dtype} {len(values)}".encode())
             digest.update(np.ascontiguousarray(values).data)
     module = module_of(config)

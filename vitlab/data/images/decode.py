@@ -15,19 +15,19 @@ def read(path: str | Path, size: tuple[int, int], channels: int) -> np.ndarray:
     """
     with Image.open(path) as image:
         image.draft(None, (2 * max(size),) * 2)  # a JPEG is decoded at a fraction of its size, twice ours or more
-        return converted(image, size, channels)
+        return convert(image, size, channels)
 
 
-def converted(image: Image.Image, size: tuple[int, int], channels: int) -> np.ndarray:
+def convert(image: Image.Image, size: tuple[int, int], channels: int) -> np.ndarray:
     """uint8 (channels, *size) of an opened image."""
-    image = plain(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+    image = to_mode(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
     if image.size != (size[1], size[0]):
         image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)  # antialiased when it shrinks
     pixels = np.asarray(image)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 
-def plain(image: Image.Image, mode: str) -> Image.Image:
+def to_mode(image: Image.Image, mode: str) -> Image.Image:
     """The image in mode L or RGB: palettes resolved, 16 bits brought to 8, transparency on white."""
     if image.mode.startswith("I"):  # 16-bit grey: I;16, I;16B, and I of older Pillows
         grey = np.asarray(image).astype(np.int64).clip(0, 65535)

@@ -38,7 +38,7 @@ def fingerprint(config: DictConfig) -> list:
 
 def load(config: DictConfig) -> ImageData:
     """`train_images` and `test_images` pictures, the classes in turn. Nothing is drawn before it is read."""
-    problems = list(problems_of(config))
+    problems = list(check_options(config))
     if problems:
         raise UserError(problems)
     splits = {}
@@ -57,7 +57,7 @@ def load(config: DictConfig) -> ImageData:
     return ImageData(config.name, CLASSES, extent(config.image_size), 1, **splits)
 
 
-def problems_of(config: DictConfig) -> Iterator[str]:
+def check_options(config: DictConfig) -> Iterator[str]:
     for key in ("train_images", "test_images"):
         if config[key] < len(CLASSES):
             yield f"data.{key}={config[key]}: give at least {len(CLASSES)}, one image of each class"
@@ -95,7 +95,7 @@ class Drawing:
             if self.noise:
                 generator.standard_normal(out=grain[row], dtype=np.float32)
         font, angle, right, down, scale, back, front = chosen.T
-        glyphs, reach = masters(min(LARGEST_MASTER, round(1.5 * min(H, W))))
+        glyphs, reach = draw_masters(min(LARGEST_MASTER, round(1.5 * min(H, W))))
         which = (font * glyphs.shape[0]).astype(np.int64), np.asarray(indices) % len(CLASSES)
         grid = self.grid(between(angle, -self.rotation, self.rotation), right, down, between(scale, *self.scale))
         glyph = torch.nn.functional.grid_sample(glyphs[which], torch.from_numpy(grid * reach), align_corners=False)
@@ -122,7 +122,7 @@ def between(share: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 @cache
-def masters(side: int):
+def draw_masters(side: int):
     """Every class in every font: float32 (fonts, classes, 1, M, M), 0 outside the glyph and 1 inside; and side / M.
 
     A glyph's larger side has `side` pixels, and the rest is an empty border.
@@ -132,7 +132,7 @@ def masters(side: int):
 
     canvas = side + 4
     drawn = []
-    for path in fonts():
+    for path in find_fonts():
         font = ImageFont.truetype(path, RASTER)
         for character in CLASSES:
             left, top, right, bottom = font.getbbox(character)
@@ -150,17 +150,17 @@ def masters(side: int):
     return stack.view(-1, len(CLASSES), 1, canvas, canvas), side / canvas
 
 
-def fonts() -> list[Path]:
+def find_fonts() -> list[Path]:
     """matplotlib's DejaVu fonts that have every class, sorted; its other fonts are for formulas."""
     import matplotlib
     from matplotlib.ft2font import FT2Font
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    found = []
+    paths = []
     for path in sorted(folder.glob("DejaVu*.ttf")):
         # the display cuts hold a few symbols and no letters
         if {ord(c) for c in CLASSES} <= FT2Font(str(path)).get_charmap().keys():
-            found.append(path)
-    if not found:
+            paths.append(path)
+    if not paths:
         raise UserError(f"data=glyphs: matplotlib's DejaVu fonts are not in {folder}; reinstall matplotlib")
-    return found
+    return paths

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from vitlab.config import UserError, extent
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import hashed_share
+from vitlab.data.split import choose_by_hash
 
 VERSION = 1  # of the decoding
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
@@ -133,7 +133,7 @@ def hold_out(listed: Listing, share: float, seed: int) -> tuple[Listing, Listing
     """(train, held out): of each class the share of files with the smallest hash of seed and name, at least one."""
     train, test = {}, {}
     for name, paths in listed.items():
-        chosen = hashed_share(paths, share, seed)
+        chosen = choose_by_hash(paths, share, seed)
         test[name], train[name] = sorted(chosen), sorted(set(paths) - chosen)
     return train, test
 

@@ -46,11 +46,11 @@ def fingerprint(config: DictConfig) -> list:
     """The set's files: those in the root that bear its name, or where none does (SVHN, ImageNet) all."""
     root = Path(config.root).expanduser()
     names = sorted(name for name in os.listdir(root) if name[0] != ".") if root.is_dir() else []
-    named = [name for name in names if plain(name).startswith(plain(config.dataset))]
-    return [VERSION, [[name, stat_files(root / name)] for name in named or names]]
+    of_set = [name for name in names if simplify(name).startswith(simplify(config.dataset))]
+    return [VERSION, [[name, stat_files(root / name)] for name in of_set or names]]
 
 
-def plain(name: str) -> str:
+def simplify(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -62,22 +62,22 @@ def load(config: DictConfig) -> ImageData:
     from torchvision import datasets  # 3 s
 
     constructor = getattr(datasets, name)
-    problems = list(option_problems(config, constructor))
+    problems = list(check_options(config, constructor))
     if problems:
         raise UserError(problems)
-    sets = [open_part(config, constructor, part) for part in parts_of(constructor)]
-    labels = [labels_of(dataset) for dataset in sets]
-    classes, labels = named_classes(sets[0], labels)
-    channels = channels_of(sets)
-    reads = [reader(dataset, config, size, channels) for dataset in sets]
+    sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
+    labels = [read_labels(dataset) for dataset in sets]
+    classes, labels = name_classes(sets[0], labels)
+    channels = count_channels(sets)
+    reads = [make_reader(dataset, config, size, channels) for dataset in sets]
     if len(sets) == 1:
-        train, test = held_out(sets[0], labels[0], reads[0], config.test_share)
+        train, test = hold_out(sets[0], labels[0], reads[0], config.test_share)
     else:
         train, test = (Split(lab, read) for lab, read in zip(labels, reads, strict=True))
     return ImageData(config.name, classes, size, channels, train, test)
 
 
-def parts_of(constructor: type) -> list[dict[str, Any]]:
+def list_parts(constructor: type) -> list[dict[str, Any]]:
     """The arguments that give the training and the held-out part; only {} for a set that comes without a split."""
     name, accepted = constructor.__name__, inspect.signature(constructor).parameters
     if "train" in accepted or name == "EMNIST":  # EMNIST takes it as one of its **kwargs
@@ -87,7 +87,7 @@ def parts_of(constructor: type) -> list[dict[str, Any]]:
     return [{}]
 
 
-def option_problems(config: DictConfig, constructor: type) -> Iterator[str]:
+def check_options(config: DictConfig, constructor: type) -> Iterator[str]:
     """What is wrong with `data.options` and `data.test_share`."""
     name, accepted = config.dataset, inspect.signature(constructor).parameters
     free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
@@ -133,10 +133,10 @@ def open_part(config: DictConfig, constructor: type, part: dict[str, Any]) -> An
     except Exception as error:  # the sets raise RuntimeError, OSError, ValueError, and their parsers' errors
         missing = error
     if isinstance(missing, ValueError) and config.options:
-        raise UserError(f"data.options={resolved(config)['options']}: {brief(missing)}") from None
+        raise UserError(f"data.options={resolved(config)['options']}: {shorten(missing)}") from None
     if not downloading(constructor, True):
         advice = f"torchvision cannot download it: put its files in {place}"
-        raise UserError(f"data.dataset={name}: {brief(missing)}; {advice}") from None
+        raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}") from None
     lock = FileLock(root / f".{name}.lock")  # another process may be unpacking or downloading it
     try:
         with TemporaryDirectory() as empty:
@@ -150,7 +150,7 @@ def open_part(config: DictConfig, constructor: type, part: dict[str, Any]) -> An
             file = needed.path.relative_to(root)
             problem = "is not the published file (its MD5 differs)" if needed.path.exists() else problem
     except Exception as error:  # as above, and those of tarfile and zipfile
-        raise UserError(f"data.dataset={name}: cannot unpack it in {place}: {brief(error)}") from None
+        raise UserError(f"data.dataset={name}: cannot unpack it in {place}: {shorten(error)}") from None
     if not config.download:
         advice = f"put it there (from {needed.url}), or set data.download=true"
         raise UserError(f"data.dataset={name}: {file} in {place} {problem}; {advice}")
@@ -160,7 +160,7 @@ def open_part(config: DictConfig, constructor: type, part: dict[str, Any]) -> An
             return construct(root, True)
     except Exception as error:  # as above, and those of urllib
         advice = f"put {file} there yourself (from {needed.url})"
-        raise UserError(f"data.dataset={name}: cannot download it to {place}: {brief(error)}; {advice}") from None
+        raise UserError(f"data.dataset={name}: cannot download it to {place}: {shorten(error)}; {advice}") from None
 
 
 @contextlib.contextmanager
@@ -191,28 +191,28 @@ def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
     return {"download": allowed} if "download" in accepted or constructor.__name__ in ("EMNIST", "QMNIST") else {}
 
 
-def brief(error: Exception) -> str:
+def shorten(error: Exception) -> str:
     """The first line of an error, without torchvision's advice in its own terms."""
     text = (str(error).splitlines() or [""])[0] or type(error).__name__
     return re.sub(r"\.?\s*You can use download=True to download it\.?", "", text).rstrip(" :.")
 
 
-def labels_of(dataset: Any) -> np.ndarray:
+def read_labels(dataset: Any) -> np.ndarray:
     """The label of every item, int64 (N,), as the set counts them."""
     samples = getattr(dataset, "_samples", None)
     if samples is not None:
-        found = [label for _, label in samples]
+        labels = [label for _, label in samples]
     else:
-        found = next((getattr(dataset, key) for key in LABELS if hasattr(dataset, key)), None)
-    if found is None:  # PCAM keeps them in a file
-        found = [dataset[i][1] for i in range(len(dataset))]
-    if isinstance(found, list) and None in found:
+        labels = next((getattr(dataset, key) for key in LABELS if hasattr(dataset, key)), None)
+    if labels is None:  # PCAM keeps them in a file
+        labels = [dataset[i][1] for i in range(len(dataset))]
+    if isinstance(labels, list) and None in labels:
         raise UserError(f"data.dataset={type(dataset).__name__}: its held-out images come without labels")
-    labels = np.asarray(found).astype(np.int64)
+    labels = np.asarray(labels).astype(np.int64)
     return labels[:, 0] if labels.ndim == 2 else labels  # QMNIST: the class, then who wrote it
 
 
-def named_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str, ...], list[np.ndarray]]:
     """(class names, each part's labels counted from 0 in their order); numbers where the set gives no names."""
     names = getattr(dataset, "classes", None) or getattr(dataset, "categories", None)
     if names is None:
@@ -229,9 +229,9 @@ def named_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str
     return tuple(unique), list(labels)
 
 
-def channels_of(sets: Sequence[Any]) -> int:
+def count_channels(sets: Sequence[Any]) -> int:
     """1 for a set of grey images, else 3; of sets in files by a few of them."""
-    array = in_memory(sets[0])
+    array = get_array(sets[0])
     if array is not None:
         return array.shape[1]
     modes = set()
@@ -241,7 +241,7 @@ def channels_of(sets: Sequence[Any]) -> int:
     return 1 if modes and modes <= {"1", "L"} else 3
 
 
-def in_memory(dataset: Any) -> np.ndarray | None:
+def get_array(dataset: Any) -> np.ndarray | None:
     """uint8 (N, C, H, W), a view of the images of a set that torchvision holds as one array."""
     data = getattr(dataset, "data", None)
     array = data if isinstance(data, np.ndarray) else data.numpy() if hasattr(data, "numpy") else None
@@ -252,8 +252,8 @@ def in_memory(dataset: Any) -> np.ndarray | None:
     return array if array.shape[1] == 3 else array.transpose(0, 3, 1, 2)
 
 
-def reader(dataset: Any, config: DictConfig, size: tuple[int, int], channels: int):
-    array = in_memory(dataset)
+def make_reader(dataset: Any, config: DictConfig, size: tuple[int, int], channels: int):
+    array = get_array(dataset)
     if array is not None:
         return Resized(array, size)
     return ItemImages(dataset, config.dataset, config.root, size, channels)
@@ -276,15 +276,15 @@ class ItemImages:
         problems = []
         for row, index in enumerate(indices):
             try:
-                images[row] = decode.converted(self.dataset[int(index)][0], self.size, self.channels)
+                images[row] = decode.convert(self.dataset[int(index)][0], self.size, self.channels)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
-                problems.append(f"data.root={self.root}: cannot read image {index} of {self.name}: {brief(error)}")
+                problems.append(f"data.root={self.root}: cannot read image {index} of {self.name}: {shorten(error)}")
         if problems:
             raise UserError(problems)
         return images
 
 
-def held_out(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[Split, Split]:
+def hold_out(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[Split, Split]:
     """(train, test) of a set that comes whole: a share of each class is held out, always the same images."""
     paths = getattr(dataset, "_image_files", None)
     stable = np.arange(len(labels)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")

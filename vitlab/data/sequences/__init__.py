@@ -1,0 +1,1 @@
+"""Token sequences that models of text read: blocks, pairs, masked tokens, masked spans."""

@@ -27,7 +27,7 @@ class Stream:
         """int64 (B,) -> int64 (B, length + ahead)"""
         places = np.asarray(indices)[:, None] * self.length + np.arange(self.length + self.ahead)
         text = np.minimum(np.searchsorted(self.firsts, places, side="right") - 1, len(self.texts) - 1)
-        return tokens_at(self.texts, text, places - self.firsts[text], self.end)
+        return read_tokens(self.texts, text, places - self.firsts[text], self.end)
 
     @cached_property
     def firsts(self) -> np.ndarray:
@@ -49,15 +49,15 @@ class Blocks:
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """int64 (B,) -> int64 (B, length + ahead)"""
         text = np.broadcast_to(self.text[indices, None], (len(indices), self.length + self.ahead))
-        return tokens_at(self.texts, text, self.offset[indices, None] + np.arange(self.length + self.ahead), self.end)
+        return read_tokens(self.texts, text, self.offset[indices, None] + np.arange(self.length + self.ahead), self.end)
 
 
-def tokens_at(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
+def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
     """The tokens at places of texts, of the same shape: `end` just behind a text's last, NOTHING beyond."""
     lengths = texts.lengths[text]
     inside = texts.starts[text] + np.minimum(offset, lengths - 1)
-    found = texts.values[inside].astype(np.int64)
-    return np.where(offset < lengths, found, np.where(offset == lengths, end, NOTHING))
+    tokens = texts.values[inside].astype(np.int64)
+    return np.where(offset < lengths, tokens, np.where(offset == lengths, end, NOTHING))
 
 
 def pack_texts(

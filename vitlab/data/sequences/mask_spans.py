@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitlab.data.sequences.mask_tokens import Random, check_share, uniform
+from vitlab.data.sequences.mask_tokens import Random, check_share, draw_uniform
 
 
 class Spans(NamedTuple):
@@ -38,7 +38,7 @@ class Spans(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def tables(p: float, longest: int, budget: int) -> tuple[Tensor, Tensor]:
+def compute_tables(p: float, longest: int, budget: int) -> tuple[Tensor, Tensor]:
     """For lengths cut at c = 0 ... longest: their cumulative distribution (longest + 1, longest), and the expected
     number of tokens of spans drawn until they have at least t, t = 0 ... budget + 1 (longest + 1, budget + 2).
 
@@ -61,7 +61,7 @@ def tables(p: float, longest: int, budget: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(cumulative), torch.from_numpy(expected)
 
 
-def described(chosen: Tensor) -> Spans:
+def describe_spans(chosen: Tensor) -> Spans:
     """chosen (B, N), bool, with spans that do not touch and neither the first nor the last token of a row."""
     place = torch.arange(chosen.shape[1], device=chosen.device)
     left = place.masked_fill(chosen, 0).cummax(1).values
@@ -72,7 +72,7 @@ def described(chosen: Tensor) -> Spans:
     return Spans(chosen, groups.masked_fill(~chosen, -1), left, right, index)
 
 
-def inner(maskable: Tensor) -> Tensor:
+def drop_edges(maskable: Tensor) -> Tensor:
     """All but a row's first and last token."""
     inside = torch.ones_like(maskable)
     inside[:, :1] = inside[:, -1:] = False
@@ -94,23 +94,23 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
     rows, length = maskable.shape
     device = maskable.device
     place = torch.arange(length, device=device)
-    room = (described(inner(maskable)).right - place).clamp_(min=0)  # free tokens from here on
+    room = (describe_spans(drop_edges(maskable)).right - place).clamp_(min=0)  # free tokens from here on
     cut = room.amax(1).clamp_(max=longest)
-    cumulative, expected = (table.to(device)[cut] for table in tables(p, longest, int(share * length)))
+    cumulative, expected = (table.to(device)[cut] for table in compute_tables(p, longest, int(share * length)))
 
     budget = maskable.sum(1, keepdim=True) * share
     below = torch.searchsorted(expected, budget, right=True) - 1
     low, high = expected.gather(1, below), expected.gather(1, below + 1)
-    threshold = below + (uniform((rows, 1), generator, device) < (budget - low) / (high - low))
+    threshold = below + (draw_uniform((rows, 1), generator, device) < (budget - low) / (high - low))
 
     tokens = torch.zeros_like(threshold)
     chosen = torch.zeros_like(maskable)
     while (unfilled := tokens < threshold).any():
         drawing = unfilled[:, 0]
-        size = torch.searchsorted(cumulative, uniform((rows, 1), generator, device, drawing), right=True) + 1
+        size = torch.searchsorted(cumulative, draw_uniform((rows, 1), generator, device, drawing), right=True) + 1
         size = size.minimum(room.amax(1, keepdim=True))
         fits = (room >= size).cumsum(1)
-        nth = (uniform((rows, 1), generator, device, drawing) * fits[:, -1:]).long() + 1
+        nth = (draw_uniform((rows, 1), generator, device, drawing) * fits[:, -1:]).long() + 1
         start = torch.searchsorted(fits, nth).masked_fill_(
             ~unfilled | (size == 0), 2 * length
         )  # a place beyond the row
@@ -118,4 +118,4 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
         chosen |= (place >= start) & (place < after)
         room = torch.where(place > after, room, room.minimum((start - 1 - place).clamp_(min=0)))
         tokens = torch.where(size == 0, threshold, tokens + size)
-    return described(chosen)
+    return describe_spans(chosen)

@@ -22,15 +22,15 @@ class RowGenerators:
     def draw(self, of: Callable[[Generator], Tensor], rows: Tensor | None) -> Tensor:
         """`of` each row's generator, stacked: zeros, and nothing drawn, for rows (B,) that are not to draw."""
         wanted = [True] * len(self.each) if rows is None else rows.tolist()
-        found = {row: of(self.each[row]) for row, draws in enumerate(wanted) if draws}
-        none = torch.zeros_like(next(iter(found.values())))
-        return torch.stack([found.get(row, none) for row in range(len(wanted))])
+        drawn = {row: of(self.each[row]) for row, draws in enumerate(wanted) if draws}
+        none = torch.zeros_like(next(iter(drawn.values())))
+        return torch.stack([drawn.get(row, none) for row in range(len(wanted))])
 
 
 Random = Generator | RowGenerators
 
 
-def uniform(shape: tuple[int, ...], generator: Random, device: torch.device, rows: Tensor | None = None) -> Tensor:
+def draw_uniform(shape: tuple[int, ...], generator: Random, device: torch.device, rows: Tensor | None = None) -> Tensor:
     """Doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
 
     rows (B,), bool: which draw, where each has a generator of its own; None for all.
@@ -40,7 +40,7 @@ def uniform(shape: tuple[int, ...], generator: Random, device: torch.device, row
     return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device)
 
 
-def integers(high: int, shape: tuple[int, ...], generator: Random, device: torch.device) -> Tensor:
+def draw_integers(high: int, shape: tuple[int, ...], generator: Random, device: torch.device) -> Tensor:
     """From 0 to high - 1."""
     if isinstance(generator, RowGenerators):
         return generator.draw(lambda own: torch.randint(high, shape[1:], generator=own), None).to(device)
@@ -60,8 +60,8 @@ def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:
     """
     check_share(share)
     rows, length = maskable.shape
-    wanted = maskable.sum(1, keepdim=True) * share + uniform((rows, 1), generator, maskable.device)
-    scores = uniform((rows, length), generator, maskable.device).masked_fill(~maskable, 2.0)
+    wanted = maskable.sum(1, keepdim=True) * share + draw_uniform((rows, 1), generator, maskable.device)
+    scores = draw_uniform((rows, length), generator, maskable.device).masked_fill(~maskable, 2.0)
     first = torch.arange(length, device=maskable.device) < wanted.floor()
     chosen = torch.zeros_like(maskable).scatter(1, scores.argsort(1), first)
     return chosen & maskable  # at share 1 `wanted` may have been rounded up to one token too many
@@ -93,10 +93,10 @@ def corrupt(
     drawable = ordinary.nonzero().squeeze(1).to(tokens.device)
     if not len(drawable):
         raise ValueError(f"all {vocabulary} tokens of the vocabulary are special: none is left to replace others")
-    fate = uniform(tuple(tokens.shape), generator, tokens.device)
+    fate = draw_uniform(tuple(tokens.shape), generator, tokens.device)
     if groups is not None:
         fate = fate.gather(1, groups.clamp(min=0))
-    drawn = integers(len(drawable), tuple(tokens.shape), generator, tokens.device)
+    drawn = draw_integers(len(drawable), tuple(tokens.shape), generator, tokens.device)
     seen = torch.where(fate < MASKED + REPLACED, drawable[drawn], tokens)
     return torch.where(chosen, seen.masked_fill(fate < MASKED, mask_token), tokens)
 

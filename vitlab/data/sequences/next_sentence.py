@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import NOTHING, tokens_at
+from vitlab.data.sequences.blocks import NOTHING, read_tokens
 from vitlab.data.text.types import Ragged
 
 FOLLOWS, RANDOM = 0, 1  # as BERT numbers them
@@ -42,7 +42,7 @@ class Pairs:
         offset = np.where(b, place - first - 2, place - 1)
         text = np.take_along_axis(self.text[indices], b, axis=1)
         begin = np.take_along_axis(self.offset[indices], b, axis=1)
-        tokens = tokens_at(self.texts, text, begin + np.maximum(offset, 0), NOTHING)
+        tokens = read_tokens(self.texts, text, begin + np.maximum(offset, 0), NOTHING)
         for where, token in ((0, start), (first + 1, separator), (first + second + 2, end)):
             tokens = np.where(place == where, token, tokens)
         tokens = np.where(place > first + second + 2, NOTHING, tokens)

@@ -90,7 +90,7 @@ def write_texts(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.
     into[row, first[row] + offset] = texts.values[texts.starts[indices][row] + offset]
 
 
-def sequences_of(parts: int, both_orders: bool = False) -> Sequences:
+def list_sequences(parts: int, both_orders: bool = False) -> Sequences:
     """A text; a pair, or a pair in `both_orders`; the first part with each of the others, which are choices."""
     if parts == 1:
         return ((0,),)
@@ -105,7 +105,7 @@ def frame_texts(
     """An item for each text; sizes count texts."""
     read = PairInputs(
         texts.parts,
-        sequences_of(len(texts.parts), both_orders),
+        list_sequences(len(texts.parts), both_orders),
         tokenizer.start,
         tokenizer.separator,
         tokenizer.end,

@@ -1,4 +1,4 @@
-"""From the columns of a table to texts with labels, numbers or tags; of files (table) and Hugging Face's data sets."""
+"""From the columns of a table, or of a Hugging Face data set, to texts with labels, numbers or tags."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from omegaconf import DictConfig, ListConfig
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.cache.file_stats import stat_files
-from vitlab.data.split import hashed_share
+from vitlab.data.split import choose_by_hash
 from vitlab.data.text.types import Corpus, Examples
 
 VERSION = 2  # of the reading
@@ -64,32 +64,32 @@ def fingerprint(config: DictConfig) -> list:
     return [VERSION, *(stat_files(path) for path in paths if path.is_file())]
 
 
-def corpus(wanted: Wanted, train: Table, test: Table | None) -> Corpus:
+def make_corpus(wanted: Wanted, train: Table, test: Table | None) -> Corpus:
     """The texts of the columns `text`, with what the column `label` holds, read as `target` says.
 
     Without a `test` table a share of the rows is held out, of each class where there are classes; rows of the same
     texts stay together. Raises UserError.
     """
-    problems = [line for table in (train, test) if table for line in misfits(wanted, table)]
+    problems = [line for table in (train, test) if table for line in check_columns(wanted, table)]
     if not test and not 0 < wanted.test_share < 1:
         problems.append(f"data.test_share={wanted.test_share}: give a share of the rows between 0 and 1")
     if problems:
         raise UserError(problems)
-    rows = records(wanted, train)
-    rows, held = (rows, records(wanted, test)) if test else divided(wanted, rows)
-    classes = () if wanted.label is None or wanted.target == "number" else train.classes or named(wanted, rows)
-    unseen = sorted(set(named(wanted, held)) - set(classes)) if classes else ()
+    rows = read_records(wanted, train)
+    rows, held = (rows, read_records(wanted, test)) if test else hold_out(wanted, rows)
+    classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
+    unseen = sorted(set(collect_names(wanted, held)) - set(classes)) if classes else ()
     if unseen:
-        where = f"{(test or train).source}: held-out rows of '{unseen[0]}', which no training row is"
-        raise UserError(f"{where}; {choices_text('', classes)}")
+        problem = f"{(test or train).source}: the held-out label '{unseen[0]}' is not among the training labels"
+        raise UserError(f"{problem}; {choices_text('', classes)}")
     choices = len(rows[0][0]) - 1 if rows else 0
     if wanted.target == "class" and classes and choices > 1 and len(classes) != choices:
-        wrong = f"{len(classes)} different values for {choices} choices"
-        raise UserError(f"data.label={wanted.label}: {wrong}; it must say which choice is right")
-    return Corpus(examples(wanted, rows, classes), examples(wanted, held, classes), tuple(classes))
+        problem = f"{len(classes)} different values for {choices} choices"
+        raise UserError(f"data.label={wanted.label}: {problem}; it must name the right choice")
+    return Corpus(make_examples(wanted, rows, classes), make_examples(wanted, held, classes), tuple(classes))
 
 
-def divided(wanted: Wanted, rows: list[Record]) -> tuple[list[Record], list[Record]]:
+def hold_out(wanted: Wanted, rows: list[Record]) -> tuple[list[Record], list[Record]]:
     """(train, held out): of each class the share of rows with the smallest hash of their texts."""
     groups: dict[Any, dict[str, None]] = {}
     placed: set[str] = set()
@@ -97,18 +97,18 @@ def divided(wanted: Wanted, rows: list[Record]) -> tuple[list[Record], list[Reco
         if (name := repr(texts)) not in placed:  # the same texts with two labels are of the first
             placed.add(name)
             groups.setdefault(label if wanted.target == "class" else None, {})[name] = None
-    chosen = {name for group in groups.values() for name in hashed_share(list(group), wanted.test_share)}
+    chosen = {name for group in groups.values() for name in choose_by_hash(list(group), wanted.test_share)}
     return [row for row in rows if repr(row[0]) not in chosen], [row for row in rows if repr(row[0]) in chosen]
 
 
-def named(wanted: Wanted, rows: list[Record]) -> list[str]:
+def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
     """The different names among the labels: whole numbers by their value, else by the alphabet."""
-    found = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
-    whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in found)
-    return sorted(found, key=lambda name: (int(name) if whole else 0, name))
+    names = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
+    whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in names)
+    return sorted(names, key=lambda name: (int(name) if whole else 0, name))
 
 
-def examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) -> Examples:
+def make_examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) -> Examples:
     parts = tuple(map(list, zip(*(texts for texts, _ in rows), strict=True)))
     labels = [label for _, label in rows]
     number = {name: index for index, name in enumerate(classes)}
@@ -121,7 +121,7 @@ def examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) -> Exam
     return Examples(parts, labels=[number[label] for label in labels])
 
 
-def misfits(wanted: Wanted, table: Table) -> Iterator[str]:
+def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
     """Columns that the table does not have, and options that do not fit each other."""
     if not wanted.text:
         yield "data.text=[]: give at least one column"
@@ -137,7 +137,7 @@ def misfits(wanted: Wanted, table: Table) -> Iterator[str]:
         yield f"data.text={list(wanted.text)}: tags are of the words of one column"
 
 
-def records(wanted: Wanted, table: Table) -> list[Record]:
+def read_records(wanted: Wanted, table: Table) -> list[Record]:
     """The texts and the label of each row whose label is not one of `skip`.
 
     A cell with a list of texts is several parts; with tags the one part is the words. The label is a class's name, a
@@ -145,63 +145,63 @@ def records(wanted: Wanted, table: Table) -> list[Record]:
     """
     columns = [table[name] for name in wanted.text]
     labels = table[wanted.label] if wanted.label is not None else None
-    read = {"class": one_class, "number": one_number, "tags": some_tags}[wanted.target]
-    found: list[Record] = []
+    read = {"class": read_class, "number": read_number, "tags": read_tags}[wanted.target]
+    records: list[Record] = []
     for row, number in enumerate(table.numbers):
-        if labels is not None and wanted.skip and name_of(labels[row], table) in wanted.skip:
+        if labels is not None and wanted.skip and read_name(labels[row], table) in wanted.skip:
             continue
         cells = [column[row] for column in columns]
-        texts = (tuple(map(str, words(cells[0]))),) if wanted.target == "tags" else tuple(strings(cells))
+        texts = (tuple(map(str, split_words(cells[0]))),) if wanted.target == "tags" else tuple(list_texts(cells))
         try:
-            if found and len(texts) != len(found[0][0]):
-                raise ValueError(f"{len(texts)} texts, the first row has {len(found[0][0])}")
-            found.append((texts, None if labels is None else read(labels[row], cells[0], table)))
+            if records and len(texts) != len(records[0][0]):
+                raise ValueError(f"{len(texts)} texts, the first row has {len(records[0][0])}")
+            records.append((texts, None if labels is None else read(labels[row], cells[0], table)))
         except ValueError as error:
             raise UserError(f"{table.source}: row {number}: {error}") from None
-    return found
+    return records
 
 
-def strings(cells: Sequence[Any]) -> Iterator[str]:
+def list_texts(cells: Sequence[Any]) -> Iterator[str]:
     for cell in cells:
         for text in cell if isinstance(cell, (list, tuple)) else [cell]:
             yield "" if text is None else str(text)
 
 
-def one_class(cell: Any, text: Any, table: Table) -> str:
-    name = name_of(cell, table)
+def read_class(cell: Any, text: Any, table: Table) -> str:
+    name = read_name(cell, table)
     if not name:
-        raise ValueError("no label; add it, or leave such rows out by data.skip=['']")
+        raise ValueError("no label; add it, or skip such rows by data.skip=['']")
     return name
 
 
-def one_number(cell: Any, text: Any, table: Table) -> float:
+def read_number(cell: Any, text: Any, table: Table) -> float:
     try:
         number = float(cell)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"'{'' if cell is None else cell}' is no number")
+        raise ValueError(f"'{'' if cell is None else cell}' is not a number")
     if abs(number) > LARGEST:
         raise ValueError(f"{cell} is larger than {LARGEST:g}; give such numbers in another unit")
     return number
 
 
-def some_tags(cell: Any, text: Any, table: Table) -> list[str]:
-    tags = [name_of(tag, table) for tag in words(cell)]
-    if len(tags) != len(words(text)):
-        raise ValueError(f"{len(words(text))} words and {len(tags)} tags; give one for each word")
+def read_tags(cell: Any, text: Any, table: Table) -> list[str]:
+    tags = [read_name(tag, table) for tag in split_words(cell)]
+    if len(tags) != len(split_words(text)):
+        raise ValueError(f"{len(split_words(text))} words and {len(tags)} tags; give one for each word")
     if not all(tags):
         raise ValueError("an empty tag")
     return tags
 
 
-def name_of(cell: Any, table: Table) -> str:
+def read_name(cell: Any, table: Table) -> str:
     """A label's name; a number below 0 stands for a missing one where numbers have names, as in Hugging Face's sets."""
     if table.classes and isinstance(cell, int):
         return table.classes[cell] if 0 <= cell < len(table.classes) else ""
     return "" if cell is None else str(cell).strip()
 
 
-def words(cell: Any) -> list[Any]:
+def split_words(cell: Any) -> list[Any]:
     """The words of a cell, given one by one or with white space between them."""
     return list(cell) if isinstance(cell, (list, tuple)) else str("" if cell is None else cell).split()

@@ -20,11 +20,11 @@ def fingerprint(config: DictConfig) -> list:
 def read(config: DictConfig) -> Corpus:
     """The sentences of `path` with the tags of their words; those of `test_path` are held out. Raises UserError."""
     wanted = Wanted(("words",), "tags", target="tags", test_share=config.test_share)
-    train = table(config, "path")
-    return columns.corpus(wanted, train, table(config, "test_path") if config.test_path else None)
+    train = read_table(config, "path")
+    return columns.make_corpus(wanted, train, read_table(config, "test_path") if config.test_path else None)
 
 
-def table(config: DictConfig, key: str) -> Table:
+def read_table(config: DictConfig, key: str) -> Table:
     """The sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
 
     Lines that begin with `#` and a space are comments, as in CoNLL-U.
@@ -32,7 +32,7 @@ def table(config: DictConfig, key: str) -> Table:
     path = Path(config[key]).expanduser()
     source = f"data.{key}={path}"
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "no such file"
         raise UserError(f"{source}: {what}; give a file of words and tags")
     words: list[list[str]] = [[]]
     tags: list[list[str]] = [[]]
@@ -49,10 +49,10 @@ def table(config: DictConfig, key: str) -> Table:
                 numbers[-1] = number
             for column, into in ((config.word, words), (config.tag, tags)):
                 if not -len(cells) <= column < len(cells):
-                    raise UserError(f"{source}: line {number} has {len(cells)} columns, none with number {column}")
+                    raise UserError(f"{source}: line {number} has {len(cells)} columns, not a column {column}")
                 into[-1].append(cells[column])
     whole = [n for n, sentence in enumerate(words) if sentence]
     if not whole:
         raise UserError(f"{source}: no lines with words")
-    found = {"words": [words[n] for n in whole], "tags": [tags[n] for n in whole]}
-    return Table(source, found, [numbers[n] for n in whole])
+    columns_of_lists = {"words": [words[n] for n in whole], "tags": [tags[n] for n in whole]}
+    return Table(source, columns_of_lists, [numbers[n] for n in whole])

@@ -6,6 +6,7 @@ An entry (vitlab.data.cache.store) holds tokenizer.json, data.json, and of each 
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +44,7 @@ class TextCache(Cache[TextData]):
     def fingerprint(self) -> dict[str, Any]:
         own = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": super().fingerprint()}
         if tokenization.is_path(self.config.tokenizer):
-            file = tokenization.located(self.config.tokenizer)
+            file = tokenization.locate_file(self.config.tokenizer)
             own["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
         return own
 
@@ -75,11 +76,11 @@ def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData
     progress(f"reading {config.name}", 0, 1)
     corpus: Corpus = module.read(config)
     progress(f"reading {config.name}", 1, 1)
-    problems = [line for split in SPLITS for line in misfits(config, corpus, split)]
+    problems = [line for split in SPLITS for line in check_examples(config, corpus, split)]
     if problems:
         raise UserError(problems)
     if tokenizer is None:
-        texts = (plain(text) for part in corpus.train.parts for text in part)
+        texts = (join_words(text) for part in corpus.train.parts for text in part)
         tokenizer = tokenization.train(texts, config.tokenizer, config.vocabulary, config.lowercase)
     total = sum(len(examples) * len(examples.parts) for examples in (corpus.train, corpus.test))
     done = 0
@@ -91,25 +92,25 @@ def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData
             progress(f"encoding {config.name}", done, total)
 
     progress(f"encoding {config.name}", 0, total)
-    splits = {split: encoded(getattr(corpus, split), tokenizer, report) for split in SPLITS}
+    splits = {split: encode_examples(getattr(corpus, split), tokenizer, report) for split in SPLITS}
     for split, texts in splits.items():
         if not len(texts):
-            where = origin(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
+            where = name_source(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
             raise UserError(
-                f"data={config.name}: its {'training' if split == 'train' else 'held-out'} texts, of {where}, hold no "
-                f"token of data.tokenizer={config.tokenizer}"
+                f"data={config.name}: the {'training' if split == 'train' else 'held-out'} texts in {where} have no "
+                f"tokens with data.tokenizer={config.tokenizer}"
             )
     return TextData(config.name, tuple(corpus.classes), config.length, tokenizer, **splits)
 
 
-def misfits(config: DictConfig, corpus: Corpus, split: str) -> Iterator[str]:
-    """What a module has read and no training can take."""
+def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[str]:
+    """What is wrong with the texts of a split, one line each."""
     examples: Examples = getattr(corpus, split)
     name = config.name
     if not examples.parts or not len(examples):
         what, other = ("training", corpus.test) if split == "train" else ("held-out", corpus.train)
         others = len(other) if other.parts else 0
-        yield f"data={name}: no {what} texts found in {origin(config, split, others)}; give more texts there"
+        yield f"data={name}: no {what} texts found in {name_source(config, split, others)}; give more texts there"
         return
     count = len(examples)
     beside = {"labels": examples.labels, "targets": examples.targets, "tags": examples.tags}
@@ -121,20 +122,20 @@ def misfits(config: DictConfig, corpus: Corpus, split: str) -> Iterator[str]:
         yield f"data={name}: has {len(corpus.classes)} classes, but its {split} texts have no labels"
     known = len(corpus.classes)
     if examples.labels is not None and not all(0 <= label < known for label in examples.labels):
-        yield f"data={name}: a {split} label is none of the {known} classes"
+        yield f"data={name}: a {split} label is not one of the {known} classes"
     if examples.tags is not None:
         for row, (words, tags) in enumerate(zip(examples.parts[0], examples.tags, strict=True)):
             if len(words) != len(tags) or not all(0 <= tag < known for tag in tags):
                 yield f"data={name}: {split} text {row} has {len(words)} words and {len(tags)} tags of {known} classes"
                 return
     for part in examples.parts:
-        for row, text in enumerate(part):
-            if not plain(text).isascii() and any("\ud800" <= character <= "\udfff" for character in plain(text)):
-                yield f"data={name}: {split} text {row} holds half of a surrogate pair, which is no character"
+        for row, text in enumerate(map(join_words, part)):
+            if not text.isascii() and re.search("[\ud800-\udfff]", text):
+                yield f"data={name}: {split} text {row} has an invalid Unicode surrogate"
                 return
 
 
-def origin(config: DictConfig, split: str, others: int) -> str:
+def name_source(config: DictConfig, split: str, others: int) -> str:
     """Where the texts of a split come from, as a user gave it; `others` are the texts of the other split."""
     key = next((k for k in ("test_path", "test_files", "test_split") if config.get(k)), None)
     if split == "test" and key is not None:
@@ -145,32 +146,32 @@ def origin(config: DictConfig, split: str, others: int) -> str:
     return f"{source} (data.test_share={config.test_share}, {others} other texts)"
 
 
-def plain(text: str | Sequence[str]) -> str:
+def join_words(text: str | Sequence[str]) -> str:
     """A text that may be given word by word."""
     return text if isinstance(text, str) else " ".join(text)
 
 
-def encoded(examples: Examples, tokenizer: tokenization.Tokenizer, report: Callable[[int], None]) -> Texts:
+def encode_examples(examples: Examples, tokenizer: tokenization.Tokenizer, report: Callable[[int], None]) -> Texts:
     """The tokens of one split; report(count) is told of the texts encoded since its last call."""
     tags = None
     if examples.tags is not None:
-        rows, tags = tagged(examples, tokenizer, report)
+        rows, tags = encode_tagged(examples, tokenizer, report)
         parts = [rows]
     else:
-        parts = [list(token_rows(part, tokenizer, report)) for part in examples.parts]
+        parts = [list(encode_rows(part, tokenizer, report)) for part in examples.parts]
     kept = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
     labels = np.zeros(len(examples)) if examples.labels is None else np.asarray(examples.labels)
     targets = None if examples.targets is None else np.asarray(examples.targets, dtype=np.float32)[kept]
     return Texts(
-        parts=tuple(ragged([part[row] for row in kept]) for part in parts),
+        parts=tuple(join_rows([part[row] for row in kept]) for part in parts),
         labels=labels.astype(np.int64)[kept],
         targets=targets,
-        tags=None if tags is None else ragged([tags[row] for row in kept]),
-        size=sum(len(plain(part[row]).encode()) for part in examples.parts for row in kept),
+        tags=None if tags is None else join_rows([tags[row] for row in kept]),
+        size=sum(len(join_words(part[row]).encode()) for part in examples.parts for row in kept),
     )
 
 
-def token_rows(
+def encode_rows(
     texts: Sequence[str], tokenizer: tokenization.Tokenizer, report: Callable[[int], None]
 ) -> Iterator[np.ndarray]:
     for row in tokenizer.rows(texts):
@@ -178,7 +179,7 @@ def token_rows(
         report(1)
 
 
-def tagged(
+def encode_tagged(
     examples: Examples, tokenizer: tokenization.Tokenizer, report: Callable[[int], None]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """(ids, tags) of each text: the first token of a word carries its tag, the others none."""
@@ -197,22 +198,22 @@ def tagged(
     return rows, tags
 
 
-def ragged(rows: Sequence[np.ndarray]) -> Ragged:
+def join_rows(rows: Sequence[np.ndarray]) -> Ragged:
     starts = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=starts[1:])
     return Ragged(np.concatenate([*rows, np.empty(0, dtype=np.int32)]).astype(np.int32, copy=False), starts)
 
 
-def arrays(texts: Texts) -> dict[str, np.ndarray]:
+def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
     """All arrays of a split by the names of their files."""
-    found = {"labels": texts.labels}
+    arrays = {"labels": texts.labels}
     for number, part in enumerate(texts.parts):
-        found |= {f"part{number}_values": part.values, f"part{number}_starts": part.starts}
+        arrays |= {f"part{number}_values": part.values, f"part{number}_starts": part.starts}
     if texts.targets is not None:
-        found["targets"] = texts.targets
+        arrays["targets"] = texts.targets
     if texts.tags is not None:
-        found["tags"] = texts.tags.values  # they start where the tokens do
-    return found
+        arrays["tags"] = texts.tags.values  # they start where the tokens do
+    return arrays
 
 
 def write(data: TextData, entry: Path) -> None:
@@ -220,7 +221,7 @@ def write(data: TextData, entry: Path) -> None:
     about: dict[str, Any] = {"classes": list(data.classes), "vocabulary": data.tokenizer.size}
     for split in SPLITS:
         texts: Texts = getattr(data, split)
-        for name, values in arrays(texts).items():
+        for name, values in list_arrays(texts).items():
             with replacing(entry / f"{split}_{name}.npy") as file:
                 np.save(file, values, allow_pickle=False)
         about[split] = {

@@ -14,7 +14,7 @@ from collections import Counter
 from omegaconf import DictConfig
 
 from vitlab.config import UserError
-from vitlab.data.split import hashed_share
+from vitlab.data.split import choose_by_hash
 from vitlab.data.text import stdlib
 from vitlab.data.text.types import Corpus, Examples
 
@@ -30,15 +30,15 @@ def read(config: DictConfig) -> Corpus:
     """The texts or pairs, with a share of each class held out by a hash of the texts. Raises UserError."""
     if not 0 < config.test_share < 1:
         raise UserError(f"data.test_share={config.test_share}: give a share of the texts between 0 and 1")
-    return pairs(config.test_share) if config.pairs else packages(config.classes, config.test_share)
+    return read_pairs(config.test_share) if config.pairs else read_packages(config.classes, config.test_share)
 
 
-def packages(count: int, share: float) -> Corpus:
+def read_packages(count: int, share: float) -> Corpus:
     of: dict[str, set[str]] = {}
-    for docstring in stdlib.docstrings(unique=False):
+    for docstring in stdlib.read_docstrings(unique=False):
         if len(docstring.text.split()) >= LEAST:
             of.setdefault(docstring.text, set()).add(docstring.package)
-    single = {text: next(iter(found)) for text, found in of.items() if len(found) == 1}
+    single = {text: next(iter(packages)) for text, packages in of.items() if len(packages) == 1}
     sizes = Counter(single.values())
     if not 2 <= count <= len(sizes):
         raise UserError(f"data.classes={count}: give from 2 to {len(sizes)}, the packages that have docstrings")
@@ -47,7 +47,7 @@ def packages(count: int, share: float) -> Corpus:
     test: tuple[list[str], list[int]] = ([], [])
     for label, name in enumerate(classes):
         texts = [text for text, package in single.items() if package == name]
-        chosen = hashed_share(texts, share)
+        chosen = choose_by_hash(texts, share)
         for text in texts:
             into = test if text in chosen else train
             into[0].append(text)
@@ -55,24 +55,24 @@ def packages(count: int, share: float) -> Corpus:
     return Corpus(Examples((train[0],), labels=train[1]), Examples((test[0],), labels=test[1]), classes)
 
 
-def pairs(share: float) -> Corpus:
-    found: dict[str, str] = {}
+def read_pairs(share: float) -> Corpus:
+    body_of: dict[str, str] = {}
     bodies: set[str] = set()
-    for docstring in stdlib.docstrings():
+    for docstring in stdlib.read_docstrings():
         summary, _, body = (part.strip() for part in docstring.text.partition("\n\n"))
         long = len(summary.split()) >= LEAST and len(body.split()) >= LEAST
-        if long and "\n" not in summary and summary not in found and body not in bodies:
-            found[summary] = body
+        if long and "\n" not in summary and summary not in body_of and body not in bodies:
+            body_of[summary] = body
             bodies.add(body)
-    chosen = hashed_share(list(found), share)
-    train = {summary: body for summary, body in found.items() if summary not in chosen}
-    test = {summary: body for summary, body in found.items() if summary in chosen}
-    return Corpus(mixed(train), mixed(test), ANSWERS)
+    chosen = choose_by_hash(list(body_of), share)
+    train = {summary: body for summary, body in body_of.items() if summary not in chosen}
+    test = {summary: body for summary, body in body_of.items() if summary in chosen}
+    return Corpus(mix_pairs(train), mix_pairs(test), ANSWERS)
 
 
-def mixed(pairs: dict[str, str]) -> Examples:
+def mix_pairs(pairs: dict[str, str]) -> Examples:
     """Half of the pairs, by a hash of their summaries, with bodies moved on by one among them."""
-    moved = hashed_share(list(pairs), 0.5, seed=1)
+    moved = choose_by_hash(list(pairs), 0.5, seed=1)
     others = [body for summary, body in pairs.items() if summary in moved]
     turned = iter(others[1:] + others[:1])
     bodies = [next(turned) if summary in moved else body for summary, body in pairs.items()]

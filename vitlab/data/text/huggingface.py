@@ -19,11 +19,11 @@ UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 
 def fingerprint(config: DictConfig) -> list:
     """Local files as they are; of a set on the Hub nothing more than `revision` says."""
-    patterns = [os.path.expanduser(p) for p in (config.dataset, *listed(config.files), *listed(config.test_files))]
+    patterns = [os.path.expanduser(p) for p in (config.dataset, *as_list(config.files), *as_list(config.test_files))]
     return [VERSION, columns.VERSION, *(stat_files(path) for pattern in patterns for path in sorted(glob(pattern)))]
 
 
-def listed(value: Any) -> list[str]:
+def as_list(value: Any) -> list[str]:
     return [str(v) for v in (value if isinstance(value, ListConfig) else [value]) if v is not None]
 
 
@@ -33,17 +33,17 @@ def read(config: DictConfig) -> Corpus:
     Raises UserError, also for what `datasets` cannot load.
     """
     test_split = config.test_split or ("test" if config.test_files else None)
-    splits = loaded(config, test_split)
+    splits = load_splits(config, test_split)
     unknown = [key for key in ("split", "test_split") if config[key] and config[key] not in splits]
     if unknown:
         raise UserError(
             f"data.{key}={config[key]}: no such split; {choices_text(config[key], splits)}" for key in unknown
         )
-    test = table(config, splits, test_split) if test_split else None
-    return columns.corpus(Wanted.of(config), table(config, splits, config.split), test)
+    test = read_table(config, splits, test_split) if test_split else None
+    return columns.make_corpus(Wanted.of(config), read_table(config, splits, config.split), test)
 
 
-def loaded(config: DictConfig, test_split: str | None) -> Any:
+def load_splits(config: DictConfig, test_split: str | None) -> Any:
     """A `datasets.DatasetDict`."""
     try:
         import datasets
@@ -53,12 +53,12 @@ def loaded(config: DictConfig, test_split: str | None) -> Any:
         raise UserError("data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'") from None
     files = {}
     for split, key in ((config.split, "files"), (test_split, "test_files")):
-        found = [os.path.expanduser(path) for path in listed(config[key])]
-        missing = [path for path in found if not any(mark in path for mark in "*?[:") and not Path(path).is_file()]
+        paths = [os.path.expanduser(path) for path in as_list(config[key])]
+        missing = [path for path in paths if not any(mark in path for mark in "*?[:") and not Path(path).is_file()]
         if missing:
             raise UserError(f"data.{key}={missing[0]}: no such file")
-        if found:
-            files[split] = found
+        if paths:
+            files[split] = paths
     source = f"data.dataset={config.dataset}"
     try:
         builder = datasets.load_dataset_builder(
@@ -78,7 +78,7 @@ def loaded(config: DictConfig, test_split: str | None) -> Any:
         raise UserError(f"{source}: cannot be loaded: {': '.join(told)}") from None
 
 
-def table(config: DictConfig, splits: Any, split: str) -> Table:
+def read_table(config: DictConfig, splits: Any, split: str) -> Table:
     """The columns of a split; those that are not asked for are not read."""
     rows = splits[split]
     wanted = Wanted.of(config)

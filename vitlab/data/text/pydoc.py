@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 
 from vitlab.config import UserError
-from vitlab.data.split import hashed_share
+from vitlab.data.split import choose_by_hash
 from vitlab.data.text import stdlib
 from vitlab.data.text.types import Corpus, Examples
 
@@ -18,12 +18,12 @@ def read(config: DictConfig) -> Corpus:
     """One text a document; a share of the documents, chosen by their names, is held out. Raises UserError."""
     if not 0 < config.test_share < 1:
         raise UserError(f"data.test_share={config.test_share}: give a share of the documents between 0 and 1")
-    documents = {f"topic {name}": text for name, text in stdlib.topics().items()}
+    documents = {f"topic {name}": text for name, text in stdlib.read_topics().items()}
     modules: dict[str, list[str]] = {}
-    for docstring in stdlib.docstrings():
+    for docstring in stdlib.read_docstrings():
         modules.setdefault(f"module {docstring.module}", []).append(docstring.text)
     documents |= {name: BETWEEN.join(texts) for name, texts in modules.items()}
-    chosen = hashed_share(list(documents), config.test_share)
+    chosen = choose_by_hash(list(documents), config.test_share)
     return Corpus(
         Examples(([text for name, text in documents.items() if name not in chosen],)),
         Examples(([text for name, text in documents.items() if name in chosen],)),

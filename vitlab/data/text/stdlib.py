@@ -35,36 +35,36 @@ def fingerprint() -> list:
     return [VERSION, sys.version]
 
 
-def docstrings(unique: bool = True) -> list[Docstring]:
+def read_docstrings(unique: bool = True) -> list[Docstring]:
     """The docstrings of the library's Python modules in the order of their sources; `unique`: each text once.
 
     The sources are parsed, nothing is imported. Raises UserError where this Python came without them.
     """
-    found = collected()
+    docstrings = collect_docstrings()
     if not unique:
-        return list(found)
+        return list(docstrings)
     first: dict[str, Docstring] = {}
-    for docstring in found:
+    for docstring in docstrings:
         first.setdefault(docstring.text, docstring)
     return list(first.values())
 
 
 @cache
-def collected() -> tuple[Docstring, ...]:
+def collect_docstrings() -> tuple[Docstring, ...]:
     folder = Path(sysconfig.get_paths()["stdlib"])
-    found: list[Docstring] = []
+    docstrings: list[Docstring] = []
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
         if SKIPPED & set(parts) or not all(part.isidentifier() for part in parts):  # config-3.11-x86_64-linux-gnu
             continue
         module = ".".join(parts).removesuffix(".__init__")
-        found += (Docstring(module, text) for text in texts_of(path))
-    if not found:
+        docstrings += (Docstring(module, text) for text in parse_docstrings(path))
+    if not docstrings:
         raise UserError(f"data: no sources of Python's library in {folder}; install them, or give data=textfile")
-    return tuple(found)
+    return tuple(docstrings)
 
 
-def texts_of(path: Path) -> Iterator[str]:
+def parse_docstrings(path: Path) -> Iterator[str]:
     """The docstrings of one source file in its order: of the module, of its classes and their functions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in old sources
@@ -81,7 +81,7 @@ def texts_of(path: Path) -> Iterator[str]:
         pending += reversed(list(ast.iter_child_nodes(node)))
 
 
-def topics() -> dict[str, str]:
+def read_topics() -> dict[str, str]:
     """The chapters of the language reference by name, as `help("for")` shows them.
 
     A chapter may be a section of a longer one: of such only the longer is there. Raises UserError.

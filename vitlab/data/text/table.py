@@ -24,19 +24,19 @@ def read(config: DictConfig) -> Corpus:
     """The rows of `path` as `vitlab.data.text.columns` reads them; `test_path` is held out. Raises UserError."""
     if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
         raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
-    train = table(config, "path")
-    return columns.corpus(Wanted.of(config), train, table(config, "test_path") if config.test_path else None)
+    train = read_table(config, "path")
+    return columns.make_corpus(Wanted.of(config), train, read_table(config, "test_path") if config.test_path else None)
 
 
-def table(config: DictConfig, key: str) -> Table:
+def read_table(config: DictConfig, key: str) -> Table:
     """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
     path = Path(config[key]).expanduser()
     source = f"data.{key}={path}"
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "no such file"
         raise UserError(f"{source}: {what}; give a file of rows")
     try:
-        numbered = list(parsed(utf8.read(path, f"data.{key}"), config.delimiter, config.quoting))
+        numbered = list(parse_rows(utf8.read(path, f"data.{key}"), config.delimiter, config.quoting))
     except csv.Error as error:
         raise UserError(f"{source}: {error}; for a file without quotes give data.quoting=false") from None
     if len(numbered) <= config.header:
@@ -53,7 +53,7 @@ def table(config: DictConfig, key: str) -> Table:
     return Table(source, cells, [number for number, _ in numbered])
 
 
-def parsed(text: str, delimiter: str, quoting: bool) -> Iterator[tuple[int, list[str]]]:
+def parse_rows(text: str, delimiter: str, quoting: bool) -> Iterator[tuple[int, list[str]]]:
     """(number from 1, cells) of the rows that are not empty."""
     if quoting:
         csv.field_size_limit(LARGEST_FIELD)

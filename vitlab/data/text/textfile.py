@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.cache.file_stats import stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import hashed_share
+from vitlab.data.split import choose_by_hash
 from vitlab.data.text import utf8
 from vitlab.data.text.types import Corpus, Examples
 
@@ -44,7 +44,7 @@ def read(config: DictConfig) -> Corpus:
     if len(set(train)) == 1:
         train, test = split_text(config, train[0])
     else:
-        chosen = hashed_share(list(dict.fromkeys(train)), config.test_share)
+        chosen = choose_by_hash(list(dict.fromkeys(train)), config.test_share)
         train, test = [text for text in train if text not in chosen], [text for text in train if text in chosen]
     return Corpus(Examples((train,)), Examples((test,)))
 

@@ -5,7 +5,7 @@
 - `characters`: one token for each Unicode character of the training texts, the most frequent if they are too many.
 - else the path of a `tokenizer.json`, or of a folder that holds one: one of `Tokenizer.save`, or Hugging Face's.
 
-What stands in a text is never taken for a special token, whatever it spells.
+Text is never taken for a special token, whatever it spells.
 """
 
 import re
@@ -57,12 +57,16 @@ class Tokenizer:
         inner.no_padding()
         inner.encode_special_tokens = True  # as plain text
         self.inner = inner
-        found = {role: next(filter(None, map(self.added, names)), None) for role, names in ROLES.items()}
-        ids = {role: inner.token_to_id(name) for role, name in found.items() if name}
+        vocabulary = inner.get_vocab(with_added_tokens=True)
+        ids = {
+            role: next(vocabulary[name] for name in names if name in vocabulary)
+            for role, names in ROLES.items()
+            if not vocabulary.keys().isdisjoint(names)
+        }
         last = ids.get("document_end", ids.get("end"))
         if last is None:
             known = dict.fromkeys(ROLES["document_end"] + ROLES["end"])
-            raise UserError(f"it has no token for the end of a text; known are {', '.join(known)}")
+            raise UserError(f"no token for the end of a text; known are {', '.join(known)}")
         self.document_end: int = last
         self.end: int = ids.get("end", last)
         self.separator: int = ids.get("separator", self.end)
@@ -72,15 +76,12 @@ class Tokenizer:
         self.mask: int | None = ids.get("mask")
         flagged = {id for id, token in inner.get_added_tokens_decoder().items() if token.special}
         self.special: tuple[int, ...] = tuple(sorted(flagged | set(ids.values())))
-        self.size: int = max(inner.get_vocab(with_added_tokens=True).values()) + 1
+        self.size: int = max(vocabulary.values()) + 1
         self.spaced = self.ids("a") != self.ids(" a")  # whether the space before a word is part of its tokens
         self.apart = self.ids("a\nb") == self.ids("a\n") + self.ids("b")  # whether lines are tokens of their own
 
     def __reduce__(self):
         return from_text, (self.inner.to_str(),)
-
-    def added(self, name: str) -> str | None:
-        return name if self.inner.token_to_id(name) is not None else None
 
     def ids(self, text: str) -> list[int]:
         return self.inner.encode(text, add_special_tokens=False).ids
@@ -92,20 +93,20 @@ class Tokenizer:
     def rows(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
         own: list[np.ndarray] = []  # of the pieces of a text
-        for batch in self.batches(texts):
-            found = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
-            for (_, last), encoding in zip(batch, found, strict=True):
+        for batch in self.batch_pieces(texts):
+            encodings = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
+            for (_, last), encoding in zip(batch, encodings, strict=True):
                 own.append(np.asarray(encoding.ids, dtype=np.int32))
                 if last:
                     yield np.concatenate(own)
                     own = []
 
-    def batches(self, texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
+    def batch_pieces(self, texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
         """(piece of a text, whether it is the text's last), about CHUNK characters of them at a time."""
         batch: list[tuple[str, bool]] = []
         held = 0
         for text in texts:
-            cut = list(pieces(text)) if self.apart else [text]
+            cut = list(cut_pieces(text)) if self.apart else [text]
             for number, piece in enumerate(cut, 1):
                 batch.append((piece, number == len(cut)))
                 held += len(piece)
@@ -118,8 +119,8 @@ class Tokenizer:
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int]]:
         """The ids of a text that is given word by word, and for each id the number of its word."""
         spaced = [" " + word if number and self.spaced else word for number, word in enumerate(words)]
-        found = self.inner.encode(spaced, is_pretokenized=True, add_special_tokens=False)
-        return found.ids, found.word_ids
+        encoding = self.inner.encode(spaced, is_pretokenized=True, add_special_tokens=False)
+        return encoding.ids, encoding.word_ids
 
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
         """The text of some ids; special tokens are left out unless they are to be kept."""
@@ -152,7 +153,7 @@ def from_text(text: str) -> Tokenizer:
     return Tokenizer(tokenizers.Tokenizer.from_str(text))
 
 
-def located(path: str | Path) -> Path:
+def locate_file(path: str | Path) -> Path:
     """The `tokenizer.json` that a path means."""
     path = Path(path).expanduser()
     return path / FILE if path.is_dir() else path
@@ -160,9 +161,9 @@ def located(path: str | Path) -> Path:
 
 def from_file(path: str | Path) -> Tokenizer:
     """The tokenizer of a `tokenizer.json`, or of a folder that holds one. Raises UserError, one line."""
-    file = located(path)
+    file = locate_file(path)
     if file.exists() and not file.is_file():  # /dev/zero has no end
-        raise UserError(f"data.tokenizer={path}: is no regular file; give a tokenizer.json, or {', '.join(KINDS)}")
+        raise UserError(f"data.tokenizer={path}: not a regular file; give a tokenizer.json, or {', '.join(KINDS)}")
     try:
         return from_text(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -188,7 +189,7 @@ def train(texts: Iterable[str], kind: str, vocabulary: int, lowercase: bool = Fa
 
     The same texts give the same tokenizer, on any number of cores. Raises UserError.
     """
-    cut = (piece for text in texts for piece in pieces(text))
+    cut = (piece for text in texts for piece in cut_pieces(text))
     return {"bpe": train_bpe, "wordpiece": train_wordpiece, "characters": train_characters}[kind](
         cut, vocabulary, lowercase
     )
@@ -196,7 +197,7 @@ def train(texts: Iterable[str], kind: str, vocabulary: int, lowercase: bool = Fa
 
 def train_bpe(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    enough(vocabulary, len(alphabet) + len(GPT), f"{len(alphabet)} bytes and {len(GPT)} special tokens")
+    check_vocabulary(vocabulary, len(alphabet) + len(GPT), f"{len(alphabet)} bytes and {len(GPT)} special tokens")
     inner = tokenizers.Tokenizer(models.BPE())
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
@@ -214,7 +215,7 @@ def train_wordpiece(texts: Iterable[str], vocabulary: int, lowercase: bool) -> T
     pipeline = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    letters = [c for c in frequent(map(pipeline.normalizer.normalize_str, texts)) if not c.isspace()]
+    letters = [c for c in rank_characters(map(pipeline.normalizer.normalize_str, texts)) if not c.isspace()]
     # each twice, where a word begins and within one
     letters = sorted(letters[: min(ALPHABET, (vocabulary - len(BERT)) // 2)])
     trainer = trainers.WordPieceTrainer(
@@ -235,9 +236,9 @@ def train_wordpiece(texts: Iterable[str], vocabulary: int, lowercase: bool) -> T
 
 def train_characters(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
     specials = ("<|unk|>", *GPT)
-    enough(vocabulary, len(specials) + 1, f"{len(specials)} special tokens and a character")
+    check_vocabulary(vocabulary, len(specials) + 1, f"{len(specials)} special tokens and a character")
     normalizer = normalizers.Lowercase()
-    letters = frequent(map(normalizer.normalize_str, texts) if lowercase else texts)
+    letters = rank_characters(map(normalizer.normalize_str, texts) if lowercase else texts)
     kept = sorted(letters[: vocabulary - len(specials)])
     # BPE without a merge: the only model of the library that takes a text character by character as it is
     numbered = {token: id for id, token in enumerate([*specials, *kept])}
@@ -249,7 +250,7 @@ def train_characters(texts: Iterable[str], vocabulary: int, lowercase: bool) -> 
     return Tokenizer(inner)
 
 
-def frequent(texts: Iterable[str]) -> list[str]:
+def rank_characters(texts: Iterable[str]) -> list[str]:
     """The characters of some texts, the most frequent first."""
     counts: Counter[str] = Counter()
     for text in texts:
@@ -257,12 +258,12 @@ def frequent(texts: Iterable[str]) -> list[str]:
     return sorted(counts, key=lambda character: (-counts[character], character))
 
 
-def enough(vocabulary: int, least: int, what: str) -> None:
+def check_vocabulary(vocabulary: int, least: int, what: str) -> None:
     if vocabulary < least:
         raise UserError(f"data.vocabulary={vocabulary}: give at least {least}, for {what}")
 
 
-def pieces(text: str, length: int = LONG) -> Iterator[str]:
+def cut_pieces(text: str, length: int = LONG) -> Iterator[str]:
     """A text in pieces of about `length` characters, cut where a line without white space at its edges begins."""
     start = 0
     for cut in re.compile(r"(?<=\S\n)(?=\S)").finditer(text, length) if len(text) > length else ():

@@ -8,10 +8,10 @@ from vitlab.config import UserError
 def read(path: Path, key: str) -> str:
     """The text of a file: without a byte-order mark, lines ended by a newline alone.
 
-    Raises UserError, which names the configuration's `key` and the first byte that is no UTF-8.
+    Raises UserError, which names the configuration's `key` and the first byte that is not UTF-8.
     """
     if path.exists() and not path.is_file():  # /dev/zero has no end
-        raise UserError(f"{key}={path}: is no regular file; give a file of text")
+        raise UserError(f"{key}={path}: not a regular file; give a file of text")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,0 +1,1 @@
+"""Augmentation and normalisation of whole batches, on the device that holds them."""
