@@ -81,7 +81,7 @@ def test_probes_take_data_of_other_classes_and_nothing_else_does(run):
     assert "accuracy" not in found
     assert 1 / 62 < found["knn"] < 1
     shown = vitlab("eval", run, *other, "probes=[knn]", "train_size=100").stdout
-    assert "accuracy, loss and the like are left out: data=glyphs: has num_classes=" in shown
+    assert "no accuracy and no loss: data=glyphs: has num_classes=" in shown
     assert "(probes: 100 training images)" in shown
 
 

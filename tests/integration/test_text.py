@@ -74,7 +74,7 @@ def test_a_prompt_longer_than_the_context_is_one_line(run):
     done = vitlab("generate", run, "--prompt", "cat " * 60)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert re.search(r"--prompt: \d+ tokens are too many, the context of .* is 16 tokens", line)
+    assert re.search(r"--prompt: its \d+ tokens leave no room in the 16 tokens of", line)
 
 
 def test_a_run_is_evaluated_on_its_own_and_other_texts_with_its_own_tokens(run, tmp_path):
@@ -104,9 +104,9 @@ def test_attention_is_drawn_of_held_out_and_of_given_texts(run, tmp_path):
     assert "</b><x>" not in (tmp_path / "given" / "attention.html").read_text()
     empty = vitlab("analyze", run, "--text", "", "--out", tmp_path / "empty")
     assert empty.returncode == 2
-    assert empty.stderr.splitlines()[-1] == "vitlab: --text: a text without a token; give some words"
+    assert empty.stderr.splitlines()[-1] == "vitlab: --text: the text has no tokens; give some words"
     long = vitlab("analyze", run, "--text", "cat " * 60, "--out", tmp_path / "long")
-    assert (long.returncode, "give 1 to 16" in long.stderr) == (2, True)
+    assert (long.returncode, "the model takes up to 16" in long.stderr) == (2, True)
 
 
 def test_a_killed_run_ends_with_the_same_weights(corpus, run, tmp_path):

@@ -28,7 +28,7 @@ def main(words: Sequence[str]) -> int:
         "words",
         nargs="*",
         metavar="ANALYSIS | key=value",
-        help="default: every analysis that applies; ANALYSIS.key=value changes its options",
+        help="default: every analysis that applies; ANALYSIS.key=value changes an option",
     )
     parser.add_argument(
         "--text", action="append", nargs=1, default=[], type=utf8_text, metavar="TEXT", help="input of a text model"
@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def load_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
-    """Analyses by name with changes of their options, each `ANALYSIS.key=value`. Raises UserError."""
+    """Analyses by name, with their options changed by `ANALYSIS.key=value`. Raises UserError."""
     changes: dict[str, dict[str, Any]] = {}
     for text in overrides:
         path, value = parse_override(text)
@@ -77,14 +77,15 @@ def load_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
         if not key or key in ("name", "kind"):
             raise UserError(f"{path}: give {name}.KEY=VALUE to change one of its options, such as {name}.examples=8")
         changes.setdefault(name, {})[key] = value
-    found = {name: load("analysis", {"name": name, **options}) for name, options in changes.items()}
-    wrong = [line for name, options in found.items() for line in ranges(options, f"{name}.")]
-    if wrong:
-        raise UserError(wrong)
-    wrong = [name for name, options in found.items() if options.get("pictures", 1) < 1]
-    if wrong:
-        raise UserError(f"{name}.pictures={found[name].pictures}: at least 1 pixel" for name in wrong)
-    return found
+    analyses = {name: load("analysis", {"name": name, **options}) for name, options in changes.items()}
+    problems = []
+    for name, options in analyses.items():
+        problems += ranges(options, f"{name}.")
+        if options.get("pictures", 1) < 1:
+            problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
+    if problems:
+        raise UserError(problems)
+    return analyses
 
 
 def analyze(
@@ -96,11 +97,11 @@ def analyze(
     texts: Sequence[Sequence[str]] = (),
     changes: Mapping[str, DictConfig] | None = None,
 ) -> int:
-    """Write the numbers and pictures of analyses, print where; the exit code. Raises UserError.
+    """Write the numbers and pictures of analyses, print their paths; the exit code. Raises UserError.
 
-    `chosen` are names of analyses, by default all that apply to the model; `changed` the keys that the user gave;
-    `texts` of one or two sentences each are what the page of a text model's attention shows; `changes` are analyses
-    by name with options of the user's.
+    `chosen` are names of analyses, by default all that apply to the model; `changed` are the keys that the user gave;
+    `texts` of one or two sentences each are shown on the page of a text model's attention; `changes` are analyses by
+    name, with the user's options.
     """
     with status_line("loading torch, lightning and timm"):
         from vitlab import tasks
@@ -115,7 +116,7 @@ def analyze(
     task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
     of_text = config.data.modality == "text"
     if texts and not of_text:
-        raise UserError(f"--text '{texts[0][0]}': {source} is a model of images")
+        raise UserError(f"--text '{texts[0][0]}': {source} is an image model")
     shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in texts]
     heads: list[dict[str, Any]] = []
     asked = choose_analyses(subject.model, chosen, or_none=of_text)
@@ -124,42 +125,40 @@ def analyze(
         options = (changes or {}).get(name) or load("analysis", name)
         try:
             with progress_bar(console) as progress:
-                told = partial(progress, f"{escape(options.title)}, {number} of {len(asked)}")
-                told(0, None)  # some have no more to tell
+                report = partial(progress, f"{escape(options.title)}, {number} of {len(asked)}")
+                report(0, None)  # some analyses report nothing else
                 labelled = not subject.mismatch
-                found = examine(subject.model, task, options, subject.step, labelled=labelled, progress=told)
-                paths = write_findings(folder, name, found.unit, found.rows, found.arrays)
-                for figure in drawn(found, options, subject.name):
+                findings = examine(subject.model, task, options, subject.step, labelled=labelled, progress=report)
+                paths = write_findings(folder, name, findings.unit, findings.rows, findings.arrays)
+                for figure in drawn(findings, options, subject.name):
                     paths += matplotlib_backend.save(figure, folder)
         except UserError as error:
             if chosen:
                 raise
             print(f"{name}: {error}", file=sys.stderr)
             continue
-        heads = found.rows if name == "head_patterns" else heads
+        heads = findings.rows if name == "head_patterns" else heads
         for path in paths:
             print(path)
     if of_text:
         if not has_views(subject.model):
-            raise UserError(
-                f"{source}: a {type(subject.model.text).__name__} has no attention and no positions to draw"
-            )
+            raise UserError(f"{source}: {type(subject.model.text).__name__} has no attention and no positions to draw")
         for path in write_views(subject.model, task, subject.data.tokenizer, shown, heads, subject.name, folder):
             print(path)
     return 0
 
 
 def choose_analyses(model: "nn.Module", chosen: Sequence[str], or_none: bool = False) -> list[str]:
-    """The chosen analyses, by default all that apply.
+    """The chosen analyses, by default all that apply to the model.
 
-    Raises UserError for a model that one does not apply to, and but for `or_none` where none does.
+    Raises UserError where a chosen one does not apply, and, unless `or_none`, where none does.
     """
     from vitlab import analysis
 
-    refused = {name: analysis.refusal(name, model) for name in chosen or names("analysis")}
-    found = [name for name, reason in refused.items() if reason is None]
-    if chosen and len(found) < len(refused):
-        raise UserError(reason for reason in refused.values() if reason)
-    if not found and not or_none:
-        raise UserError(f"no analysis applies to {type(model).__name__}; choices: {', '.join(names('analysis'))}")
-    return found
+    reasons = {name: analysis.refusal(name, model) for name in chosen or names("analysis")}
+    applicable = [name for name, reason in reasons.items() if reason is None]
+    if chosen and len(applicable) < len(reasons):
+        raise UserError(reason for reason in reasons.values() if reason)
+    if not applicable and not or_none:
+        raise UserError(f"no analysis applies to {type(model).__name__}")
+    return applicable

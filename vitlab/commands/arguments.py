@@ -71,7 +71,7 @@ def number_between(least: float, most: float) -> Callable[[str], float]:
 
 def non_empty_path(text: str) -> Path:
     if not text:
-        raise argparse.ArgumentTypeError("the path is empty; give a folder, or leave the option out")
+        raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
 
 

@@ -1,4 +1,4 @@
-"""`vitlab describe`: what a model is made of and what it costs."""
+"""`vitlab describe`: a model's layers, parameters, tokens, FLOPs and memory."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, 
   vitlab describe model=vit_b16
   vitlab describe model=timm:resnet50 image_size=[192,256] --json"""
 SHAPES = {"image": ("image_size", "num_classes", "channels"), "text": ("length", "vocabulary")}  # of a model's input
-FLOAT = 4  # bytes of a number in fp32, which all figures of memory are for
-MOST_STACKS = 2  # shown weight by weight; a model of more stages has a line for each
+FLOAT = 4  # bytes in fp32, which all memory figures assume
+MOST_STACKS = 2  # shown weight by weight; of a model with more, each has one line
 
 
 def main(words: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def shape_problems(config: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
-    """Overrides of the input's shape that would have no effect, one line each."""
+    """Overrides of the input shape that would have no effect, one line each."""
     allowed = () if config.data is not None else SHAPES[config.model.modality]
     for word in overrides:
         key = word.partition("=")[0].strip()
@@ -62,7 +62,7 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
     recipe = load("recipe", config.model.recipe)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = count.stacks(model), count.parameters(model)
-    found: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "model": config.model.name,
         "family": family(config.model, model),
         "example": "image" if "image_size" in shape else "sequence",
@@ -82,59 +82,59 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
         "activation_bytes_per_image": count.activation_bytes(model, shape),
     }
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(counts, indent=1))
     else:
-        show(found)
+        show(counts)
     return 0
 
 
-def show(found: dict[str, Any]) -> None:
+def show(counts: dict[str, Any]) -> None:
     console = Console()
-    if "image_size" in found:
-        height, width = found["image_size"]
-        facts = [f"{height} x {width} pixels", f"{found['channels']} channels", f"{found['num_classes']} classes"]
+    if "image_size" in counts:
+        height, width = counts["image_size"]
+        facts = [f"{height} x {width} pixels", f"{counts['channels']} channels", f"{counts['num_classes']} classes"]
     else:
-        facts = [f"a vocabulary of {found['vocabulary']}"]
-    facts += [f"{found['layers']} layers"] if found["layers"] else []
-    facts += [f"{found['tokens']} tokens"] if found["tokens"] else []
-    console.print(f"[bold]{escape(found['model'])}[/bold]  {escape(', '.join(facts))}", soft_wrap=True, highlight=False)
-    show_parts(console, found)
-    say(
+        facts = [f"vocabulary {counts['vocabulary']:,}"]
+    facts += [f"{counts['layers']} layers"] if counts["layers"] else []
+    facts += [f"{counts['tokens']} tokens"] if counts["tokens"] else []
+    print_line(console, f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}")
+    show_parts(console, counts)
+    print_line(
         console,
-        f"FLOPs for one {found['example']}: {found['forward_flops'] / 1e9:.4g} G forward, "
-        f"{found['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
+        f"FLOPs for one {counts['example']}: {counts['forward_flops'] / 1e9:.4g} G forward, "
+        f"{counts['train_flops'] / 1e9:.4g} G for a training step (2 per multiply-add)",
     )
-    assumed = ", attention fused: its N x N weights are not kept" if found["tokens"] else ""
-    say(
+    assumed = ", fused attention: its N x N weights are not stored" if counts["tokens"] else ""
+    print_line(
         console,
-        f"Memory in fp32: {with_prefix(found['weight_bytes'], 'B')} of weights, "
-        f"{with_prefix(found['train_state_bytes'], 'B')} with gradients and the state of {found['optimizer']};\n"
-        f"{with_prefix(found['activation_bytes_per_image'], 'B')} of activations for each {found['example']} of a "
+        f"Memory in fp32: {with_prefix(counts['weight_bytes'], 'B')} of weights, "
+        f"{with_prefix(counts['train_state_bytes'], 'B')} with gradients and the state of {counts['optimizer']};\n"
+        f"{with_prefix(counts['activation_bytes_per_image'], 'B')} of activations for each {counts['example']} of a "
         f"training step{assumed}",
     )
-    if found["stacks"]:
-        show_stacks(console, found)
+    if counts["stacks"]:
+        show_stacks(console, counts)
 
 
-def show_parts(console: Console, found: dict[str, Any]) -> None:
+def show_parts(console: Console, counts: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("part", "parameters", "share", "forward GFLOPs", "share"):
         table.add_column(name, justify="left" if name == "part" else "right")
-    flops, total = found["forward_flops_by_part"], found["forward_flops"] or 1
-    for part in dict.fromkeys([*found["params_by_part"], *flops]):
-        number, operations = found["params_by_part"].get(part, 0), flops.get(part, 0)
-        shares = f"{number / found['params']:.1%}", f"{operations / total:.1%}"
-        # operations that belong to no part are the model's own, outside its modules
+    flops, total = counts["forward_flops_by_part"], counts["forward_flops"] or 1
+    for part in dict.fromkeys([*counts["params_by_part"], *flops]):
+        number, operations = counts["params_by_part"].get(part, 0), flops.get(part, 0)
+        shares = f"{number / counts['params']:.1%}", f"{operations / total:.1%}"
+        # operations of no part happen in the model itself, outside its modules
         table.add_row(escape(part or "other"), f"{number:,}", shares[0], f"{operations / 1e9:.4g}", shares[1])
-    table.add_row("all", f"{found['params']:,}", "", f"{found['forward_flops'] / 1e9:.4g}", "", style="bold")
+    table.add_row("all", f"{counts['params']:,}", "", f"{counts['forward_flops'] / 1e9:.4g}", "", style="bold")
     console.print(table)
 
 
-def show_stacks(console: Console, found: dict[str, Any]) -> None:
-    """Each weight of one layer with its shape, what a layer has, and how the layers make up the whole."""
+def show_stacks(console: Console, counts: dict[str, Any]) -> None:
+    """Each weight of one layer with its shape, the parameters of a layer, and how they add up to the model's."""
     console.print()
-    for stack in found["stacks"]:
-        if len(found["stacks"]) <= MOST_STACKS:
+    for stack in counts["stacks"]:
+        if len(counts["stacks"]) <= MOST_STACKS:
             table = Table(box=None, pad_edge=False)
             table.add_column(f"{escape(stack['name'])}: each of {stack['layers']}")
             table.add_column("shape")
@@ -146,16 +146,17 @@ def show_stacks(console: Console, found: dict[str, Any]) -> None:
             console.print(table)
         kind = "decoder" if stack["cross"] else "encoder"
         wide = f" at {stack['width']} wide" if stack["width"] else ""
-        say(console, f"{escape(stack['name'])}: {millions(stack['params_per_layer'])} per {kind} layer{wide}")
-    terms = [f"{stack['layers']} x {stack['params_per_layer']:,}" for stack in found["stacks"]]
-    terms += [f"{escape(part)} {number:,}" for part, number in found["params_outside_stacks"].items()]
-    say(console, f"{found['params']:,} = {' + '.join(terms)}")
+        params = format_millions(stack["params_per_layer"])
+        print_line(console, f"{escape(stack['name'])}: {params} per {kind} layer{wide}")
+    terms = [f"{stack['layers']} x {stack['params_per_layer']:,}" for stack in counts["stacks"]]
+    terms += [f"{escape(part)} {number:,}" for part, number in counts["params_outside_stacks"].items()]
+    print_line(console, f"{counts['params']:,} = {' + '.join(terms)}")
 
 
-def millions(number: int) -> str:
+def format_millions(number: int) -> str:
     """`3.15M`, `0.0335M`: as papers give the size of a layer."""
     return f"{number / 1e6:.3g}M"
 
 
-def say(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     console.print(text, soft_wrap=True, highlight=False)

@@ -98,12 +98,12 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
 def refuse_not_finite(results: dict[str, float], task: "Task") -> None:
     for name, value in results.items():
         if not math.isfinite(value):
-            why = "is data.std what it was trained with?" if task.item == "image" else "are its weights finite?"
+            why = "is data.std that of its training?" if task.item == "image" else "are its weights finite?"
             raise UserError(f"the model's {name} on these {task.item}s is {value}: {why}")
 
 
 def rank_confused_pairs(confusion: "Tensor", classes: Sequence[str]) -> list[dict[str, Any]]:
-    """The pairs of (true, predicted) class with the most images, `share` of the true class's images; all mistakes."""
+    """The pairs of (true, predicted) classes with the most mistakes; `share` is of the true class's images."""
     wrong = confusion.clone().fill_diagonal_(0)
     order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS]
     pairs = [divmod(place, len(classes)) for place in order.tolist()]
@@ -122,9 +122,9 @@ def rank_confused_pairs(confusion: "Tensor", classes: Sequence[str]) -> list[dic
 def show(head: dict[str, Any], results: dict[str, Any], subject: "Subject", task: "Task") -> None:
     print(f"{head['run']} on {len(task.test):,} held-out {task.item}s of {head['data']}:")
     if subject.mismatch:
-        print(f"  accuracy, loss and the like are left out: {printable(subject.mismatch)}")
+        print(f"  no accuracy and no loss: {printable(subject.mismatch)}")
     elif subject.name.startswith("timm:"):
-        print(f"  (its classes are taken to be those of {subject.data.name}, in the same order)")
+        print(f"  (assuming that its classes are those of {subject.data.name}, in the same order)")
     for name, value in results.items():
         if name != "most_confused":
             print(f"  {name:17} {value:.4f}" if value is not None else f"  {name:17} too few training {task.item}s")
@@ -140,7 +140,7 @@ def show(head: dict[str, Any], results: dict[str, Any], subject: "Subject", task
 def write(
     folder: Path, results: dict[str, Any], tables: "dict[str, Tensor]", subject: "Subject", classes: Sequence[str]
 ) -> list[Path]:
-    """The files of an evaluation; gives their paths."""
+    """Write the files of an evaluation; gives their paths."""
     from vitlab.reports.figures import evaluation
     from vitlab.reports.figures.backends import matplotlib_backend
 

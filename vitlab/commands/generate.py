@@ -92,7 +92,7 @@ def write(
     length_penalty: float,
     as_json: bool,
 ) -> int:
-    """Print what follows a prompt, `samples` times or by beam search; the exit code. Raises UserError."""
+    """Print continuations of a prompt, `samples` of them or one by beam search; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm", quiet=as_json):
         import torch
 
@@ -100,13 +100,13 @@ def write(
         from vitlab.training.load import load_language_model
 
     model, tokenizer = load_language_model(source)
-    # without a prompt: as after the end of another document
+    # without a prompt: the start of a document
     given = tokenizer.encode([prompt])[0] or [tokenizer.document_end]
     room = model.text.embed.length - len(given)
     if room < 1:
         raise UserError(
-            f"--prompt: {len(given)} tokens are too many, the context of {source} is {model.text.embed.length} tokens; "
-            "give a shorter one"
+            f"--prompt: its {len(given)} tokens leave no room in the {model.text.embed.length} tokens of {source}'s "
+            "context; give a shorter one"
         )
     device, end = next(model.parameters()).device, tokenizer.document_end
     start = torch.tensor(given, device=device)
@@ -139,7 +139,7 @@ def write(
 
 
 def why_it_ended(row: "Tensor", end: int, asked: int, room: int) -> str:
-    """Why a text ended: its own end, the tokens asked for, or all that the model takes."""
+    """Why a text ended: with the end token, after the tokens asked for, or at the model's length."""
     if len(row) and row[-1] == end:
         return "end"
     return "model" if room < asked else "tokens"

@@ -235,7 +235,7 @@ def test_an_unknown_analysis_comes_with_the_nearest(vitlab):
     assert "x: unknown analysis; choices: " in unknown
     assert "data=digts: unknown data; did you mean 'digits'?" in data
     timm = ("analyze", "timm:vit_tiny_patch16_224", "attention_maps", "data=digits")
-    assert "attention_maps.pictures=0: at least 1 pixel" in refused(vitlab(*timm, "attention_maps.pictures=0"))
+    assert "attention_maps.pictures=0: must be at least 1" in refused(vitlab(*timm, "attention_maps.pictures=0"))
     assert "cka: has options but was not chosen; name it too" in refused(vitlab(*timm, "cka.examples=7"))
 
 

@@ -1,4 +1,4 @@
-"""What a text model's attention looks like: a page to explore, and its position embeddings as heat maps."""
+"""Views of a text model: a page of its attention, and its position embeddings as heat maps."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.pages.token_attention import TokenAttention, write_token_attention
 from vitlab.tasks.base import Task
 
-Framed = tuple[Tensor, Tensor | None]  # a text's tokens (N,), and its segments (N,)
+TextInput = tuple[Tensor, Tensor | None]  # a text's tokens (N,), and its segments (N,)
 
-SHOWN = 4  # held-out texts on the page when the user gives none
+SHOWN = 4  # held-out texts on the page if the user gives none
 LONGEST = 64  # tokens of each: the page grows with their square
 
 
@@ -27,18 +27,18 @@ def write_views(
     model: nn.Module,
     task: Task,
     tokenizer: Tokenizer,
-    texts: Sequence[Framed],
+    texts: Sequence[TextInput],
     heads: Sequence[dict[str, Any]],
     name: str,
     folder: Path,
 ) -> list[Path]:
-    """Write the views of a model of text that has something to look at; gives their paths.
+    """Write the views of a text model, of which `has_views` is true; gives their paths.
 
     `texts` are shown, by default some held-out ones; `heads` are rows of the analysis head_patterns.
     """
     paths = []
     if attention_layers(model):
-        shown = [attended(model, tokenizer, *text) for text in texts or held_out(task)]
+        shown = [compute_attention(model, tokenizer, *text) for text in texts or read_held_out(task)]
         paths.append(
             write_token_attention(folder / "attention.html", f"Attention between tokens, {name}", shown, heads)
         )
@@ -50,26 +50,26 @@ def write_views(
 
 
 def has_views(model: nn.Module) -> bool:
-    """Whether there is anything to draw of a model of text."""
+    """Whether a text model has attention or position embeddings to draw."""
     return bool(attention_layers(model)) or getattr(model.text.embed, "positions", None) is not None
 
 
-def held_out(task: Task) -> list[Framed]:
+def read_held_out(task: Task) -> list[TextInput]:
     """Some held-out texts."""
     numbers = list(range(min(SHOWN, len(task.test))))
     inputs = task.inputs(task.prepare(Items(task.test).__getitems__(numbers)))
-    found = []
+    texts = []
     for row in numbers:
         count = min(int(inputs.mask[row].sum()), LONGEST)
-        found.append((inputs.tokens[row, :count], None if inputs.segments is None else inputs.segments[row, :count]))
-    return found
+        texts.append((inputs.tokens[row, :count], None if inputs.segments is None else inputs.segments[row, :count]))
+    return texts
 
 
-def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> Framed:
-    """One or two sentences as the model's pre-training framed them. Raises UserError where it cannot take as many."""
+def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) -> TextInput:
+    """One or two sentences with the special tokens of the model's pre-training. Raises UserError if they do not fit."""
     encoded = tokenizer.encode(list(parts))
     if not all(encoded):
-        raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: a text without a token; give some words")
+        raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: the text has no tokens; give some words")
     if model.text.causal:
         tokens = [token for part in encoded for token in part]
         segments = [number for number, part in enumerate(encoded) for _ in part]
@@ -78,15 +78,19 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
         for number, part in enumerate(encoded):
             tokens += [*part, tokenizer.end if number == len(encoded) - 1 else tokenizer.separator]
             segments += [number] * (len(part) + 1)
-    if not 0 < len(tokens) <= model.text.embed.length:
-        raise UserError(f"--text '{parts[0]}': is {len(tokens)} tokens long, give 1 to {model.text.embed.length}")
+    if len(tokens) > model.text.embed.length:
+        raise UserError(
+            f"--text '{parts[0]}': has {len(tokens)} tokens, the model takes up to {model.text.embed.length}"
+        )
     return torch.tensor(tokens), torch.tensor(segments) if len(parts) > 1 else None
 
 
-def attended(model: nn.Module, tokenizer: Tokenizer, tokens: Tensor, segments: Tensor | None) -> TokenAttention:
+def compute_attention(
+    model: nn.Module, tokenizer: Tokenizer, tokens: Tensor, segments: Tensor | None
+) -> TokenAttention:
     device = next(model.parameters()).device
     options = {} if segments is None or model.text.embed.segments is None else {"segments": segments[None].to(device)}
-    weights = [found[0].cpu() for _, found in attention_maps(model, tokens[None].to(device), **options)]
+    weights = [weights[0].cpu() for _, weights in attention_maps(model, tokens[None].to(device), **options)]
     return TokenAttention(
         tokenizer.token_texts(tokens.tolist()), weights, None if segments is None else segments.tolist()
     )
