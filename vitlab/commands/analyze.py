@@ -106,7 +106,7 @@ def analyze(
     with status_line("loading torch, lightning and timm"):
         from vitlab import tasks
         from vitlab.analysis import examine
-        from vitlab.reports.figures.analyses import drawn
+        from vitlab.reports.figures.analyses import draw_findings
         from vitlab.reports.figures.backends import matplotlib_backend
         from vitlab.reports.pages.text_views import encode_text, has_views, write_views
         from vitlab.training.load import load_subject
@@ -130,7 +130,7 @@ def analyze(
                 labelled = not subject.mismatch
                 findings = examine(subject.model, task, options, subject.step, labelled=labelled, progress=report)
                 paths = write_findings(folder, name, findings.unit, findings.rows, findings.arrays)
-                for figure in drawn(findings, options, subject.name):
+                for figure in draw_findings(findings, options, subject.name):
                     paths += matplotlib_backend.save(figure, folder)
         except UserError as error:
             if chosen:

@@ -151,8 +151,8 @@ def write(
         lines = [["true \\ predicted", *classes], *([name, *row] for name, row in zip(classes, counts, strict=True))]
         paths.append(folder / "confusion_matrix.csv")
         write_text(paths[-1], "".join(map(line_of, lines)))
-        paths += matplotlib_backend.save(evaluation.confusion_matrix(counts, classes, title), folder)
+        paths += matplotlib_backend.save(evaluation.plot_confusion_matrix(counts, classes, title), folder)
     if "reliability" in tables:
-        figure = evaluation.reliability(tables["reliability"].tolist(), results["calibration_error"], title)
+        figure = evaluation.plot_reliability(tables["reliability"].tolist(), results["calibration_error"], title)
         paths += matplotlib_backend.save(figure, folder)
     return paths

@@ -144,7 +144,7 @@ def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
 
 def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
     """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
-    from vitlab.reports.results.samples import write_samples
+    from vitlab.reports.figures.samples import write_samples
 
     runs = [spec.config for spec in plan.specs]
     cells = [(run["model"]["name"], run["train_size"], run["seed"]) for run in runs]

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.models import count
-from vitlab.reports.figures.analyses import drawn
+from vitlab.reports.figures.analyses import draw_findings
 from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.tracking.wandb_logger import Tracker
 from vitlab.studies.experiment import Observer
@@ -33,7 +33,7 @@ class RunReporter(Observer):
         source = name if step in (0, run.steps) else f"{name} at step {step:,}"
         # a figure of heads shows those of the steps before, too
         shown = replace(findings, rows=rows) if "heads" in config.drawings else findings
-        for figure in drawn(shown, config, source):
+        for figure in draw_findings(shown, config, source):
             _, picture = matplotlib_backend.save(figure, run.files.analysis_folder)
             if self.tracker:
                 self.tracker.log_figure(figure, picture, step)

@@ -127,7 +127,9 @@ def overlaps(canvas, labels):
 @pytest.mark.parametrize("classes", [2, 10, 40, 100, 700])
 def test_a_confusion_matrix_is_readable_with_few_and_many_classes(classes):
     counts = np.random.default_rng(0).integers(0, 9, (classes, classes)).tolist()
-    figure = evaluation.confusion_matrix(counts, [f"a long name of class {i}" for i in range(classes)], "run on set")
+    figure = evaluation.plot_confusion_matrix(
+        counts, [f"a long name of class {i}" for i in range(classes)], "run on set"
+    )
     canvas = heatmap.draw(figure)
     canvas.canvas.draw()
     axes, bar = canvas.axes
@@ -150,7 +152,7 @@ def test_a_confusion_matrix_is_readable_with_few_and_many_classes(classes):
 
 
 def test_the_first_class_is_at_the_top_left_and_names_are_only_text(tmp_path):
-    figure = evaluation.confusion_matrix([[5, 1], [0, 0]], ["<b>&$x$", "line\nfeed\x1b[0m"], "run on <set>")
+    figure = evaluation.plot_confusion_matrix([[5, 1], [0, 0]], ["<b>&$x$", "line\nfeed\x1b[0m"], "run on <set>")
     axes = heatmap.draw(figure).axes[0]
     assert axes.get_ylim() == (2, 0)
     assert axes.get_yticklabels()[1].get_text() == r"line\nfeed\x1b[0m"
@@ -163,12 +165,12 @@ def test_the_first_class_is_at_the_top_left_and_names_are_only_text(tmp_path):
 
 def test_many_cells_are_a_picture_in_the_svg():
     counts = np.eye(300, dtype=int).tolist()
-    assert len(matplotlib_backend.svg_bytes(evaluation.confusion_matrix(counts, ["x"] * 300, "run"))) < 500_000
+    assert len(matplotlib_backend.svg_bytes(evaluation.plot_confusion_matrix(counts, ["x"] * 300, "run"))) < 500_000
 
 
 def test_the_reliability_diagram_has_a_point_for_each_bin_with_images(tmp_path):
     bins = [[0.0, 10.0, 30.0], [math.nan, 0.5, 0.9], [math.nan, 0.4, 0.7]]
-    figure = evaluation.reliability(bins, 0.175, "run on set")
+    figure = evaluation.plot_reliability(bins, 0.175, "run on set")
     diagonal, share, right = figure.series
     assert (list(diagonal.x), list(diagonal.y)) == ([0, 1], [0, 1])
     assert (list(right.x), list(right.y)) == ([0.5, 0.9], [0.4, 0.7])

@@ -2,9 +2,10 @@
 
 import pytest
 
-from vitlab.reports.figures import compute
+from vitlab.reports.figures import metric_by_cost
 from vitlab.reports.figures.backends import matplotlib_backend
-from vitlab.reports.figures.spec import Axis, log_ticks, tick_text
+from vitlab.reports.figures.spec import Axis
+from vitlab.reports.figures.ticks import log_ticks, tick_text
 
 
 def row(model, size, seed, accuracy, flops, seconds, **more):
@@ -25,7 +26,7 @@ def of(figure, label):
 
 
 def test_line_goes_through_the_means_of_both_in_order_of_size():
-    figure = compute.metric_against_flops(list(reversed(ROWS)))
+    figure = metric_by_cost.plot_metric_by_flops(list(reversed(ROWS)))
     line = of(figure, "vit_a")
     assert (list(line.x), list(line.y)) == ([3e12, 3e13], [pytest.approx(0.6), 0.9])
     assert not line.has_band
@@ -37,11 +38,11 @@ def test_line_goes_through_the_means_of_both_in_order_of_size():
 
 
 def test_time_is_in_the_unit_that_its_longest_run_is_read_in():
-    figure = compute.metric_against_time(ROWS)
+    figure = metric_by_cost.plot_metric_by_time(ROWS)
     assert figure.x.label == "time to train and evaluate (s, log scale)"
     assert list(of(figure, "vit_a").x) == [9.0, 130.0]
     for factor, unit, first in ((60, "min", 9.0), (3600, "h", 9.0)):
-        figure = compute.metric_against_time([{**one, "wall_s": factor * one["wall_s"]} for one in ROWS])
+        figure = metric_by_cost.plot_metric_by_time([{**one, "wall_s": factor * one["wall_s"]} for one in ROWS])
         assert f"({unit}, log scale)" in figure.x.label
         assert of(figure, "vit_a").x[0] == pytest.approx(first)
         assert of(figure, "vit_b").hover[0].splitlines()[-1] == ("23 min" if unit == "min" else "23 h 00 min")
@@ -50,14 +51,14 @@ def test_time_is_in_the_unit_that_its_longest_run_is_read_in():
 @pytest.mark.parametrize("value", [None, 0, -1.0, float("nan"), "?"])
 def test_runs_without_a_cost_are_left_out(value):
     rows = [{**ROWS[0], "train_flops": value}, *ROWS[1:]]
-    assert list(of(compute.metric_against_flops(rows), "vit_a").x) == [4e12, 3e13]
-    assert compute.metric_against_flops([{**one, "train_flops": value} for one in ROWS]).series == []
-    assert compute.metric_against_flops([]).series == []
+    assert list(of(metric_by_cost.plot_metric_by_flops(rows), "vit_a").x) == [4e12, 3e13]
+    assert metric_by_cost.plot_metric_by_flops([{**one, "train_flops": value} for one in ROWS]).series == []
+    assert metric_by_cost.plot_metric_by_flops([]).series == []
 
 
 def test_a_metric_that_falls_has_its_labels_outside_too():
     rows = [{**one, "accuracy": None, "perplexity": 100 - 90 * one["accuracy"], "unit": "token"} for one in ROWS]
-    figure = compute.metric_against_flops(rows)
+    figure = metric_by_cost.plot_metric_by_flops(rows)
     assert figure.name == "perplexity_against_flops"
     first, last = (series for series in figure.series if series.texts)
     assert (first.texts, first.style, first.y) == (["53"], "text above", [pytest.approx(55)])  # above the worse seed
@@ -68,14 +69,19 @@ def test_a_metric_that_falls_has_its_labels_outside_too():
 def test_labels_that_would_stand_on_each_other_are_left_out():
     beside = {"model": "vit_c", "train_flops": 3.02e12, "accuracy": 0.49}
     rows = [*ROWS, *({**one, **beside} for one in ROWS[:2]), {**ROWS[2], "model": "vit_c", "accuracy": 0.91}]
-    labels = [series for series in compute.metric_against_flops(rows).series if series.texts]
+    labels = [series for series in metric_by_cost.plot_metric_by_flops(rows).series if series.texts]
     assert [label.texts for label in labels] == [["53"], ["1,009"]]
     assert [label.y for label in labels] == [[0.49], [0.91]]  # below the lower of both models, above the higher
-    assert matplotlib_backend.png_bytes(compute.metric_against_flops(rows))
+    assert matplotlib_backend.png_bytes(metric_by_cost.plot_metric_by_flops(rows))
 
 
 def test_sizes_are_short():
-    assert [compute.size_text(size) for size in (53, 1009, 32_000, 131_072_000)] == ["53", "1,009", "32k", "131M"]
+    assert [metric_by_cost.format_size(size) for size in (53, 1009, 32_000, 131_072_000)] == [
+        "53",
+        "1,009",
+        "32k",
+        "131M",
+    ]
 
 
 @pytest.mark.parametrize(

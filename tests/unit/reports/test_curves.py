@@ -7,7 +7,7 @@ import pytest
 from tests.unit.reports.test_study import make_study
 from vitlab.files import write_text
 from vitlab.reports.figures import learning_curves
-from vitlab.reports.figures.learning_curves import thinned, training_curves
+from vitlab.reports.figures.learning_curves import plot_training_curves, thin
 from vitlab.reports.results.study_results import load_results
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
@@ -29,7 +29,7 @@ def study(tmp_path):
 def test_line_is_the_mean_over_seeds_and_band_its_range(study):
     for seed, values in enumerate(([4.0, 2.0], [5.0, 1.0], [9.0, 0.6])):
         write_metrics(study, f"vit_nano-n53-s{seed}", losses(values))
-    line = training_curves(load_results(study.folder)).series[0]
+    line = plot_training_curves(load_results(study.folder)).series[0]
     assert (line.label, line.x, line.y) == ("vit_nano, training", [10, 20], [6.0, 1.2])
     assert (line.low, line.high) == ([4.0, 0.6], [9.0, 2.0])
     assert line.note == "vit_nano, mean of 3 seeds\ntraining loss"
@@ -38,7 +38,7 @@ def test_line_is_the_mean_over_seeds_and_band_its_range(study):
 
 def test_a_run_without_seeds_beside_it_is_a_line_that_opens_it(tmp_path):
     study = make_study(tmp_path / "one", models=MODELS, sizes=(53,), seeds=(7,), failed=0)
-    lines = training_curves(load_results(study.folder)).series
+    lines = plot_training_curves(load_results(study.folder)).series
     assert [line.link for line in lines] == 2 * ["vit_nano-n53-s7/"] + 2 * ["resnet_nano-n53-s7/"]
     assert not any(line.has_band for line in lines)
     assert lines[0].note == "vit_nano-n53-s7\ntraining loss"
@@ -48,7 +48,7 @@ def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_ste
     write_metrics(study, "vit_nano-n53-s0", losses([4.0, 2.0, 1.0]))
     write_metrics(study, "vit_nano-n53-s1", losses([6.0]))
     write_metrics(study, "vit_nano-n53-s2", losses([1.0], key="heldout/loss"))
-    training, heldout = training_curves(load_results(study.folder)).series[:2]
+    training, heldout = plot_training_curves(load_results(study.folder)).series[:2]
     assert (training.y, training.low, training.high) == ([5.0, 2.0, 1.0], [4.0, 2.0, 1.0], [6.0, 2.0, 1.0])
     assert training.note.startswith("vit_nano, mean of 2 seeds")
     assert (heldout.y, heldout.has_band) == ([1.0], False)
@@ -56,22 +56,22 @@ def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_ste
 
 def test_long_curves_are_thinned_to_means():
     points = [(step, float(step)) for step in range(1, 1001)]
-    thin = thinned([points])
-    assert len(thin) == 200
-    assert (thin[0].step, thin[0].mean) == (5, 3.0)
-    assert (thin[-1].step, thin[-1].mean) == (1000, 998.0)
-    assert thinned([[(1, None), *points[1:]]])[0].mean is None
+    thinned = thin([points])
+    assert len(thinned) == 200
+    assert (thinned[0].step, thinned[0].mean) == (5, 3.0)
+    assert (thinned[-1].step, thinned[-1].mean) == (1000, 998.0)
+    assert thin([[(1, None), *points[1:]]])[0].mean is None
 
 
 def test_each_seed_is_thinned_before_its_range_is_taken():
     """Two seeds whose noise cancels within a point have a range of nothing, not that of their noise."""
     one = [(step, float(step % 2)) for step in range(1000)]
     other = [(step, float((step + 1) % 2)) for step in range(1000)]
-    assert {(point.mean, point.low, point.high) for point in thinned([one, other], 100)} == {(0.5, 0.5, 0.5)}
+    assert {(point.mean, point.low, point.high) for point in thin([one, other], 100)} == {(0.5, 0.5, 0.5)}
 
 
 def test_a_gap_of_one_seed_is_a_gap():
-    found = thinned([[(1, 2.0), (2, None), (3, 2.0)], [(1, 4.0), (2, 4.0), (3, 4.0)]])
+    found = thin([[(1, 2.0), (2, None), (3, 2.0)], [(1, 4.0), (2, 4.0), (3, 4.0)]])
     assert [point.mean for point in found] == [3.0, None, 3.0]
     assert found[1].low is found[1].high is None
 
@@ -79,6 +79,6 @@ def test_a_gap_of_one_seed_is_a_gap():
 def test_all_curves_together_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(learning_curves, "ALL_POINTS", 120)
     study = make_study(tmp_path / "one", models=MODELS, sizes=(53,), seeds=(0,), failed=0)  # four curves
-    lines = training_curves(load_results(study.folder)).series
+    lines = plot_training_curves(load_results(study.folder)).series
     assert [len(line.x) for line in lines] == [20, 8, 20, 8]  # 40 rows are logged of the training, 8 of held-out data
     assert lines[0].x[-1] == 1000

@@ -8,7 +8,7 @@ from PIL import Image
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
-from vitlab.reports.figures.analyses import drawn
+from vitlab.reports.figures.analyses import draw_findings
 from vitlab.reports.figures.analyses.scatter import apart
 from vitlab.reports.figures.backends import image_grid, matplotlib_backend, plotly_backend
 from vitlab.reports.figures.spec import Figure, HeatMap, Tiles
@@ -75,7 +75,7 @@ IMAGES = RNG.integers(0, 256, (B, 1, *SIZE), dtype=np.uint8)
 def figures(name, source="run", drawings=(), **changes):
     config = load("analysis", {"name": name, "drawings": list(drawings)} if drawings else name)
     found = {"rows": [], **GIVEN[name], "images": IMAGES, "labels": np.array([1, 0, 1]), "classes": CLASSES, **changes}
-    return list(drawn(Findings(name=name, unit="share", **found), config, source))
+    return list(draw_findings(Findings(name=name, unit="share", **found), config, source))
 
 
 @pytest.mark.parametrize("name", [name for name in names("analysis") if load("analysis", name).drawings])

@@ -6,10 +6,11 @@ import pytest
 from matplotlib.lines import Line2D
 
 from tests.unit.reports.test_study import make_study
-from vitlab.reports.figures import by_step, compute, scaling_curve, theme
+from vitlab.reports.figures import heads_by_layer, layers_by_step, metric_by_cost, metric_by_size, theme
 from vitlab.reports.figures.backends import matplotlib_backend, plotly_backend
-from vitlab.reports.figures.learning_curves import training_curves
-from vitlab.reports.figures.spec import Axis, Figure, Panel, Series, spaced
+from vitlab.reports.figures.learning_curves import plot_training_curves
+from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.figures.ticks import spaced
 from vitlab.reports.results.study_results import load_results
 
 
@@ -22,17 +23,21 @@ ANALYSIS = "attention_distance"
 
 
 def distances_of(study, model):
-    return scaling_curve.by_head_and_size(load_results(study.folder), model, ANALYSIS)
+    return heads_by_layer.plot_heads_by_size(load_results(study.folder), model, ANALYSIS)
+
+
+def layers_of(study):
+    return layers_by_step.plot_layers_by_size(load_results(study.folder), "vit_nano", ANALYSIS)
 
 
 def built(study):
-    yield scaling_curve.accuracy_against_size(study.rows())
-    yield training_curves(load_results(study.folder))
+    yield metric_by_size.plot_metric_by_size(study.rows())
+    yield plot_training_curves(load_results(study.folder))
     yield distances_of(study, "vit_nano")
-    yield compute.metric_against_flops(study.rows())
-    yield compute.metric_against_time(study.rows())
+    yield metric_by_cost.plot_metric_by_flops(study.rows())
+    yield metric_by_cost.plot_metric_by_time(study.rows())
     analysis = study.run("vit_nano-n500-s0").analysis("attention_distance")
-    yield scaling_curve.by_head(analysis, "one run")
+    yield heads_by_layer.plot_heads(analysis, "one run")
 
 
 def test_both_backends_draw_every_series(study):
@@ -68,7 +73,7 @@ def test_drawing_leaves_matplotlib_as_it_was(study):
 
 
 def test_band_is_mean_and_standard_deviation_over_seeds(study):
-    figure = scaling_curve.accuracy_against_size(study.rows())
+    figure = metric_by_size.plot_metric_by_size(study.rows())
     mean = next(series for series in figure.series if series.label == "vit_nano")
     values = [row["accuracy"] for row in study.rows() if row["model"] == "vit_nano" and row["train_size"] == 500]
     assert len(values) == 2
@@ -81,7 +86,7 @@ def test_band_is_mean_and_standard_deviation_over_seeds(study):
 
 def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
     study = make_study(tmp_path / "one", seeds=(3,), failed=0)
-    figure = scaling_curve.accuracy_against_size(study.rows())
+    figure = metric_by_size.plot_metric_by_size(study.rows())
     assert [series.label for series in figure.series] == ["vit_nano", "resnet_nano"]
     assert not any(series.has_band for series in figure.series)
     assert figure.series[0].links[0] == "vit_nano-n500-s3/"
@@ -90,11 +95,11 @@ def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
 def test_only_resnets_have_no_attention_figure(tmp_path):
     study = make_study(tmp_path / "resnets", models={"resnet_nano": "resnet", "resnet18": "resnet"}, failed=0)
     assert distances_of(study, "resnet_nano") is None
-    assert len(training_curves(load_results(study.folder)).panels) == 4
+    assert len(plot_training_curves(load_results(study.folder)).panels) == 4
 
 
 def test_panel_per_size_that_has_a_run(study):
-    assert [panel.title for panel in training_curves(load_results(study.folder)).panels] == [
+    assert [panel.title for panel in plot_training_curves(load_results(study.folder)).panels] == [
         "500 examples",
         "2,000 examples",
         "8,000 examples",
@@ -108,14 +113,14 @@ def test_panel_per_size_that_has_a_run(study):
 
 def test_layers_have_a_line_against_the_step_where_a_run_was_looked_at_while_it_trained(tmp_path):
     study = make_study(tmp_path / "study")
-    assert by_step.by_size(load_results(study.folder), "vit_nano", ANALYSIS) is None, "before and after alone"
+    assert layers_of(study) is None, "before and after alone"
     run = study.run("vit_nano-n2000-s0")
     rows = run.analysis("attention_distance")["rows"]
     last = max(row["step"] for row in rows)
     steps = [{**row, "step": step, "value": step / 100 + row["head"]} for step in (20, 30) for row in rows[::2]]
     steps[0]["value"] = math.nan  # of layer 1, head 1, step 20
     run.write_analysis("attention_distance", "pixels", [*rows, *steps])
-    figure = by_step.by_size(load_results(study.folder), "vit_nano", ANALYSIS)
+    figure = layers_of(study)
     assert figure.title == "Mean attention distance while training, vit_nano"
     assert [panel.title for panel in figure.panels] == [f"{n} examples" for n in ("500", "2,000", "8,000", "32,000")]
     first, second, *_ = figure.panels[1].series
@@ -138,7 +143,7 @@ def test_runs_whose_files_are_gone_are_left_out(tmp_path):
     for name in ("vit_nano-n500-s0", "resnet_nano-n500-s1"):
         study.run(name).metrics_path.unlink()
     (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
-    left = training_curves(load_results(study.folder)).panels[0].series
+    left = plot_training_curves(load_results(study.folder)).panels[0].series
     assert [series.link for series in left] == 2 * ["vit_nano-n500-s1/"] + 2 * ["resnet_nano-n500-s0/"]
     attention = distances_of(study, "vit_nano")
     assert attention.panels[1].series[0].links[0] == "vit_nano-n2000-s1/"
@@ -149,7 +154,7 @@ def test_a_value_that_is_no_number(tmp_path, value):
     study = make_study(tmp_path / "study")
     rows = study.rows()
     rows[0]["accuracy"] = value
-    figure = scaling_curve.accuracy_against_size(rows)
+    figure = metric_by_size.plot_metric_by_size(rows)
     mean, points = figure.series[:2]
     assert mean.low[0] == mean.y[0] == mean.high[0] == rows[1]["accuracy"]  # one seed is left at this size
     assert len(points.y) == 7
@@ -157,7 +162,7 @@ def test_a_value_that_is_no_number(tmp_path, value):
     lines = run.metrics_path.read_text().splitlines()
     lines[0] = json.dumps({**json.loads(lines[0]), "train/loss": value})
     run.metrics_path.write_text("\n".join(lines))
-    curves = training_curves(load_results(study.folder))
+    curves = plot_training_curves(load_results(study.folder))
     assert curves.series[0].y[0] is None
     drawn = json.loads(plotly_backend.plotly_figure(curves).to_json(), parse_constant=pytest.fail)
     band, line = drawn["data"][:2]
@@ -167,7 +172,7 @@ def test_a_value_that_is_no_number(tmp_path, value):
 
 
 def test_no_rows():
-    figure = scaling_curve.accuracy_against_size([])
+    figure = metric_by_size.plot_metric_by_size([])
     assert figure.series == []
     assert not plotly_backend.plotly_figure(figure).data
     assert matplotlib_backend.png_bytes(figure)
@@ -185,7 +190,7 @@ def test_names_are_text_not_markup_in_plots():
 
 
 def test_narrow_and_wide_layouts_share_their_axes(study):
-    figure = training_curves(load_results(study.folder))
+    figure = plot_training_curves(load_results(study.folder))
     wide, narrow = (plotly_backend.plotly_figure(figure, columns, bare=True) for columns in (4, 2))
     assert [t.xaxis for t in wide.data] == [t.xaxis for t in narrow.data]
     assert narrow.layout.xaxis3.domain[0] == 0.0 != wide.layout.xaxis3.domain[0]
@@ -248,6 +253,6 @@ def test_legend_lists_a_label_once_in_order_of_appearance():
 
 def test_the_axis_of_losses_says_which_loss(tmp_path):
     study = make_study(tmp_path / "numbers")
-    assert training_curves(load_results(study.folder)).y.label == "loss (cross-entropy, nats)"
+    assert plot_training_curves(load_results(study.folder)).y.label == "loss (cross-entropy, nats)"
     study.write_rows([{**row, "accuracy": None, "error": None, "pearson": 0.5} for row in study.rows()])
-    assert training_curves(load_results(study.folder)).y.label == "loss (squared error of standardised numbers)"
+    assert plot_training_curves(load_results(study.folder)).y.label == "loss (squared error of standardised numbers)"

@@ -10,7 +10,7 @@ from tests.unit.reports.test_study import make_study
 from vitlab import formatting
 from vitlab.config import UserError
 from vitlab.files import write_json
-from vitlab.reports.figures.contact_sheet import save_samples
+from vitlab.reports.figures.samples import write_contact_sheet
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.pages.urls import file_stem, folder_link, link
 from vitlab.reports.results import provenance
@@ -245,7 +245,7 @@ def test_numbers_as_text():
 )
 def test_sample_sheet(tmp_path, shape, mode):
     strip = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    save_samples({2000: strip, 500: strip[:2]}, tmp_path / "samples.png")
+    write_contact_sheet({2000: strip, 500: strip[:2]}, tmp_path / "samples.png")
     sheet = Image.open(tmp_path / "samples.png")
     assert sheet.mode == mode
     assert sheet.width < 1300

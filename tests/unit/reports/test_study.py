@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from vitlab.cli import main
 from vitlab.commands.scale import conclude
 from vitlab.files import write_json, write_text
-from vitlab.reports.figures.contact_sheet import save_samples
+from vitlab.reports.figures.samples import write_contact_sheet
 from vitlab.reports.pages import study as study_page
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.store import StudyFiles
@@ -67,7 +67,7 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
     error = "Diverged: the loss is not a number at step 412; try a lower recipe.lr"
     lost = [f"{model}-n{sizes[place]}-s{seed}" for model, place, seed in grid[len(kept) :]]
     write_json(study.folder / "failed.json", [{"run": run, "error": error} for run in lost])
-    save_samples({size: letters(12, seed=size) for size in sizes}, study.figures / "samples.png")
+    write_contact_sheet({size: letters(12, seed=size) for size in sizes}, study.figures / "samples.png")
     return study
 
 

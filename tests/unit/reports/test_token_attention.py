@@ -14,7 +14,7 @@ from vitlab.analysis.capture.attention import attention_maps
 from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, pattern_targets
 from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.models.text import bert, language_model
-from vitlab.reports.figures import positions
+from vitlab.reports.figures import position_embeddings
 from vitlab.reports.figures.backends import heatmap, matplotlib_backend
 from vitlab.reports.pages.token_attention import TokenAttention, page, write_token_attention
 
@@ -143,8 +143,8 @@ def test_the_labels_are_a_table(tmp_path):
 def test_position_maps_show_the_matrix(tmp_path):
     table = torch.randn(7, 5)
     for make, matrix, ends in (
-        (positions.distance_map, position_distances(table), (0, position_distances(table).max().item())),
-        (positions.similarity_map, position_similarities(table), (-1, 1)),
+        (position_embeddings.plot_distances, position_distances(table), (0, position_distances(table).max().item())),
+        (position_embeddings.plot_similarities, position_similarities(table), (-1, 1)),
     ):
         figure = make(matrix.tolist(), "a <model>")
         axes, bar = heatmap.draw(figure).axes

@@ -8,7 +8,7 @@ from vitlab.reports.figures.spec import Axis, Figure, HeatMap, Panel, Series
 PLACES = tuple(i / 5 for i in range(6))
 
 
-def confusion_matrix(counts: Sequence[Sequence[int]], classes: Sequence[str], subject: str) -> HeatMap:
+def plot_confusion_matrix(counts: Sequence[Sequence[int]], classes: Sequence[str], subject: str) -> HeatMap:
     """A row per true class: the share of its images by predicted class, and their number where there is room."""
     totals = [sum(row) for row in counts]
     return HeatMap(
@@ -24,7 +24,7 @@ def confusion_matrix(counts: Sequence[Sequence[int]], classes: Sequence[str], su
     )
 
 
-def reliability(bins: Sequence[Sequence[float]], error: float | None, subject: str) -> Figure:
+def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subject: str) -> Figure:
     """Accuracy against confidence (Guo et al., 2017, figure 1), a point per bin that has images.
 
     `bins` are three rows: images, mean confidence, accuracy; `error` is the expected calibration error.

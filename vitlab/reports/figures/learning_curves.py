@@ -32,7 +32,7 @@ class Point:
     high: float | None
 
 
-def training_curves(results: StudyResults) -> Figure:
+def plot_training_curves(results: StudyResults) -> Figure:
     """Loss while training (dotted) and on held-out data (solid); a run without seeds beside it is a line of its own."""
     style = looks(families(results.rows))
     groups: dict[tuple[int, str], list[tuple[dict[str, Any], list[dict[str, Any]]]]] = defaultdict(list)
@@ -65,7 +65,7 @@ def curve(
     logged = [(row, points) for row, points in all_points if any(y is not None for _, y in points)]
     if not logged:
         return []
-    points = thinned([points for _, points in logged], most)
+    points = thin([points for _, points in logged], most)
     row, several = logged[0][0], len(logged) > 1
     heldout = key.startswith("heldout")
     which = f"{row['model']}, mean of {len(logged)} seeds" if several else row["run"]
@@ -88,7 +88,7 @@ def curve(
     ]
 
 
-def thinned(curves: Sequence[Curve], most: int = POINTS) -> list[Point]:
+def thin(curves: Sequence[Curve], most: int = POINTS) -> list[Point]:
     """At most so many points of the curves of several seeds.
 
     A point is of neighbouring steps: each seed's mean over those that it has logged, then mean, lowest and highest

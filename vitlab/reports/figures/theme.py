@@ -36,6 +36,7 @@ THEMES: dict[str, dict[str, str]] = {
 }
 FIXED = ("vit", "resnet")  # families that keep their accent in every study
 OTHERS = ("third", "fourth", "fifth")
+ACCENTS = (*FIXED, *OTHERS)
 MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down")
 DASHES = ("solid", "dash", "dashdot", "longdash")
 
@@ -84,6 +85,11 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
         marker = MARKERS[(place + member // len(DASHES)) % len(MARKERS)]
         found[model] = Look(key, marker, DASHES[member % len(DASHES)])
     return found
+
+
+def group_look(place: int) -> tuple[str, str]:
+    """The colour key and the marker of a group of points by its place: 25 groups differ in one of the two."""
+    return ACCENTS[place % len(ACCENTS)], MARKERS[(place + place // len(ACCENTS)) % len(MARKERS)]
 
 
 def css_variables(theme: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from vitlab.config.identity import WITHOUT_EFFECT, drop_keys
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, finite, whole
-from vitlab.reports.figures.learning_curves import thinned
+from vitlab.reports.figures.learning_curves import thin
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.pages import map_payload, runs_table
 from vitlab.reports.pages.image_attention import FOLDER, command
@@ -125,7 +125,7 @@ def curves_of(run: RunResults, metric: str) -> dict[str, list[list[float | None]
     """
     found = {}
     for name, key in (("train", "train/loss"), ("heldout", "heldout/loss"), ("metric", f"heldout/{metric}")):
-        points = thinned([[(one["step"], finite(one[key])) for one in run.metrics if key in one]])
+        points = thin([[(one["step"], finite(one[key])) for one in run.metrics if key in one]])
         if any(point.mean is not None for point in points) and not (name == "metric" and metric == "loss"):
             found[name] = [[point.step for point in points], [point.mean for point in points]]
     return found

@@ -13,7 +13,7 @@ import plotly.offline
 from vitlab.config import load, names
 from vitlab.files import write_text
 from vitlab.formatting import duration, finite, plural, with_prefix
-from vitlab.reports.figures import by_step, compute, learning_curves, scaling_curve
+from vitlab.reports.figures import heads_by_layer, layers_by_step, learning_curves, metric_by_cost, metric_by_size
 from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.figures.backends.plotly_backend import layout, plotly_figure
 from vitlab.reports.figures.spec import Figure
@@ -33,10 +33,10 @@ Rows = list[dict[str, Any]]
 SCRIPTS = ("theme_button.js", "table.js", "report.js")
 OF_HEADS = (  # the figures of an analysis of heads, and how each is read
     (
-        scaling_curve.by_head_and_size,
+        heads_by_layer.plot_heads_by_size,
         "A filled point is a head of the trained model, a ring a head of the untrained one",
     ),
-    (by_step.by_size, "Each line is the mean over the heads of a layer while the model trains"),
+    (layers_by_step.plot_layers_by_size, "Each line is the mean over the heads of a layer while the model trains"),
 )
 WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and on a phone's
 
@@ -79,7 +79,7 @@ def drawn(results: StudyResults) -> Iterator[dict[str, Any]]:
             if series.links
         ]
         yield shown_as(found.title, [view(found, caption, files)])
-    losses = learning_curves.training_curves(results)
+    losses = learning_curves.plot_training_curves(results)
     if losses.series:
         caption = "Dotted: loss on the training batches. Solid: loss on held-out data. "
         banded = any(series.has_band for series in losses.series)
@@ -95,7 +95,7 @@ def drawn(results: StudyResults) -> Iterator[dict[str, Any]]:
 def heldout(results: StudyResults) -> Iterator[dict[str, Any]]:
     """The study's metric against what its runs were given, as one figure with a choice of the horizontal axis."""
     rows = results.rows
-    size = scaling_curve.accuracy_against_size(rows)
+    size = metric_by_size.plot_metric_by_size(rows)
     if not size.series:
         return
     caption, band = "Each point is one run.", ""
@@ -111,8 +111,8 @@ def heldout(results: StudyResults) -> Iterator[dict[str, Any]]:
     files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
     views = [
         view(size, caption + band, files, hint, "size"),
-        view(compute.metric_against_flops(rows), order, files, hint, "compute"),
-        view(compute.metric_against_time(rows), time, files, hint, "time"),
+        view(metric_by_cost.plot_metric_by_flops(rows), order, files, hint, "compute"),
+        view(metric_by_cost.plot_metric_by_time(rows), time, files, hint, "time"),
     ]
     views = [one for one in views if one["figure"].series]
     title = size.title if len(views) == 1 else f"{size.title}, {' and '.join(one['choice'] for one in views[1:])}"

@@ -12,7 +12,7 @@ from vitlab.analysis.position_similarity import position_distances, position_sim
 from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.text.tokenization import Tokenizer
-from vitlab.reports.figures import positions
+from vitlab.reports.figures import position_embeddings
 from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.pages.token_attention import TokenAttention, write_token_attention
 from vitlab.tasks.base import Task
@@ -44,8 +44,12 @@ def write_views(
         )
     table = getattr(model.text.embed, "positions", None)
     if table is not None:
-        paths += matplotlib_backend.save(positions.distance_map(position_distances(table).tolist(), name), folder)
-        paths += matplotlib_backend.save(positions.similarity_map(position_similarities(table).tolist(), name), folder)
+        paths += matplotlib_backend.save(
+            position_embeddings.plot_distances(position_distances(table).tolist(), name), folder
+        )
+        paths += matplotlib_backend.save(
+            position_embeddings.plot_similarities(position_similarities(table).tolist(), name), folder
+        )
     return paths
 
 

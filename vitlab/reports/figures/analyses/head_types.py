@@ -6,8 +6,9 @@ from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.formatting import plural, significant
-from vitlab.reports.figures.analyses.style import look, measured
+from vitlab.reports.figures.analyses import value_axis
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.figures.theme import group_look
 from vitlab.reports.pages.urls import file_stem
 
 KEYS = ("step", "layer", "head", "type", "value")
@@ -30,7 +31,7 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]
         rows = [row for row in last if row["label" if labelled else "type"] == kind]
         if not rows:
             continue
-        colour_key, marker = look(place)
+        colour_key, marker = group_look(place)
         series.append(
             Series(
                 label=kind,
@@ -50,7 +51,7 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]
         name=file_stem(f"{found.name}-labels" if labelled else found.name),
         title=f"{title}{only}",
         x=Axis("layer, its heads side by side", ticks=layers),
-        y=measured(found, "best pattern" if labelled else "score of the type", from_zero=True),
+        y=value_axis(found, "best pattern" if labelled else "score of the type"),
         panels=(Panel(tuple(series)),),
         alt=" ".join(f"{one.label}: {plural(len(one.x), 'head')}." for one in series),
     )

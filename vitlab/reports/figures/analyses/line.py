@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.formatting import significant
-from vitlab.reports.figures.analyses.style import measured
+from vitlab.reports.figures.analyses import value_axis
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.pages.urls import file_stem
 
@@ -26,7 +26,7 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]
             name=file_stem(f"{found.name}-{kind or 'curve'}"),
             title=f"{title}, {kind}" if kind else title,
             x=Axis(label, ticks=tuple(sorted(row[key] for row in rows))),
-            y=measured(found, config.title, from_zero=True),
+            y=value_axis(found, config.title),
             panels=(
                 Panel(
                     (

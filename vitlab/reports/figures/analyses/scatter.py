@@ -8,9 +8,8 @@ from scipy.spatial import KDTree
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.formatting import plural
-from vitlab.reports.figures.analyses.style import COLOURS, look
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
-from vitlab.reports.figures.theme import MARKERS
+from vitlab.reports.figures.theme import ACCENTS, MARKERS, group_look
 from vitlab.reports.pages.urls import file_stem
 
 NEAR, CROWD = 0.02, 0.35  # of the picture's height: the least distance of two points, and of many times their root
@@ -24,10 +23,10 @@ def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]
     points = apart(found.array)
     labels = np.zeros(len(points), dtype=int) if found.labels is None else found.labels
     present = [int(label) for label in np.unique(labels)]
-    listed = len(present) <= len(COLOURS) * len(MARKERS)
+    listed = len(present) <= len(ACCENTS) * len(MARKERS)
     series, texts = [], []
     for place, label in enumerate(present):
-        colour_key, marker = look(place)
+        colour_key, marker = group_look(place)
         name = str(found.classes[label]) if label < len(found.classes) else f"class {label}"
         chosen = points[labels == label]
         series.append(

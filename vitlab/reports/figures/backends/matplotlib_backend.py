@@ -15,8 +15,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from vitlab.config import printable
 from vitlab.files import replacing
 from vitlab.reports.figures.backends import heatmap, image_grid
-from vitlab.reports.figures.spec import Axis, Drawing, Figure, HeatMap, Series, Tiles, spaced, tick_text
+from vitlab.reports.figures.spec import Axis, Drawing, Figure, HeatMap, Series, Tiles
 from vitlab.reports.figures.theme import THEMES
+from vitlab.reports.figures.ticks import spaced, tick_text
 
 DPI = 200
 TITLE, LEGEND, EDGE = 0.36, 0.2, 0.1  # inches: height of the title, of a row of the legend, left margin

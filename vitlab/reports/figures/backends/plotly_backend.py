@@ -5,8 +5,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from vitlab.reports.figures.spec import Axis, Figure, Series, spaced, tick_text
+from vitlab.reports.figures.spec import Axis, Figure, Series
 from vitlab.reports.figures.theme import THEMES
+from vitlab.reports.figures.ticks import spaced, tick_text
 
 COLOURS = THEMES["light"]
 CLEAR = "rgba(0,0,0,0)"

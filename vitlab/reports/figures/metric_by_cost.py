@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitlab.formatting import duration, finite, plural, with_prefix
-from vitlab.reports.figures.scaling_curve import mean_line, run_points
-from vitlab.reports.figures.spec import Axis, Figure, Panel, Series, log_ticks, tick_text
+from vitlab.reports.figures.metric_by_size import mean_line, run_points
+from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import families, looks
+from vitlab.reports.figures.ticks import log_ticks, tick_text
 from vitlab.reports.results.aggregate import Cell, cells
 from vitlab.studies.metrics import Metric, main_metric
 
@@ -35,7 +36,7 @@ class Cost:
         return value / self.unit if value is not None and value > 0 else None
 
 
-def metric_against_flops(rows: Rows) -> Figure:
+def plot_metric_by_flops(rows: Rows) -> Figure:
     """Operations of the forward and backward passes of the whole training: `train_flops`."""
     cost = Cost(
         "train_flops",
@@ -44,10 +45,10 @@ def metric_against_flops(rows: Rows) -> Figure:
         "training compute (FLOPs, log scale)",
         lambda flops: with_prefix(flops, "FLOP"),
     )
-    return against(rows, cost)
+    return plot_metric_by(rows, cost)
 
 
-def metric_against_time(rows: Rows) -> Figure:
+def plot_metric_by_time(rows: Rows) -> Figure:
     """Wall-clock time of training with the evaluations and checkpoints in between: `wall_s`."""
     longest = max((finite(row.get("wall_s")) or 0.0 for row in rows), default=0.0)
     unit, short = max((one for one in TIME_UNITS if longest >= 5 * one[0]), default=TIME_UNITS[0])
@@ -59,10 +60,10 @@ def metric_against_time(rows: Rows) -> Figure:
         lambda time: duration(time * unit),
         unit,
     )
-    return against(rows, cost)
+    return plot_metric_by(rows, cost)
 
 
-def against(rows: Rows, cost: Cost) -> Figure:
+def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
     """A line per model through the means over seeds of both, from its smallest training set to its largest.
 
     Runs whose cost is not known are left out; without any the figure has no series.
@@ -72,7 +73,7 @@ def against(rows: Rows, cost: Cost) -> Figure:
     by_model = {model: by_size for model, by_size in cells(known, metric).items() if by_size}
     series: list[Series] = []
     for model, by_size in by_model.items():
-        series.append(costed(mean_line(model, by_size, style[model], metric), by_size, cost))
+        series.append(move_to_costs(mean_line(model, by_size, style[model], metric), by_size, cost))
         if any(len(here.rows) > 1 for here in by_size.values()):
             runs = [row for here in by_size.values() for row in here.rows]
             points = run_points(model, by_size, style[model], metric)
@@ -84,12 +85,12 @@ def against(rows: Rows, cost: Cost) -> Figure:
         title=f"Held-out {metric.name} against {cost.what}",
         x=Axis(cost.label, log=True, ticks=log_ticks([x for one in series for x in one.x])),
         y=Axis(f"held-out {metric.name}", percent=metric.percent),
-        panels=(Panel((*series, *size_labels(by_model, metric, cost))),),
-        alt=" ".join(described(model, by_size, metric, cost) for model, by_size in by_model.items()),
+        panels=(Panel((*series, *label_sizes(by_model, metric, cost))),),
+        alt=" ".join(describe(model, by_size, metric, cost) for model, by_size in by_model.items()),
     )
 
 
-def costed(line: Series, by_size: dict[int, Cell], cost: Cost) -> Series:
+def move_to_costs(line: Series, by_size: dict[int, Cell], cost: Cost) -> Series:
     """The line over training-set sizes moved to their mean costs; a band over seeds would be of two quantities."""
     places = [mean_cost(here, cost) for here in by_size.values()]
     hover = [f"{text}\n{cost.text(x)}" for text, x in zip(line.hover, places, strict=True)]
@@ -100,7 +101,7 @@ def mean_cost(here: Cell, cost: Cost) -> float:
     return statistics.fmean(value for row in here.rows if (value := cost.of(row)) is not None)
 
 
-def size_labels(by_model: dict[str, dict[int, Cell]], metric: Metric, cost: Cost) -> list[Series]:
+def label_sizes(by_model: dict[str, dict[int, Cell]], metric: Metric, cost: Cost) -> list[Series]:
     """The smallest and the largest training set of each model, where its line begins and ends.
 
     Above the runs of the better end and below those of the other, so that no line crosses its labels; a label that
@@ -119,21 +120,21 @@ def size_labels(by_model: dict[str, dict[int, Cell]], metric: Metric, cost: Cost
                     y=[max(values) if above else min(values)],
                     colour_key="muted",
                     style="text above" if above else "text below",
-                    texts=[size_text(size)],
+                    texts=[format_size(size)],
                     legend=False,
                     follows=model,
                     model=model,
                 )
             )
-    return apart(found)
+    return drop_overlapping(found)
 
 
-def size_text(size: int) -> str:
+def format_size(size: int) -> str:
     """`500`, `32k`, `131M`: short, as there is little room."""
     return tick_text(float(f"{size:.3g}") if size >= 1e4 else size, Axis("", whole=True))
 
 
-def apart(labels: list[Series]) -> list[Series]:
+def drop_overlapping(labels: list[Series]) -> list[Series]:
     """The labels, each of one point, without those too near to an earlier one, which moves out to where they were."""
     across, up = [math.log10(one.x[0]) for one in labels], [one.y[0] or 0.0 for one in labels]
     wide, tall = (max(values, default=0.0) - min(values, default=0.0) for values in (across, up))
@@ -150,7 +151,7 @@ def apart(labels: list[Series]) -> list[Series]:
     return [replace(labels[i], y=[y]) for i, y in kept.items()]
 
 
-def described(model: str, by_size: dict[int, Cell], metric: Metric, cost: Cost) -> str:
+def describe(model: str, by_size: dict[int, Cell], metric: Metric, cost: Cost) -> str:
     texts = [
         f"{metric.text(by_size[size].mean)} for {cost.text(mean_cost(by_size[size], cost))} with "
         f"{plural(size, f'training {metric.sized_by}')}"

@@ -5,46 +5,45 @@ from collections import defaultdict
 from typing import Any
 
 from vitlab.formatting import finite, significant, whole
-from vitlab.reports.figures.analyses.style import COLOURS, look
-from vitlab.reports.figures.scaling_curve import analysed, sentence_case, titled, unit_of, value_axis
+from vitlab.reports.figures.heads_by_layer import find_analyses, format_title, head_axis, unit_of
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
-from vitlab.reports.figures.theme import DASHES
+from vitlab.reports.figures.theme import ACCENTS, DASHES, group_look
 from vitlab.reports.pages.urls import file_stem
 from vitlab.reports.results.study_results import StudyResults
 
 Run = tuple[dict[str, Any], str, str]  # analysis, panel title, link
 
 
-def by_size(results: StudyResults, model: str, name: str) -> Figure | None:
+def plot_layers_by_size(results: StudyResults, model: str, name: str) -> Figure | None:
     """The mean over each layer's heads against the step, a panel per training-set size; of each the first seed.
 
     None when no run of the model was looked at between its first and its last step.
     """
-    runs = analysed(results, model, name)
-    if not any(between(analysis) for analysis, _, _ in runs):
+    runs = find_analyses(results, model, name)
+    if not any(has_steps_between(analysis) for analysis, _, _ in runs):
         return None
-    return figure(named(f"{name}-{model}"), f"{sentence_case(titled(name))} while training, {model}", runs)
+    return plot_layers(name_figure(f"{name}-{model}"), f"{format_title(name)} while training, {model}", runs)
 
 
-def named(stem: str) -> str:
+def name_figure(stem: str) -> str:
     """The name of such a figure's files."""
     return file_stem(f"{stem}-by-step")
 
 
-def between(analysis: dict[str, Any]) -> bool:
+def has_steps_between(analysis: dict[str, Any]) -> bool:
     """Whether an analysis has more steps than the first and the last."""
     return len({row["step"] for row in analysis["rows"]}) > 2
 
 
-def figure(name: str, title: str, runs: list[Run]) -> Figure:
+def plot_layers(name: str, title: str, runs: list[Run]) -> Figure:
     """A panel per run, a line per layer."""
     return Figure(
         name=name,
         title=title,
         x=Axis("training step", from_zero=True, whole=True),
-        y=value_axis(runs[0][0]),
+        y=head_axis(runs[0][0]),
         panels=tuple(Panel(lines(analysis, link), text) for analysis, text, link in runs),
-        alt=described(runs),
+        alt=describe(runs),
     )
 
 
@@ -63,7 +62,7 @@ def means(analysis: dict[str, Any]) -> dict[int, dict[int, float]]:
 def lines(analysis: dict[str, Any], link: str) -> tuple[Series, ...]:
     unit, found = unit_of(analysis), []
     for place, (layer, by_step) in enumerate(means(analysis).items()):
-        colour_key, marker = look(place)
+        colour_key, marker = group_look(place)
         found.append(
             Series(
                 label=f"layer {layer}",
@@ -71,7 +70,7 @@ def lines(analysis: dict[str, Any], link: str) -> tuple[Series, ...]:
                 y=list(by_step.values()),
                 colour_key=colour_key,
                 marker=marker,
-                dash=DASHES[place // len(COLOURS) % len(DASHES)],
+                dash=DASHES[place // len(ACCENTS) % len(DASHES)],
                 width=1.6,
                 hover=[
                     f"layer {layer}, step {whole(step)}\n{significant(value)} {unit}".rstrip()
@@ -83,7 +82,7 @@ def lines(analysis: dict[str, Any], link: str) -> tuple[Series, ...]:
     return tuple(found)
 
 
-def described(runs: list[Run]) -> str:
+def describe(runs: list[Run]) -> str:
     """How far the first and the last layer came in each panel."""
     parts = []
     for analysis, text, _ in runs:

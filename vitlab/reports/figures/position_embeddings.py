@@ -7,18 +7,18 @@ from vitlab.reports.figures.spec import HeatMap
 Matrix = Sequence[Sequence[float]]
 
 
-def distance_map(distances: Matrix, subject: str) -> HeatMap:
+def plot_distances(distances: Matrix, subject: str) -> HeatMap:
     """Euclidean distances (N, N) of `vitlab.analysis.position_similarity.position_distances`."""
     largest = max(map(max, distances))
-    return matrix_map("position_distance", "Distance", distances, "Euclidean distance", (0.0, largest or 1.0), subject)
+    return plot_matrix("position_distance", "Distance", distances, "Euclidean distance", (0.0, largest or 1.0), subject)
 
 
-def similarity_map(similarities: Matrix, subject: str) -> HeatMap:
+def plot_similarities(similarities: Matrix, subject: str) -> HeatMap:
     """Cosine similarities (N, N) of `vitlab.analysis.position_similarity.position_similarities`."""
-    return matrix_map("position_similarity", "Similarity", similarities, "cosine similarity", (-1.0, 1.0), subject)
+    return plot_matrix("position_similarity", "Similarity", similarities, "cosine similarity", (-1.0, 1.0), subject)
 
 
-def matrix_map(name: str, what: str, values: Matrix, scale: str, ends: tuple[float, float], subject: str) -> HeatMap:
+def plot_matrix(name: str, what: str, values: Matrix, scale: str, ends: tuple[float, float], subject: str) -> HeatMap:
     places = [str(place) for place in range(len(values))]
     return HeatMap(
         name=name,
