@@ -99,7 +99,7 @@ def study_of(folder, data, models, total=50_000, sizes=(53, 50_000)):
     return [(study.folder / "tables" / f"results.{suffix}").read_text() for suffix in ("md", "tex")]
 
 
-CIFAR = {"kind": "torchvision", "dataset": "CIFAR10"}
+CIFAR = {"name": "cifar10", "kind": "torchvision", "dataset": "CIFAR10"}
 FOUND = {"vit_b16": "vit", "resnet_nano": "resnet", "bit_50x1": "bit"}
 
 
@@ -128,7 +128,9 @@ def test_without_a_run_on_the_whole_set_it_has_a_row_of_its_own(tmp_path, total,
 
 
 def test_several_published_figures_of_a_model_have_a_note_each(tmp_path):
-    md, _ = study_of(tmp_path / "a", {"kind": "imagefolder", "root": "/data/ImageNet/"}, {"vit_b16": "vit"})
+    md, _ = study_of(
+        tmp_path / "a", {"name": "imagefolder", "kind": "imagefolder", "root": "/data/ImageNet/"}, {"vit_b16": "vit"}
+    )
     assert r"77.91% \[1\], 83.97% \[2\], 84.15% \[3\]" in md
     assert "pre-trained on ImageNet," in md
     assert "pre-trained on JFT-300M," in md
@@ -155,10 +157,9 @@ def test_a_data_set_is_known_by_its_configuration_alone(data, name):
 @pytest.mark.parametrize(
     ("data", "models"),
     [
-        ({"kind": "glyphs"}, FOUND),
+        ({"name": "glyphs", "kind": "glyphs"}, FOUND),
         (CIFAR, {"vit_s16": "vit", "resnet_nano": "resnet"}),
-        ({"kind": "imagefolder", "root": "imagenet"}, {"bert_base": "bert"}),
-        ("cifar10", {"vit_b16": "vit"}),  # as somebody may write it
+        ({"name": "imagefolder", "kind": "imagefolder", "root": "imagenet"}, {"bert_base": "bert"}),
     ],
 )
 def test_where_nothing_is_published_nothing_is_added(tmp_path, data, models):
