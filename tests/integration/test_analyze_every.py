@@ -21,7 +21,7 @@ from vitlab.data.opening import open_data
 from vitlab.reports.observer import RunReporter
 from vitlab.studies import experiment
 from vitlab.training.callbacks import Clock, Interrupted, Looking
-from vitlab.training.checkpoint import read
+from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.run import Run
 
 STEPS, EVERY = 14, 4
@@ -85,7 +85,7 @@ def test_training_does_not_notice_and_a_resumed_run_has_each_step_once(words, tm
 def test_it_looks_at_the_weights_that_are_evaluated(ema, tmp_path):
     config = composed(f"recipe.ema={ema}", "trainer.analyze_every=4", "analyses=[attention_distance]")
     interrupted(config, tmp_path / "run", at=4)
-    state = read(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    state = read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert state["global_step"] == 4
     run = Run(config, open_data(config.data), tmp_path / "other")
     run.model.load_state_dict({key.removeprefix("model."): value for key, value in state["state_dict"].items()})
@@ -107,7 +107,7 @@ def test_its_time_is_not_that_of_training(tmp_path):
     metrics = run.fit(look=look)
     whole = time.perf_counter() - began
     assert steps == [2, 4, 6, 8, 10, 12], "the end has a look of its own"
-    clock = read(tmp_path / "run" / "checkpoints" / "last.ckpt")["callbacks"]["Clock"]
+    clock = read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["callbacks"]["Clock"]
     assert clock["train_s"] <= clock["wall_s"] <= metrics["wall_s"] <= whole - 6 * 0.2
     assert clock["steps_timed"] == STEPS
 

@@ -11,7 +11,7 @@ from transformers import ViTForImageClassification
 
 import vitlab as api
 from tests.integration.commands import TINY, vitlab
-from vitlab.training.checkpoint import read
+from vitlab.training.checkpoint import read_checkpoint
 
 GLYPHS = ["data=glyphs", "data.train_images=400", "data.test_images=80", "data.image_size=16", *TINY[1:]]
 
@@ -29,7 +29,8 @@ def test_a_run_begins_with_another_runs_weights_and_a_new_head(pretrained, tmp_p
     assert done.returncode == 0, done.stderr
     assert "new: head.weight, head.bias" in done.stderr
     before, after = (
-        read(folder / "checkpoints" / "last.ckpt")["state_dict"] for folder in (pretrained, tmp_path / "fine")
+        read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
+        for folder in (pretrained, tmp_path / "fine")
     )
     for name, value in after.items():
         if "head" in name:

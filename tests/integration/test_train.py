@@ -14,7 +14,7 @@ from vitlab.cli import main
 from vitlab.config import TrainConfig, compose, names
 from vitlab.studies.experiment import train_run
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.checkpoint import read
+from vitlab.training.checkpoint import read_checkpoint
 
 DROPPED = ("wall_s", "train/images_per_s")  # of metrics.jsonl: they depend on the machine's mood
 RANDOM = ["model.dropout=0.2", "model.drop_path=0.2", "data.augment.shift=2", "data.augment.flip=true"]
@@ -27,7 +27,7 @@ EVERYTHING = [  # that a recipe can turn on, at once
 
 
 def weights(folder):
-    return read(folder / "checkpoints" / "last.ckpt")["state_dict"]
+    return read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
 
 
 def rows(folder):

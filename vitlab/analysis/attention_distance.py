@@ -10,8 +10,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import has_patches, patches
-from vitlab.analysis.capture.heads import per_head
+from vitlab.analysis.capture.attention import find_patches, has_patches
+from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.progress import Progress
 
 UNIT = "pixels"
@@ -69,7 +69,7 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
 
     Raises UserError for a model without attention over patches.
     """
-    places = patches(model)
+    places = find_patches(model)
     # a query that is no patch is as far as 0 from all: its row is dropped
     distances = torch.zeros(places.tokens, places.tokens - places.prefix, device=images.device)
     distances[places.prefix :] = patch_distances(places.grid_size, places.patch_size)
@@ -77,4 +77,4 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
     def reduction(weights: Tensor, queries: slice) -> Tensor:
         return query_distances(weights, distances[queries].to(weights), places.prefix, config.renormalize)
 
-    return per_head(model, images, reduction, places.prefix, progress)
+    return average_per_head(model, images, reduction, places.prefix, progress)

@@ -14,8 +14,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import attention_layers
-from vitlab.analysis.capture.heads import per_head
+from vitlab.analysis.capture.attention import find_attention_layers
+from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress
 from vitlab.tasks.text import TokenInputs
@@ -39,7 +39,7 @@ def query_entropies(weights: Tensor) -> Tensor:
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention, and takes images or texts."""
-    return (takes_images(model) or hasattr(model, "text")) and bool(attention_layers(model))
+    return (takes_images(model) or hasattr(model, "text")) and bool(find_attention_layers(model))
 
 
 def run(
@@ -50,4 +50,4 @@ def run(
     Of images (B, C, Y, X) as the model takes them, of tokens (B, N), or of a `TokenInputs`, whose padding is neither
     query nor key. Raises UserError for a model without attention.
     """
-    return per_head(model, inputs, lambda weights, _: query_entropies(weights), progress=progress)
+    return average_per_head(model, inputs, lambda weights, _: query_entropies(weights), progress=progress)

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from vitlab.analysis.capture.attention import (
     AttentionCall,
     Patches,
-    attention_layers,
+    find_attention_layers,
+    find_patches,
     has_patches,
-    patches,
     visit_attention,
 )
 from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.progress import Progress, counted
-from vitlab.analysis.rollout import mean_over_heads, reads_class_token, rollout_maps, through
+from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.analysis.rollout import average_heads, extend_rollout, reads_class_token, rollout_maps
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
@@ -52,9 +52,9 @@ def run(
 
     `config.identity` as in `attention_rollout`. Raises UserError for a model without attention over patches.
     """
-    places, depth, class_token = patches(model), len(attention_layers(model)), reads_class_token(model)
+    places, depth, class_token = find_patches(model), len(find_attention_layers(model)), reads_class_token(model)
     maps, reached = [], []
-    for chunk in counted(images.split(CHUNK), progress):
+    for chunk in track_progress(images.split(CHUNK), progress):
         found: list[Tensor] = [torch.empty(0)] * depth
         rolled: list[Tensor] = [torch.empty(0)] * depth
         joint = None
@@ -62,7 +62,7 @@ def run(
         def visit(layer: int, call: AttentionCall, found: list[Tensor] = found, rolled: list[Tensor] = rolled) -> None:
             nonlocal joint
             found[layer] = read_maps(call, places, class_token)
-            joint = through(mean_over_heads(layer, call), joint, config.identity)
+            joint = extend_rollout(average_heads(layer, call), joint, config.identity)
             rolled[layer] = rollout_maps(joint, places.grid_size, places.prefix, class_token)
 
         visit_attention(model, chunk, visit)

@@ -11,8 +11,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.layers import has_layers, layers, watched
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.layers import find_layers, has_layers, watch_outputs
+from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.training.load import load_run
@@ -22,7 +22,7 @@ NEEDS = "images, and layers named as blocks"
 LEAST = 4  # images that the unbiased estimator needs
 
 
-def gram(features: Tensor) -> Tensor:
+def compute_gram(features: Tensor) -> Tensor:
     """The products (n, n), float64, of each image's features (n, ...) with each other's, all centred.
 
     Centring changes no CKA, but the products of uncentred ones would lose their digits.
@@ -71,16 +71,16 @@ class MinibatchCKA:
 def linear_cka(x: Tensor, y: Tensor) -> float:
     """Of the features x (n, ...) and y (n, ...) of the same images, as one batch: 1 where they are turned copies."""
     found = MinibatchCKA()
-    found.update(gram(x).unsqueeze(0), gram(y).unsqueeze(0))
+    found.update(compute_gram(x).unsqueeze(0), compute_gram(y).unsqueeze(0))
     return found.compute().item()
 
 
 @torch.no_grad()
-def grams(model: nn.Module, images: Tensor) -> Tensor:
+def compute_grams(model: nn.Module, images: Tensor) -> Tensor:
     """The products (L, n, n) of each layer's output, all of its tokens or pixels; only one output is held at a time."""
-    modules = {module: layer for layer, module in enumerate(layers(model).values())}
+    modules = {module: layer for layer, module in enumerate(find_layers(model).values())}
     found: dict[int, Tensor] = {}
-    with watched(model, modules, lambda layer, output: found.update({layer: gram(output)})):
+    with watch_outputs(model, modules, lambda layer, output: found.update({layer: compute_gram(output)})):
         model(images)
     return torch.stack([found[layer] for layer in range(len(modules))])
 
@@ -100,9 +100,9 @@ def cka(
     if len(images) < LEAST or batch < LEAST:
         raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
     found = MinibatchCKA()
-    for chunk in counted(images.tensor_split(max(1, len(images) // batch)), progress):
-        k = grams(model, chunk)
-        found.update(k, k if other is None else grams(other, chunk))
+    for chunk in track_progress(images.tensor_split(max(1, len(images) // batch)), progress):
+        k = compute_grams(model, chunk)
+        found.update(k, k if other is None else compute_grams(other, chunk))
     return found.compute().cpu()
 
 
@@ -111,7 +111,7 @@ def applies(model: nn.Module) -> bool:
     return has_layers(model)
 
 
-def partner(source: str, images: Tensor) -> nn.Module:
+def load_other(source: str, images: Tensor) -> nn.Module:
     """The model of a finished run, or of timm with its weights, to look at the same images (B, C, Y, X).
 
     They are as the first model is shown them, its normalisation included. Raises UserError.
@@ -142,8 +142,8 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
     those of the run or the model of timm `config.other`. "value" is None for a layer that gives all images the same.
     Raises UserError as `cka` does, and for an other model that does not take the images.
     """
-    other = None if config.other is None else partner(str(config.other), images)
-    found, others = cka(model, images, other, config.batch, progress).tolist(), list(layers(other or model))
+    other = None if config.other is None else load_other(str(config.other), images)
+    found, others = cka(model, images, other, config.batch, progress).tolist(), list(find_layers(other or model))
     return [
         {
             "layer": layer,
@@ -152,6 +152,6 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
             "name": name,
             "other_name": others[against - 1],
         }
-        for layer, (name, values) in enumerate(zip(layers(model), found, strict=True), start=1)
+        for layer, (name, values) in enumerate(zip(find_layers(model), found, strict=True), start=1)
         for against, value in enumerate(values, start=1)
     ]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import takes_images
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.models.features import before_head, evaluating
 
@@ -53,6 +53,6 @@ def run(
     features = before_head(model)
     with evaluating(model):
         # t-SNE is a part more
-        chunks = counted(images.split(CHUNK), progress and (lambda done, parts: progress(done, parts + 1)))
+        chunks = track_progress(images.split(CHUNK), progress and (lambda done, parts: progress(done, parts + 1)))
         found = torch.cat([features(chunk).flatten(1).float().cpu() for chunk in chunks])
     return {"points": embedding(found.numpy(), config.perplexity, config.seed)}

@@ -15,8 +15,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import attention_layers, attention_maps
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
+from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.tasks.text import TokenInputs
 
 UNIT = "score"
@@ -148,7 +148,7 @@ def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention over the tokens of a text."""
-    return hasattr(model, "text") and bool(attention_layers(model))
+    return hasattr(model, "text") and bool(find_attention_layers(model))
 
 
 def run(
@@ -156,7 +156,7 @@ def run(
 ) -> list[dict[str, Any]]:
     """The rows of `HeadPatterns` over all sequences, "value" being the score."""
     found = HeadPatterns()
-    for part in counted(inputs.split(SEQUENCES), progress):
+    for part in track_progress(inputs.split(SEQUENCES), progress):
         targets = pattern_targets(part.tokens, part.mask, part.special, part.segments, model.text.causal)
         for layer, weights in attention_maps(model, part.tokens, **part.options):
             found.add(layer, weights, targets)

@@ -13,9 +13,9 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import AttentionCall, has_patches, patches, visit_attention
+from vitlab.analysis.capture.attention import AttentionCall, find_patches, has_patches, visit_attention
 from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.progress import Progress, track_progress
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
@@ -86,9 +86,9 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
     Both counted from 1; "type" has the highest score, "value" is that score. Raises UserError for a model without
     attention over patches.
     """
-    places = patches(model)
+    places = find_patches(model)
     sums: dict[int, Tensor] = {}
-    for chunk in counted(images.split(CHUNK), progress):
+    for chunk in track_progress(images.split(CHUNK), progress):
 
         def visit(layer: int, call: AttentionCall) -> None:
             totals = Totals(places.grid_size, places.prefix, call.q)
@@ -98,13 +98,13 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
 
         visit_attention(model, chunk, visit)
     return [
-        {"layer": layer + 1, "head": head + 1, **described([score / len(images) for score in scores])}
+        {"layer": layer + 1, "head": head + 1, **describe_head([score / len(images) for score in scores])}
         for layer in sorted(sums)
         for head, scores in enumerate(sums[layer].tolist())
     ]
 
 
-def described(scores: Sequence[float]) -> dict[str, Any]:
+def describe_head(scores: Sequence[float]) -> dict[str, Any]:
     """A head's type and scores, from the scores in the order of `TYPES`."""
     named = {name: round(score, 5) for name, score in zip(TYPES, scores, strict=True)}
     kind = max(named, key=named.__getitem__)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import patches
+from vitlab.analysis.capture.attention import find_patches
 from vitlab.config import UserError
 
 UNIT = "cosine similarity"
@@ -33,7 +33,7 @@ def patch_positions(model: nn.Module) -> Tensor:
 
     Raises UserError for a model that adds none, such as one with rotary positions.
     """
-    rows, columns = patches(model).grid_size
+    rows, columns = find_patches(model).grid_size
     table = getattr(model, "pos_embed", None)
     if not isinstance(table, Tensor) or table.ndim != 3 or table.shape[1] < rows * columns:
         raise UserError(f"{type(model).__name__} adds no position embedding to its patches")
@@ -53,6 +53,6 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.nd
 
     Does not use the images. Raises UserError as `patch_positions` does.
     """
-    grid_size = patches(model).grid_size
+    grid_size = find_patches(model).grid_size
     similarity = position_similarities(patch_positions(model)).float()
     return {"similarity": similarity.reshape(*grid_size, *grid_size).cpu().numpy()}

@@ -15,8 +15,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.layers import has_layers, layers, watched
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.layers import find_layers, has_layers, watch_outputs
+from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 
 UNIT = "pixels"
@@ -34,7 +34,7 @@ def receptive_fields(
     output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
     Raises UserError for a model without layers, for a layer that does not exist, and where u depends on no pixel.
     """
-    known = list(layers(model).values())
+    known = list(find_layers(model).values())
     for layer in chosen:
         if not 0 <= layer < len(known):
             raise UserError(f"layer {layer}: the model has layers 0 to {len(known) - 1}")
@@ -42,10 +42,12 @@ def receptive_fields(
     squares = torch.zeros(len(chosen), *images.shape[-2:], dtype=torch.float64, device=images.device)
     units: dict[int, Tensor] = {}
     modules = {known[layer]: layer for layer in chosen}
-    for chunk in counted(images.split(CHUNK), progress):
+    for chunk in track_progress(images.split(CHUNK), progress):
         pixels = chunk.detach().clone().requires_grad_()
         with torch.enable_grad():
-            with watched(model, modules, lambda layer, output: units.update({layer: middle(model, output)})):
+            with watch_outputs(
+                model, modules, lambda layer, output: units.update({layer: select_middle(model, output)})
+            ):
                 model(pixels)
             for place, layer in enumerate(chosen):
                 unit = units[layer]
@@ -58,7 +60,7 @@ def receptive_fields(
     return (squares / peaks).sqrt().cpu()
 
 
-def maps(model: nn.Module, output: Tensor) -> Tensor:
+def to_map(model: nn.Module, output: Tensor) -> Tensor:
     """A layer's output as a map (B, y, x, D), of its tokens (B, N, D) or its map (B, D, y, x).
 
     Raises UserError for tokens that are no grid of patches.
@@ -73,19 +75,21 @@ def maps(model: nn.Module, output: Tensor) -> Tensor:
     return output.movedim(1, -1) if getattr(model, "output_fmt", "NCHW") == "NCHW" else output
 
 
-def middle(model: nn.Module, output: Tensor) -> Tensor:
-    """What a layer gives in the middle (B, D). Raises UserError as `maps` does."""
-    output = maps(model, output)
+def select_middle(model: nn.Module, output: Tensor) -> Tensor:
+    """What a layer gives in the middle (B, D). Raises UserError as `to_map` does."""
+    output = to_map(model, output)
     # a copy, for the next layer may write over it
     return output[:, output.shape[1] // 2, output.shape[2] // 2].clone()
 
 
 @torch.no_grad()
-def grids(model: nn.Module, images: Tensor, chosen: list[int]) -> list[list[int]]:
-    """The rows and columns of units in what each of the chosen layers gives. Raises UserError as `maps` does."""
-    known, found = list(layers(model).values()), {}
+def measure_grids(model: nn.Module, images: Tensor, chosen: list[int]) -> list[list[int]]:
+    """The rows and columns of units in what each of the chosen layers gives. Raises UserError as `to_map` does."""
+    known, found = list(find_layers(model).values()), {}
     modules = {known[layer]: layer for layer in chosen}
-    with watched(model, modules, lambda layer, output: found.update({layer: list(maps(model, output).shape[1:3])})):
+    with watch_outputs(
+        model, modules, lambda layer, output: found.update({layer: list(to_map(model, output).shape[1:3])})
+    ):
         model(images[:1])
     return [found[layer] for layer in chosen]
 
@@ -107,12 +111,12 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
     [rows, columns] of the units that it gives, "value" the field's effective size. Raises UserError as
     `receptive_fields` does.
     """
-    depth = len(layers(model))
+    depth = len(find_layers(model))
     count = min(config.layers, depth)
     chosen = [round((place + 1) * depth / count) - 1 for place in range(count)]
     fields = receptive_fields(model, images, chosen, config.seed, progress)
     rows = [
         {"layer": layer + 1, "grid": grid, "value": round(effective_size(field), 5)}
-        for layer, grid, field in zip(chosen, grids(model, images, chosen), fields, strict=True)
+        for layer, grid, field in zip(chosen, measure_grids(model, images, chosen), fields, strict=True)
     ]
     return {"fields": fields.numpy().astype(np.float32), "rows": rows}

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.layers import first_convolution, takes_images
+from vitlab.analysis.capture.layers import find_first_convolution, takes_images
 
 UNIT = "weight"
 NEEDS = "a convolution that reads the pixels"
@@ -35,5 +35,5 @@ def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.nd
 
     It looks at no image. Raises UserError for a model without a convolution.
     """
-    filters, explained = rgb_filters(first_convolution(model).weight, config.components)
+    filters, explained = rgb_filters(find_first_convolution(model).weight, config.components)
     return {"filters": filters, "explained": explained}

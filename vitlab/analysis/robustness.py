@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import takes_images
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.models.features import evaluating
 
@@ -30,9 +30,9 @@ def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Te
 
     Raises ValueError where the grid does not divide the image.
     """
-    cells = cut(images, grid)
+    cells = cut_patches(images, grid)
     order = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).to(images.device)
-    return joined(cells.gather(1, order[..., None, None, None].expand_as(cells)), grid)
+    return join_patches(cells.gather(1, order[..., None, None, None].expand_as(cells)), grid)
 
 
 def occlude_patches(images: Tensor, grid: int, share: float, generator: torch.Generator) -> Tensor:
@@ -40,12 +40,12 @@ def occlude_patches(images: Tensor, grid: int, share: float, generator: torch.Ge
 
     That is the mean of pixels as models take them. Raises ValueError where the grid does not divide the image.
     """
-    cells = cut(images, grid)
+    cells = cut_patches(images, grid)
     rank = torch.rand(len(images), grid * grid, generator=generator).argsort(dim=1).argsort(dim=1).to(images.device)
-    return joined(cells * (rank >= round(share * grid * grid))[..., None, None, None], grid)
+    return join_patches(cells * (rank >= round(share * grid * grid))[..., None, None, None], grid)
 
 
-def cut(images: Tensor, grid: int) -> Tensor:
+def cut_patches(images: Tensor, grid: int) -> Tensor:
     """(B, C, Y, X) -> (B, grid * grid, C, Y / grid, X / grid), row by row."""
     height, width = images.shape[-2:]
     if height % grid or width % grid:
@@ -54,12 +54,12 @@ def cut(images: Tensor, grid: int) -> Tensor:
     return cells.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
 
 
-def joined(cells: Tensor, grid: int) -> Tensor:
-    """The inverse of `cut`."""
+def join_patches(cells: Tensor, grid: int) -> Tensor:
+    """The inverse of `cut_patches`."""
     return cells.unflatten(1, (grid, grid)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
 
 
-def grids(height: int, width: int) -> list[int]:
+def list_grids(height: int, width: int) -> list[int]:
     """How many patches along a side, from 2 to 16, divide an image."""
     common = gcd(height, width)
     return [count for count in range(2, LARGEST + 1) if common % count == 0]
@@ -86,29 +86,29 @@ def run(
     draws them. Raises UserError where no grid or not every grid divides the images.
     """
     height, width = images.shape[-2:]
-    possible = grids(height, width)
+    possible = list_grids(height, width)
     chosen = possible if config.grids is None else sorted(config.grids)
     if not chosen or not set(chosen) <= set(possible):
         raise UserError(
             f"grids={config.grids}: {height} x {width} pixels can be cut into {possible or 'no'} patches along a side"
         )
     with evaluating(model):
-        targets = answers(model, images.split(CHUNK)) if labels is None else labels.to(images.device)
+        targets = predict(model, images.split(CHUNK)) if labels is None else labels.to(images.device)
 
-        def kept(change: Callable[..., Tensor]) -> float:
+        def measure_accuracy(change: Callable[..., Tensor]) -> float:
             generator = torch.Generator().manual_seed(config.seed)
-            found = answers(model, (change(chunk, generator=generator) for chunk in images.split(CHUNK)))
+            found = predict(model, (change(chunk, generator=generator) for chunk in images.split(CHUNK)))
             return round((found == targets).double().mean().item(), 5)
 
         asked = [("shuffle", grid, partial(shuffle_patches, grid=grid)) for grid in [1, *chosen]]
         hide = partial(occlude_patches, grid=chosen[-1])
         asked += [("occlusion", share, partial(hide, share=share)) for share in [0, *config.shares]]
         return [
-            {"kind": kind, "strength": strength, "value": kept(change)}
-            for kind, strength, change in counted(asked, progress)
+            {"kind": kind, "strength": strength, "value": measure_accuracy(change)}
+            for kind, strength, change in track_progress(asked, progress)
         ]
 
 
-def answers(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
+def predict(model: nn.Module, batches: Iterable[Tensor]) -> Tensor:
     """The class int64 (B,) that the model gives each image of some batches."""
     return torch.cat([model(batch).argmax(dim=-1) for batch in batches])

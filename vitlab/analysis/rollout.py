@@ -13,9 +13,9 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import AttentionCall, has_patches, patches, visit_attention
+from vitlab.analysis.capture.attention import AttentionCall, find_patches, has_patches, visit_attention
 from vitlab.analysis.capture.heads import CHUNK
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 
 UNIT = "share"
@@ -29,7 +29,7 @@ def attention_rollout(maps: Iterable[Tensor], identity: bool = True) -> Tensor:
     """
     joint = None
     for weights in maps:
-        joint = through(weights.mean(dim=1), joint, identity)
+        joint = extend_rollout(weights.mean(dim=1), joint, identity)
     if joint is None:
         raise ValueError("a rollout needs the weights of at least one layer")
     return joint
@@ -44,20 +44,20 @@ def rollout(model: nn.Module, images: Tensor, identity: bool = True) -> Tensor:
 
     def visit(layer: int, call: AttentionCall) -> None:
         nonlocal joint
-        joint = through(mean_over_heads(layer, call), joint, identity)
+        joint = extend_rollout(average_heads(layer, call), joint, identity)
 
     visit_attention(model, images, visit)
     return joint
 
 
-def mean_over_heads(layer: int, call: AttentionCall) -> Tensor:
+def average_heads(layer: int, call: AttentionCall) -> Tensor:
     """A layer's weights (B, N, N). Raises UserError where it attends to other tokens than its own."""
     if call.q.shape[2] != call.k.shape[2]:
         raise UserError(f"layer {layer} attends to other tokens than its own: a rollout needs self-attention")
     return torch.cat([weights.mean(dim=1) for _, weights in call.blocks()], dim=1)
 
 
-def through(mean: Tensor, joint: Tensor | None, identity: bool) -> Tensor:
+def extend_rollout(mean: Tensor, joint: Tensor | None, identity: bool) -> Tensor:
     """The rollout (B, N, N) up to a layer of this mean attention, from that of the layers before it."""
     if identity:
         mean = (mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)) / 2
@@ -91,9 +91,9 @@ def run(
 
     Raises UserError as `rollout` does, and for a model without a grid of patches.
     """
-    places, class_token = patches(model), reads_class_token(model)
+    places, class_token = find_patches(model), reads_class_token(model)
     maps = [
         rollout_maps(rollout(model, chunk, config.identity), places.grid_size, places.prefix, class_token)
-        for chunk in counted(images.split(CHUNK), progress)
+        for chunk in track_progress(images.split(CHUNK), progress)
     ]
     return {"rollout": torch.cat(maps).float().cpu().numpy()}

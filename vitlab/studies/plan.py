@@ -29,8 +29,8 @@ from vitlab.studies.grid import Spec, expand, models_of
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
 from vitlab.training.files import source_of, source_problems
-from vitlab.training.optimizers import optimizer as build_optimizer
-from vitlab.training.run import train_flops
+from vitlab.training.optimizers import build_optimizer
+from vitlab.training.run import count_train_flops
 from vitlab.training.sources import initialise
 
 TIMED = 1.5  # seconds of training steps per model that an estimate is made of
@@ -58,7 +58,7 @@ class Plan:
 
     def steps(self, spec: Spec) -> int:
         model = self.by_model[spec.config["model"]["name"]]
-        return budgets.steps_of(
+        return budgets.compute_steps(
             model.config.budget,
             train_size=self.items[spec.config["train_size"], spec.config["seed"]],
             batch_size=model.config.recipe.batch_size,
@@ -73,7 +73,7 @@ class Plan:
 
     @cached_property
     def budget(self) -> str:
-        return budgets.budget_text(self.config.budget)
+        return budgets.format_budget(self.config.budget)
 
     def headline(self, todo: int) -> str:
         """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
@@ -139,8 +139,8 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     for spec in specs:
         recipe = by_model[spec.config["model"]["name"]].config.recipe
         steps = plan.steps(spec)  # raises UserError for a budget below one step
-        schedules.refuse(recipe, steps)
-        averaging.refuse(recipe, steps)
+        schedules.refuse_endless_warmup(recipe, steps)
+        averaging.refuse_stale_average(recipe, steps)
     return plan
 
 
@@ -172,7 +172,7 @@ def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
     return ModelPlan(
         config,
         count.parameters(model),
-        train_flops(config.model, task, frozen=config.recipe.freeze is not None),
+        count_train_flops(config.model, task, frozen=config.recipe.freeze is not None),
         step_s,
     )
 

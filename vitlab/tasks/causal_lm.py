@@ -74,7 +74,7 @@ class CausalLM:
     @cached_property
     def log_unigram(self) -> Tensor:
         indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
-        return log_unigram(self.train, indices, self.vocabulary)
+        return compute_log_unigram(self.train, indices, self.vocabulary)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
@@ -102,7 +102,7 @@ class CausalLM:
             metric.update(unigram if name == "unigram_perplexity" else nats)
 
 
-def log_unigram(split: Split, indices: np.ndarray, vocabulary: int) -> Tensor:
+def compute_log_unigram(split: Split, indices: np.ndarray, vocabulary: int) -> Tensor:
     """The logarithm of each token's share of what training on those items predicts (V,), with Laplace smoothing."""
     counts = np.ones(vocabulary)
     for first in range(0, len(indices), CHUNK):

@@ -67,15 +67,15 @@ class Classification:
         return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
-        """accuracy and loss; `detailed` adds what `class_metrics` says."""
-        return MetricCollection(class_metrics(self.outputs, detailed), compute_groups=False)
+        """accuracy and loss; `detailed` adds what `build_class_metrics` says."""
+        return MetricCollection(build_class_metrics(self.outputs, detailed), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         images, labels = batch
         update_class_metrics(metrics, model(images).float(), labels)
 
 
-def class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metric]:
+def build_class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metric]:
     """accuracy and loss of a choice among as many classes as there are outputs.
 
     `detailed` adds top5_accuracy (with more than 5 classes), calibration_error, reliability (see `Reliability`)

@@ -59,7 +59,7 @@ class MaskedLM:
         self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
         self.shape = {**data.shape, "head": self.head}
         self.label_smoothing = recipe.label_smoothing
-        self.train, self.test = (self.sequences(part, config, data.length) for part in (data.train, data.test))
+        self.train, self.test = (self.make_sequences(part, config, data.length) for part in (data.train, data.test))
         for name, split in (("training", self.train), ("held-out", self.test)):
             if not len(split):
                 raise UserError(
@@ -77,7 +77,7 @@ class MaskedLM:
         """The most tokens of a sequence that are predicted, K."""
         return math.ceil(self.share * self.shape["length"])
 
-    def sequences(self, texts: Any, config: DictConfig, length: int) -> Split:
+    def make_sequences(self, texts: Any, config: DictConfig, length: int) -> Split:
         roles = self.tokenizer
         if self.pairs:
             return pair_segments(texts.parts[0], (roles.start, roles.separator, roles.end), length)
@@ -89,7 +89,7 @@ class MaskedLM:
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         """Masked anew with a generator; without one, or statically, each sequence in its own way, always the same."""
         items, (follows, numbers) = batch[0], batch[1].unbind(1)
-        tokens, segments = items.unbind(1) if self.pairs else (self.framed(items), None)
+        tokens, segments = items.unbind(1) if self.pairs else (self.add_special_tokens(items), None)
         mask = tokens != NOTHING
         tokens = tokens.where(mask, self.tokenizer.pad)
         maskable = mask & ~torch.isin(tokens, torch.tensor(self.tokenizer.special, device=tokens.device))
@@ -98,7 +98,7 @@ class MaskedLM:
         hidden = self.hide(tokens, maskable, generator)
         return self.batch(tokens, None if mask.all() else mask, segments, follows if self.pairs else None, hidden)
 
-    def framed(self, items: Tensor) -> Tensor:
+    def add_special_tokens(self, items: Tensor) -> Tensor:
         """start, the tokens, end; where a sequence has fewer the end follows its last."""
         edge = items.new_full((len(items), 1), NOTHING)
         tokens = torch.cat([edge, items, edge], dim=1)
@@ -110,9 +110,9 @@ class MaskedLM:
     def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
         """What the model sees for tokens (B, N), and the places (B, K) of what it predicts, with those that count."""
         chosen = choose_tokens(maskable, self.share, generator)
-        return self.corrupted(tokens, chosen, generator), *gather_chosen(chosen, self.most)
+        return self.corrupt_tokens(tokens, chosen, generator), *gather_chosen(chosen, self.most)
 
-    def corrupted(self, tokens: Tensor, chosen: Tensor, generator: Random, groups: Tensor | None = None) -> Tensor:
+    def corrupt_tokens(self, tokens: Tensor, chosen: Tensor, generator: Random, groups: Tensor | None = None) -> Tensor:
         return corrupt(
             tokens,
             chosen,
@@ -151,7 +151,7 @@ class MaskedLM:
     def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B, K, V) of the masked tokens, and the hidden states (B, N, D) that they are read from."""
         hidden = model(batch.tokens, batch.mask, batch.segments)
-        return model.masked_logits(at(hidden, batch.places)), hidden
+        return model.masked_logits(gather_states(hidden, batch.places)), hidden
 
     def terms(self, model: nn.Module, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """What the loss adds up, by name: the logits (..., C) and the targets (...) of each term."""
@@ -198,7 +198,7 @@ class MaskedLM:
                 metric.update({"loss": nats, "accuracy": right}[what][term])
 
 
-def at(hidden: Tensor, places: Tensor) -> Tensor:
+def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
     """The states of (B, N, D) at places (B, K): (B, K, D)."""
     return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
 

@@ -11,7 +11,7 @@ from torchmetrics import Metric, MetricCollection, SpearmanCorrCoef
 from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCorrCoef
 
 from vitlab.data.text.types import NO_TAG, Texts
-from vitlab.tasks.classification import MOST_CONFUSED, class_metrics, update_class_metrics
+from vitlab.tasks.classification import MOST_CONFUSED, build_class_metrics, update_class_metrics
 from vitlab.tasks.metrics import Mean, Pearson, SecondClassF1
 
 
@@ -35,12 +35,12 @@ class Classes:
         return total / (labels != NO_TAG).sum().clamp(min=1)
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        """Those of `class_metrics`, f1 and, up to MOST_CONFUSED classes, matthews.
+        """Those of `build_class_metrics`, f1 and, up to MOST_CONFUSED classes, matthews.
 
         f1 is the second class's where there are two (MRPC and QQP of GLUE: Wang et al., 2019), else the mean over the
         classes.
         """
-        found = class_metrics(self.outputs, detailed)
+        found = build_class_metrics(self.outputs, detailed)
         found["f1"] = SecondClassF1() if self.outputs == 2 else MulticlassF1Score(self.outputs, average="macro")
         if self.outputs <= MOST_CONFUSED:
             found["matthews"] = MulticlassMatthewsCorrCoef(self.outputs)
@@ -62,7 +62,7 @@ class Choices(Classes):
     """The right one of as many choices as there are outputs; their order means nothing, so neither does an F1."""
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        found = class_metrics(self.outputs, detailed)
+        found = build_class_metrics(self.outputs, detailed)
         found.pop("confusion_matrix", None)
         return found
 

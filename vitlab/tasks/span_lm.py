@@ -15,7 +15,7 @@ from vitlab.data.sequences.mask_tokens import Random, gather_chosen
 from vitlab.data.text.types import TextData
 from vitlab.models.heads import LONGEST_SPAN
 from vitlab.tasks import masked_lm
-from vitlab.tasks.masked_lm import MaskedLM, at
+from vitlab.tasks.masked_lm import MaskedLM, gather_states
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SpanLM(MaskedLM):
         spans = choose_spans(maskable, self.share, generator, longest=LONGEST_SPAN)
         places, filled = gather_chosen(spans.chosen, self.most)
         beside = (part.gather(1, places) for part in (spans.left, spans.right, spans.index))
-        return self.corrupted(tokens, spans.chosen, generator, spans.groups), places, filled, *beside
+        return self.corrupt_tokens(tokens, spans.chosen, generator, spans.groups), places, filled, *beside
 
     def batch(
         self,
@@ -66,7 +66,9 @@ class SpanLM(MaskedLM):
     def terms(self, model: nn.Module, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """The masked tokens from what the model makes of their places, and from the boundary: equation 2."""
         logits, hidden = self.logits(model, batch)
-        boundary = model.boundary_logits(at(hidden, batch.left), at(hidden, batch.right), batch.index)
+        boundary = model.boundary_logits(
+            gather_states(hidden, batch.left), gather_states(hidden, batch.right), batch.index
+        )
         return {"masked": (logits, batch.targets), "boundary": (boundary, batch.targets)}
 
 

@@ -31,7 +31,7 @@ class TextClassification:
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
-        problems = list(misfits(config, data))
+        problems = list(list_problems(config, data))
         if problems:
             raise UserError(problems)
         texts = data.train
@@ -70,7 +70,7 @@ class TextClassification:
         return tokens.where(mask, self.pad), mask, planes[..., 1, :], planes[..., 2, :] if self.tagged else targets
 
     def inputs(self, batch: Batch) -> TokenInputs:
-        return TokenInputs.of(*flattened(batch), self.special)
+        return TokenInputs.of(*flatten_sequences(batch), self.special)
 
     def example(self) -> Batch:
         several = () if self.sequences == 1 else (self.sequences,)
@@ -80,7 +80,7 @@ class TextClassification:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """That of the targets and, with `auxiliary_lm`, that much of the next tokens' (Radford et al., 2018, eq. 5)."""
-        tokens, mask, segments = shortened(model, *flattened(batch))
+        tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
         if not self.auxiliary_lm:
             return self.targets_loss(model(tokens, mask, segments), batch)
         hidden = model.hidden(tokens, mask, segments)
@@ -88,9 +88,9 @@ class TextClassification:
         return own + self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
 
     def targets_loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return self.objective.loss(*self.of_items(logits, batch))
+        return self.objective.loss(*self.combine_sequences(logits, batch))
 
-    def of_items(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def combine_sequences(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The logits of the sequences (B * S, outputs) or tokens (B, M, C), as logits of the items, and the targets.
 
         Those of both orders are added: the head is linear, so it reads the sum of what the body says of each (Radford
@@ -109,22 +109,22 @@ class TextClassification:
 
         Of tags over the tokens that carry one: a word counts once, an entity of several words as often as it has
         words, so f1 is the mean over tags and not that of whole entities. `detailed` adds what
-        `vitlab.tasks.classification.class_metrics` says.
+        `vitlab.tasks.classification.build_class_metrics` says.
         """
         return MetricCollection(self.objective.metrics(detailed), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
-        logits, targets = self.of_items(model(*shortened(model, *flattened(batch))).float(), batch)
+        logits, targets = self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
         self.objective.update(metrics, logits, targets)
 
 
-def flattened(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
+def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
     """tokens, mask, segments, each (B * S, N)"""
     tokens, mask, segments, _ = batch
     return tokens.flatten(0, -2), None if mask is None else mask.flatten(0, -2), segments.flatten(0, -2)
 
 
-def shortened(
+def trim_padding(
     model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Sequences (M, N) without the padding that all of them share, for a body that does not look at it."""
@@ -142,7 +142,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
     return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten())
 
 
-def misfits(config: DictConfig, data: TextData) -> Iterator[str]:
+def list_problems(config: DictConfig, data: TextData) -> Iterator[str]:
     """What keeps a data set from this task, one line each."""
     texts, parts = data.train, len(data.train.parts)
     if config.auxiliary_lm < 0:

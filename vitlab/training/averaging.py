@@ -25,7 +25,7 @@ class Averaging(WeightAveraging):
         super().__init__(device=device, use_buffers=True, multi_avg_fn=get_ema_multi_avg_fn(decay))
 
     @contextmanager
-    def shown(self, module: L.LightningModule) -> Iterator[None]:
+    def show_average(self, module: L.LightningModule) -> Iterator[None]:
         """The average in the module's place, as in evaluation; afterwards the weights that training goes on from."""
         self._swap_models(module)
         try:
@@ -33,12 +33,12 @@ class Averaging(WeightAveraging):
         finally:
             self._swap_models(module)
 
-    def settle(self, module: L.LightningModule) -> None:
+    def apply_average(self, module: L.LightningModule) -> None:
         """Put the average into the module for good, as the end of training does; a resumed run may have no such end."""
         self._copy_average_to_current(module)
 
 
-def refuse(recipe: DictConfig, steps: int) -> None:
+def refuse_stale_average(recipe: DictConfig, steps: int) -> None:
     """Raise UserError where the average would still be mostly of the first step's weights at the end."""
     if recipe.ema is not None and recipe.ema ** (steps - 1) > STALE:
         advice = f"recipe.ema={max(0.1, 1 - 10 / steps):.4g} or recipe.ema=null" if steps > 1 else "recipe.ema=null"

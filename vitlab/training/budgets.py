@@ -9,7 +9,7 @@ from vitlab.config import UserError
 LARGEST_STEPS = 2**40  # as budget.steps
 
 
-def steps_of(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
+def compute_steps(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
     """Optimizer steps of a run under a budget. Raises UserError when the budget is below one step."""
     if budget.steps is not None:
         return budget.steps
@@ -29,7 +29,7 @@ def steps_of(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_
     return max(1, math.ceil(examples / batch_size))
 
 
-def budget_text(budget: DictConfig) -> str:
+def format_budget(budget: DictConfig) -> str:
     """`steps=1000`: the one unit that is given."""
     key, value = next((key, value) for key, value in budget.items() if value is not None)
     return f"{key}={value if isinstance(value, int) else format(value, 'g')}"

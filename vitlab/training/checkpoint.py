@@ -23,15 +23,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        return read(path, map_location)
+        return read_checkpoint(path, map_location)
 
 
-def shape_of(state: dict[str, Any]) -> dict[str, Any]:
+def restore_shape(state: dict[str, Any]) -> dict[str, Any]:
     """What the checkpoint's model was built for, as `vitlab.models.build` takes it."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in state["shape"].items()}
 
 
-def read(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
+def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
     """A checkpoint's contents, nothing unpickled. Raises UserError when it is not one."""
     try:
         found = torch.load(path, map_location=map_location or "cpu", weights_only=True)

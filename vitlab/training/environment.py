@@ -13,26 +13,26 @@ from vitlab.hardware import count_cores
 PACKAGES = ("vitlab", "torch", "torchvision", "timm", "lightning", "wandb", "omegaconf", "numpy")
 
 
-def environment(accelerator: str) -> dict[str, Any]:
+def describe_environment(accelerator: str) -> dict[str, Any]:
     return {
-        **{name: installed(name) for name in PACKAGES},
+        **{name: find_version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name() if accelerator == "gpu" else "cpu",
-        "cpu": cpu(),
+        "cpu": read_cpu_name(),
         "cores": count_cores(),
-        "commit": commit(),
+        "commit": find_commit(),
     }
 
 
-def installed(package: str) -> str | None:
+def find_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def cpu() -> str:
+def read_cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -40,7 +40,7 @@ def cpu() -> str:
         return platform.processor() or platform.machine()
 
 
-def commit() -> str | None:
+def find_commit() -> str | None:
     """The commit of this checkout, with + when files differ from it; None for an installed package."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():

@@ -43,8 +43,8 @@ def load_run(path: str | Path) -> LoadedRun:
     files = RunFiles(path)
     config = compose(TrainConfig, base=files.config())
     result = files.finished_result()
-    state = checkpoint.read(files.checkpoint_path)
-    shape = checkpoint.shape_of(state)
+    state = checkpoint.read_checkpoint(files.checkpoint_path)
+    shape = checkpoint.restore_shape(state)
     model = models.build(config.model, **shape)
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})

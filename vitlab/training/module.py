@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.tasks.base import Task
-from vitlab.training.optimizers import optimizer
-from vitlab.training.schedules import schedule
+from vitlab.training.optimizers import build_optimizer
+from vitlab.training.schedules import build_schedule
 
 SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
 
@@ -95,6 +95,6 @@ class TrainingModule(L.LightningModule):
         self.log_dict({f"heldout/{name}": value for name, value in self.heldout.items()}, logger=self.log_to_loggers)
 
     def configure_optimizers(self) -> dict[str, Any]:
-        built = optimizer(self.model, self.recipe)
-        scheduler = schedule(built, self.recipe, self.steps, self.width)
-        return {"optimizer": built, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        optimizer = build_optimizer(self.model, self.recipe)
+        scheduler = build_schedule(optimizer, self.recipe, self.steps, self.width)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -12,7 +12,7 @@ from torch.optim import SGD, AdamW, Muon, Optimizer
 from vitlab.config import UserError
 
 
-def optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
+def build_optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
     """The recipe's optimizer; norms, biases, positions and class tokens are not decayed.
 
     With `layer_decay` the head has the recipe's rate and each layer below it that share of the next one's (Clark et
@@ -24,21 +24,21 @@ def optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
     ):
         raise UserError("recipe.batch_size=1: the model's BatchNorm takes the statistics of a batch; give at least 2")
     if recipe.optimizer == "muon":
-        return muon(model, recipe)
-    groups = parameter_groups(model, recipe)
+        return build_muon(model, recipe)
+    groups = make_parameter_groups(model, recipe)
     if recipe.optimizer == "sgd":
-        return SGD(groups, lr=peak_rate(recipe), momentum=recipe.momentum, nesterov=recipe.nesterov)
-    return AdamW(groups, lr=peak_rate(recipe), betas=tuple(recipe.betas), eps=recipe.eps)
+        return SGD(groups, lr=compute_peak_rate(recipe), momentum=recipe.momentum, nesterov=recipe.nesterov)
+    return AdamW(groups, lr=compute_peak_rate(recipe), betas=tuple(recipe.betas), eps=recipe.eps)
 
 
-def peak_rate(recipe: DictConfig) -> float:
+def compute_peak_rate(recipe: DictConfig) -> float:
     """The recipe's rate for its batch: linear in the batch where `lr_batch` says what `lr` is meant for (Goyal et al.,
     2017).
     """
     return recipe.lr if recipe.lr_batch is None else recipe.lr * recipe.batch_size / recipe.lr_batch
 
 
-def parameter_groups(model: nn.Module, recipe: DictConfig, fallback: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def make_parameter_groups(model: nn.Module, recipe: DictConfig, fallback: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """timm's groups, each with its own `lr`; those of the parameters named in `fallback` have `use_fallback`."""
     kept = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
     options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": kept, "fallback_list": fallback}
@@ -46,15 +46,15 @@ def parameter_groups(model: nn.Module, recipe: DictConfig, fallback: tuple[str, 
         return param_groups_weight_decay(model, **options)
     groups = param_groups_layer_decay(model, layer_decay=recipe.layer_decay, **options)
     for group in groups:
-        group["lr"] = peak_rate(recipe) * group.pop("lr_scale")
+        group["lr"] = compute_peak_rate(recipe) * group.pop("lr_scale")
     return groups
 
 
-def muon(model: nn.Module, recipe: DictConfig) -> "Together":
+def build_muon(model: nn.Module, recipe: DictConfig) -> "CombinedOptimizer":
     """Muon for the hidden matrices, AdamW for all else, with one rate for both: Muon's step is scaled to AdamW's
     (Jordan et al., 2024; Liu et al., 2025, arXiv 2502.16982, eq. 4).
     """
-    hidden = hidden_matrices(model)
+    hidden = find_hidden_matrices(model)
     if not hidden:
         raise UserError(
             "recipe.optimizer=muon: this model has no linear layers between its first and its last layer, which is "
@@ -62,17 +62,17 @@ def muon(model: nn.Module, recipe: DictConfig) -> "Together":
         )
     others = tuple(name for name, _ in model.named_parameters() if name not in hidden)
     matrices, rest = [], []
-    for group in parameter_groups(model, recipe, others):
+    for group in make_parameter_groups(model, recipe, others):
         (rest if group.pop("use_fallback", False) else matrices).append(group)
     momentum = {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
-    lr = peak_rate(recipe)
-    return Together(
+    lr = compute_peak_rate(recipe)
+    return CombinedOptimizer(
         Muon(matrices, lr=lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw", **momentum),
         AdamW(rest, lr=lr, betas=tuple(recipe.betas), eps=recipe.eps),
     )
 
 
-def hidden_matrices(model: nn.Module) -> set[str]:
+def find_hidden_matrices(model: nn.Module) -> set[str]:
     """Names of the weights of linear layers in the model's blocks: neither in its first nor in its last layer.
 
     Layers are those of the model's `group_matcher`; none without one.
@@ -84,7 +84,7 @@ def hidden_matrices(model: nn.Module) -> set[str]:
     return {name for name in linear & layers.keys() if 0 < layers[name] < max(layers.values())}
 
 
-class Together(Optimizer):
+class CombinedOptimizer(Optimizer):
     """Several optimizers as one, each with its own parameters: one list of groups, one state, one step."""
 
     def __init__(self, *parts: Optimizer):

@@ -34,7 +34,7 @@ from vitlab.training.files import RunFiles, source_of
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
-from vitlab.training.optimizers import optimizer
+from vitlab.training.optimizers import build_optimizer
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
@@ -64,15 +64,15 @@ class Run:
         self.task.training_indices = self.indices
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
         torch.set_num_threads(self.settings.threads)
-        self.steps = budgets.steps_of(
+        self.steps = budgets.compute_steps(
             config.budget,
             train_size=len(self.indices),
             batch_size=config.recipe.batch_size,
             flops_per_example=self.flops_per_example,  # counted for the result too; refuses images that do not fit
         )
-        schedules.refuse(config.recipe, self.steps)
-        averaging.refuse(config.recipe, self.steps)
-        optimizer(self.model, config.recipe)  # raises UserError for a model that it is not for
+        schedules.refuse_endless_warmup(config.recipe, self.steps)
+        averaging.refuse_stale_average(config.recipe, self.steps)
+        build_optimizer(self.model, config.recipe)  # raises UserError for a model that it is not for
 
     def refuse_other_tokens(self) -> None:
         """Raise UserError where a folder's run was trained with other tokens: its texts or its tokenizer changed."""
@@ -111,7 +111,7 @@ class Run:
     @cached_property
     def flops_per_example(self) -> int:
         """Operations of a training step for one example."""
-        return train_flops(self.config.model, self.task, frozen=self.config.recipe.freeze is not None)
+        return count_train_flops(self.config.model, self.task, frozen=self.config.recipe.freeze is not None)
 
     @cached_property
     def indices(self) -> np.ndarray:
@@ -122,7 +122,7 @@ class Run:
     def resumed_step(self) -> int:
         """The step of last.ckpt, 0 where there is none."""
         path = self.files.checkpoint_path
-        return int(checkpoint.read(path)["global_step"]) if path.exists() else 0
+        return int(checkpoint.read_checkpoint(path)["global_step"]) if path.exists() else 0
 
     def drop_rows_after_checkpoint(self) -> None:
         """Drop the rows of metrics.jsonl that training on from last.ckpt writes again."""
@@ -170,10 +170,10 @@ class Run:
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
-        averages = self.averages()
+        averages = self.build_averages()
         looking = []
         if look and trainer_config.analyze_every:
-            weights = averages[0].shown if averages else nullcontext
+            weights = averages[0].show_average if averages else nullcontext
             looking = [Looking(look, trainer_config.analyze_every, clock, weights)]
         trainer = L.Trainer(
             accelerator=self.settings.accelerator,
@@ -216,7 +216,7 @@ class Run:
                 weights_only=True,
             )
             for average in averages:
-                average.settle(module)
+                average.apply_average(module)
             if module.evaluated_step != self.steps:
                 trainer.validate(module, held_out, verbose=False)
         finally:
@@ -242,7 +242,7 @@ class Run:
         """The model on the device that it trains on."""
         return self.model.to("cuda" if self.settings.accelerator == "gpu" else "cpu")
 
-    def averages(self) -> list[averaging.Averaging]:
+    def build_averages(self) -> list[averaging.Averaging]:
         """The callback that averages the weights, where the recipe asks for it. It comes before those that save."""
         device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
         decay = self.config.recipe.ema
@@ -263,7 +263,7 @@ class Run:
             "train_items": len(self.indices),
             "unit": SIZED_BY.get(self.task.train.unit, self.task.train.unit),
             "seed": config.seed,
-            "budget": budgets.budget_text(config.budget),
+            "budget": budgets.format_budget(config.budget),
             "steps": self.steps,
             "examples_seen": examples,
             "params": count.parameters(self.model),
@@ -274,13 +274,13 @@ class Run:
             "status": "finished",
             "id": identity(resolved(config), self.contents),
             "settings": self.settings.as_dict(),
-            "environment": environment.environment(self.settings.accelerator),
+            "environment": environment.describe_environment(self.settings.accelerator),
             "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
             **extra,
         }
 
 
-def train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -> int:
+def count_train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -> int:
     """Operations of a training step for one example; with `frozen` its backward pass is the head's alone.
 
     Raises UserError for examples that the model does not take.

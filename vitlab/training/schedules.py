@@ -46,12 +46,12 @@ def cooldown(step: int, steps: int, length: int) -> float:
     return max(0.0, min(1.0, (steps - step) / length)) if length else 1.0
 
 
-def in_steps(value: float, steps: int) -> int:
+def to_steps(value: float, steps: int) -> int:
     """A length of time as a number of steps: below 1 it is a share of them."""
     return round(value * steps) if value < 1 else int(value)
 
 
-def refuse(recipe: DictConfig, steps: int) -> None:
+def refuse_endless_warmup(recipe: DictConfig, steps: int) -> None:
     """Raise UserError where a warm-up would not end, and the rate never reach the recipe's."""
     if recipe.warmup >= max(1, steps):
         raise UserError(
@@ -60,12 +60,12 @@ def refuse(recipe: DictConfig, steps: int) -> None:
         )
 
 
-def rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
+def compute_rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
     """The learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
 
     `width` is the model's, which noam alone reads.
     """
-    warmup = in_steps(recipe.warmup, steps)
+    warmup = to_steps(recipe.warmup, steps)
     if recipe.schedule == "noam":
         return noam(step, max(1, warmup), width)
     if step < warmup:
@@ -77,10 +77,10 @@ def rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, width: int
         return linear(progress, recipe.final_lr)
     if recipe.schedule == "multistep":
         return multistep(step, steps, recipe.milestones, recipe.decay_factor)
-    end = cooldown(step, steps, in_steps(recipe.cooldown, steps))
+    end = cooldown(step, steps, to_steps(recipe.cooldown, steps))
     return end * (rsqrt(step - warmup, recipe.timescale or max(1, warmup)) if recipe.schedule == "rsqrt" else 1.0)
 
 
-def schedule(optimizer: Optimizer, recipe: DictConfig, steps: int, width: int | None = None) -> LambdaLR:
+def build_schedule(optimizer: Optimizer, recipe: DictConfig, steps: int, width: int | None = None) -> LambdaLR:
     plain = SimpleNamespace(**OmegaConf.to_container(recipe))  # read at every step, and a DictConfig reads slowly
-    return LambdaLR(optimizer, partial(rate, plain, steps=steps, width=width))
+    return LambdaLR(optimizer, partial(compute_rate, plain, steps=steps, width=width))

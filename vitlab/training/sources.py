@@ -142,8 +142,8 @@ def read_timm(source: str) -> Weights:
 
 def read_run(source: str) -> Weights:
     config = compose(TrainConfig, base=RunFiles(source).config())
-    state = checkpoint.read(RunFiles(source).checkpoint_path)
-    model = count.meta(config.model, **checkpoint.shape_of(state))
+    state = checkpoint.read_checkpoint(RunFiles(source).checkpoint_path)
+    model = count.meta(config.model, **checkpoint.restore_shape(state))
     return describe_source(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))
 
 

@@ -12,7 +12,7 @@ from vitlab.analysis import attention_entropy as attention_entropy_module
 from vitlab.analysis import head_types
 from vitlab.analysis.attention_entropy import attention_entropy
 from vitlab.analysis.capture import heads
-from vitlab.analysis.capture.attention import attention_layers, attention_maps
+from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.head_types import TYPES
 from vitlab.config import UserError
 from vitlab.models import build_model
@@ -82,7 +82,7 @@ def text_model(build, weight):
     embed.positions.data = torch.eye(7, 11)
     if embed.segments is not None:
         nn.init.zeros_(embed.segments.weight)
-    for layer in attention_layers(made):
+    for layer in find_attention_layers(made):
         nn.init.zeros_(layer.proj.weight)
         layer.qkv.weight.data = torch.cat([weight * torch.eye(11)] * 3)
     return made

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab.analysis import embedding, robustness
-from vitlab.analysis.robustness import grids, occlude_patches, shuffle_patches
+from vitlab.analysis.robustness import list_grids, occlude_patches, shuffle_patches
 from vitlab.config import UserError
 from vitlab.models import build_model
 
@@ -65,8 +65,8 @@ def test_a_share_of_the_patches_is_hidden_and_the_rest_is_untouched(share, hidde
 
 
 def test_a_grid_that_does_not_divide_the_image_raises():
-    assert grids(*SIZE) == [2, 5, 10]
-    assert grids(224, 224) == [2, 4, 7, 8, 14, 16]
+    assert list_grids(*SIZE) == [2, 5, 10]
+    assert list_grids(224, 224) == [2, 4, 7, 8, 14, 16]
     with pytest.raises(ValueError, match="a grid of 3 x 3 patches does not divide images of 10 x 20 pixels"):
         shuffle_patches(torch.zeros(1, 3, *SIZE), 3, generator())
 

@@ -7,7 +7,7 @@ from torch import nn
 
 import vitlab
 from vitlab.analysis.capture import attention as module
-from vitlab.analysis.capture.attention import attention_layers, attention_maps, patches
+from vitlab.analysis.capture.attention import attention_maps, find_attention_layers, find_patches
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
@@ -71,7 +71,7 @@ def inputs_and_outputs(model, x):
     seen = []
     handles = [
         layer.register_forward_hook(lambda layer, args, out: seen.append((args[0], out)))
-        for layer in attention_layers(model)
+        for layer in find_attention_layers(model)
     ]
     with torch.no_grad():
         model(x)
@@ -105,7 +105,7 @@ def test_weights_are_the_softmax_of_the_models_own_queries_and_keys(case):
     assert list(found) == list(range(DEPTH))
     for layer, weights in found.items():
         assert weights.shape == (B, HEADS, tokens, tokens)
-        expected, _ = by_hand(attention_layers(model)[layer], seen[layer][0], getattr(model, "rotary", None))
+        expected, _ = by_hand(find_attention_layers(model)[layer], seen[layer][0], getattr(model, "rotary", None))
         torch.testing.assert_close(weights, expected)
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, HEADS, tokens))
         assert weights.std(dim=-1).min() > 1e-3, "weights that are all alike prove nothing"
@@ -117,7 +117,7 @@ def test_weights_times_values_are_what_the_layer_gave_back(case):
     x = images()
     seen = inputs_and_outputs(model, x)
     for layer, weights in attention_maps(model, x):
-        part = attention_layers(model)[layer]
+        part = find_attention_layers(model)[layer]
         _, v = by_hand(part, seen[layer][0])
         mixed = torch.einsum("bhnm,bmhk->bnhk", weights, v).flatten(2)
         mixed = part.norm(mixed) if hasattr(part, "norm") else mixed
@@ -126,9 +126,9 @@ def test_weights_times_values_are_what_the_layer_gave_back(case):
 
 def test_fused_attention_is_on_and_stays_on():
     model = theirs()
-    assert all(layer.fused_attn for layer in attention_layers(model)), "else this file would prove little"
+    assert all(layer.fused_attn for layer in find_attention_layers(model)), "else this file would prove little"
     list(attention_maps(model, images()))
-    assert all(layer.fused_attn for layer in attention_layers(model))
+    assert all(layer.fused_attn for layer in find_attention_layers(model))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -162,7 +162,7 @@ def test_masks_context_and_causal_of_the_forward_pass_count(causal):
     assert cross_weights.shape == (B, HEADS, n, m)
     assert (cross_weights == 0).equal(~seen.expand(B, HEADS, n, m))
     for weights, source, part, (_, out) in zip(
-        (own_weights, cross_weights), (outputs[0][0], context), attention_layers(model), outputs, strict=True
+        (own_weights, cross_weights), (outputs[0][0], context), find_attention_layers(model), outputs, strict=True
     ):
         torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, HEADS, n))
         v = source @ part.qkv.weight[2 * D :].T + part.qkv.bias[2 * D :]
@@ -266,14 +266,14 @@ def test_a_layer_that_did_not_run_raises():
 
 def test_patches_are_where_the_model_says(case):
     model, prefix = case
-    place = patches(model)
+    place = find_patches(model)
     assert (place.grid_size, place.patch_size, place.prefix) == ((2, 3), PATCH, prefix)
 
 
 @pytest.mark.parametrize("name", ["resnet_nano", "timm:resnet18", "timm:swin_tiny_patch4_window7_224"])
 def test_a_model_without_a_grid_of_patches_raises(name):
     with pytest.raises(UserError, match="has no patch grid"):
-        patches(build_model(name, image_size=32, num_classes=3))
+        find_patches(build_model(name, image_size=32, num_classes=3))
 
 
 def test_it_is_what_the_package_exports():

@@ -18,9 +18,9 @@ from vitlab.analysis import attention_distance, attention_entropy, head_types
 from vitlab.analysis.capture import attention as module
 from vitlab.analysis.capture.attention import (
     AttentionCall,
-    attention_layers,
     attention_maps,
-    kernel_call,
+    find_attention_layers,
+    make_attention_call,
     reduce_attention,
     visit_attention,
 )
@@ -63,12 +63,12 @@ def images():
 def explicit_maps(model, x):
     """What timm's own softmax gave in each layer, its fused kernel switched off."""
     maps, handles = [], []
-    for layer in attention_layers(model):
+    for layer in find_attention_layers(model):
         layer.fused_attn = False
         handles.append(layer.attn_drop.register_forward_hook(lambda drop, args, out: maps.append(out)))
     with torch.no_grad():
         model(x)
-    for layer, handle in zip(attention_layers(model), handles, strict=True):
+    for layer, handle in zip(find_attention_layers(model), handles, strict=True):
         layer.fused_attn = True
         handle.remove()
     return maps
@@ -90,9 +90,9 @@ def test_they_are_timms_own_explicit_softmax(model):
 def test_a_layer_without_the_kernel_is_seen_and_left_without_it(model):
     x = images()
     expected = dict(attention_maps(model, x))
-    attention_layers(model)[1].fused_attn = False
+    find_attention_layers(model)[1].fused_attn = False
     found = dict(attention_maps(model, x))
-    assert [layer.fused_attn for layer in attention_layers(model)] == [True, False, True]
+    assert [layer.fused_attn for layer in find_attention_layers(model)] == [True, False, True]
     assert all(torch.equal(found[layer], expected[layer]) for layer in expected)
 
 
@@ -135,7 +135,7 @@ def test_blocks_are_what_the_kernel_weighs_values_with(kind, size):
         given["attn_mask"] = torch.randn(HEADS, n, m)
     elif kind == "causal":
         given["is_causal"] = True
-    call = kernel_call(q, k, v, scale=0.7, **given)
+    call = make_attention_call(q, k, v, scale=0.7, **given)
     blocks = list(call.blocks(size))
     assert [i for queries, _ in blocks for i in range(n)[queries]] == list(range(n))
     assert all(weights.numel() <= max(size, B * HEADS * m) for _, weights in blocks)
@@ -146,7 +146,7 @@ def test_blocks_are_what_the_kernel_weighs_values_with(kind, size):
 
 def test_heads_that_share_a_key_see_the_same_key():
     q, k, v = torch.randn(B, 6, 5, 7), torch.randn(B, 2, 5, 7), torch.randn(B, 2, 5, 7)
-    weights = kernel_call(q, k, v, enable_gqa=True).weights()
+    weights = make_attention_call(q, k, v, enable_gqa=True).weights()
     expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     torch.testing.assert_close(weights @ v.repeat_interleave(3, dim=1), expected)
 
@@ -222,7 +222,7 @@ def test_it_takes_less_than_a_hundredth_of_the_memory_of_all_maps(analysis, monk
 def test_a_view_keeps_no_values_once_copied():
     qkv = torch.randn(B, 7, 3, HEADS, 8)
     q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-    call = kernel_call(q, k, v)
+    call = make_attention_call(q, k, v)
     assert call.q.untyped_storage().nbytes() == qkv.nbytes
     copied = call.copy()
     assert copied.q.untyped_storage().nbytes() == copied.k.untyped_storage().nbytes() == qkv.nbytes // 3
@@ -249,7 +249,7 @@ def test_a_layer_that_runs_twice_is_refused():
 
 def test_the_model_is_left_as_it_was_when_the_reduction_fails():
     model = randomized(MODELS["class token"]()).train()
-    attention_layers(model)[0].fused_attn = False
+    find_attention_layers(model)[0].fused_attn = False
 
     def failing(weights, queries):
         raise ZeroDivisionError
@@ -258,5 +258,5 @@ def test_the_model_is_left_as_it_was_when_the_reduction_fails():
         reduce_attention(model, images(), failing)
     assert all(part.training for part in model.modules())
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
-    assert [layer.fused_attn for layer in attention_layers(model)] == [False, True, True]
+    assert [layer.fused_attn for layer in find_attention_layers(model)] == [False, True, True]
     assert torch.overrides._get_current_function_mode() is None

@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.unit.reports.few_runs import FOUR, RESNET
 from vitlab.analysis import cka as module
-from vitlab.analysis.capture.layers import layers
-from vitlab.analysis.cka import MinibatchCKA, cka, gram, grams, hsic, linear_cka, run
+from vitlab.analysis.capture.layers import find_layers
+from vitlab.analysis.cka import MinibatchCKA, cka, compute_gram, compute_grams, hsic, linear_cka, run
 from vitlab.cli import main
 from vitlab.config import UserError
 from vitlab.models import build_model
@@ -77,7 +77,7 @@ def test_a_rotated_copy_is_wholly_alike_over_batches_of_any_size():
     found, turn = MinibatchCKA(), rotation(7)
     for n in (4, 5, 11):
         x = torch.randn(n, 7, dtype=torch.float64)
-        found.update(gram(x)[None], gram(3 * x @ turn + 2)[None])
+        found.update(compute_gram(x)[None], compute_gram(3 * x @ turn + 2)[None])
     assert found.compute().item() == pytest.approx(1, abs=1e-12)
 
 
@@ -85,7 +85,7 @@ def test_features_with_nothing_in_common_are_unlike_without_bias():
     """The biased estimate would be near 1: there are far more features than images."""
     found = MinibatchCKA()
     for _ in range(200):
-        found.update(gram(torch.randn(N, 300))[None], gram(torch.randn(N, 500))[None])
+        found.update(compute_gram(torch.randn(N, 300))[None], compute_gram(torch.randn(N, 500))[None])
     assert abs(found.compute().item()) < 0.05
     x, y = torch.randn(N, 300), torch.randn(N, 500)
     x, y = x - x.mean(0), y - y.mean(0)
@@ -98,7 +98,7 @@ def test_half_of_the_features_in_common_is_in_between_in_a_known_place():
     found = MinibatchCKA()
     for _ in range(100):
         a, b, c = torch.randn(3, 29, 23)
-        found.update(gram(torch.cat([a, b], dim=1))[None], gram(torch.cat([a, c], dim=1))[None])
+        found.update(compute_gram(torch.cat([a, b], dim=1))[None], compute_gram(torch.cat([a, c], dim=1))[None])
     assert found.compute().item() == pytest.approx(0.5, abs=0.03)
 
 
@@ -112,7 +112,7 @@ def test_it_is_a_ratio_of_means_over_batches():
     batches = [(torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)) for _ in range(3)]
     sums = torch.zeros(3, dtype=torch.float64)
     for x, y in batches:
-        k, l = gram(x)[None], gram(y)[None]  # noqa: E741
+        k, l = compute_gram(x)[None], compute_gram(y)[None]  # noqa: E741
         found.update(k, l)
         sums += torch.stack([hsic(k, l).squeeze(), hsic(k, k).squeeze(), hsic(l, l).squeeze()])
     assert found.compute().item() == pytest.approx((sums[0] / (sums[1] * sums[2]).sqrt()).item())
@@ -130,7 +130,9 @@ def test_three_images_are_too_few():
 
 def outputs(model, x):
     found = []
-    handles = [part.register_forward_hook(lambda *a: found.append(a[2].flatten(1))) for part in layers(model).values()]
+    handles = [
+        part.register_forward_hook(lambda *a: found.append(a[2].flatten(1))) for part in find_layers(model).values()
+    ]
     with torch.no_grad():
         model(x)
     for handle in handles:
@@ -144,14 +146,14 @@ def test_the_rows_compare_all_layers_over_all_images(make, depth):
     rows = run(model, x, CONFIG)
     pairs = [(row["layer"], row["other"]) for row in rows]
     assert pairs == [(a, b) for a in range(1, depth + 1) for b in range(1, depth + 1)]
-    called = list(layers(model))
+    called = list(find_layers(model))
     assert all((row["name"], row["other_name"]) == (called[row["layer"] - 1], called[row["other"] - 1]) for row in rows)
     value = {pair: row["value"] for pair, row in zip(pairs, rows, strict=True)}
     assert all(value[a, a] == pytest.approx(1, abs=1e-4) for a in range(1, depth + 1))
     assert all(value[a, b] == pytest.approx(value[b, a]) for a, b in pairs)
     expected = MinibatchCKA()  # 11 images, at least 5 in a batch: 6 and 5
     for chunk in x.split([6, 5]):
-        k = torch.stack([gram(features) for features in outputs(model, chunk)])
+        k = torch.stack([compute_gram(features) for features in outputs(model, chunk)])
         expected.update(k, k)
     assert list(value.values()) == pytest.approx(expected.compute().flatten().tolist(), abs=2e-5)
     assert len(set(value.values())) > depth
@@ -172,7 +174,7 @@ def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
         assert main(["analyze", str(source), "cka", f"cka.other={against}", "--out", str(tmp_path / out)]) == 0
     one, other = (json.loads((tmp_path / out / "cka.json").read_text())["rows"] for out in ("one", "other"))
     names = {row["other_name"] for row in one}
-    assert names == {row["name"] for row in other} == set(layers(load_run(resnet_run).model))
+    assert names == {row["name"] for row in other} == set(find_layers(load_run(resnet_run).model))
     assert len(one) == 5 * len(names)
     turned = {(row["other"], row["layer"]): row["value"] for row in other}
     assert [turned[row["layer"], row["other"]] for row in one] == pytest.approx([row["value"] for row in one], abs=1e-4)
@@ -237,7 +239,7 @@ def test_a_layer_that_gives_all_images_the_same_is_like_none():
 def test_the_layers_of_timms_models_are_their_residual_blocks(name):
     model = build_model(name, image_size=224, num_classes=3)
     expected = {"timm:resnet18": 8, "timm:resnetv2_50x1_bit": 16, "timm:convnext_atto": 12, "timm:mixer_s16_224": 8}
-    assert len(layers(model)) == expected[name]
+    assert len(find_layers(model)) == expected[name]
     assert module.applies(model)
 
 
@@ -263,5 +265,5 @@ def test_layers_that_give_several_tensors_are_refused():
 
 def test_the_model_is_left_as_it_was():
     model = vit().train()
-    grams(torch.compile(model, backend="eager"), images())
+    compute_grams(torch.compile(model, backend="eager"), images())
     assert all(part.training and not part._forward_hooks for part in model.modules())

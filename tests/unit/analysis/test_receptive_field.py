@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab.analysis import receptive_field as module
-from vitlab.analysis.capture.layers import layers
-from vitlab.analysis.receptive_field import applies, effective_size, grids, receptive_fields, run
+from vitlab.analysis.capture.layers import find_layers
+from vitlab.analysis.receptive_field import applies, effective_size, measure_grids, receptive_fields, run
 from vitlab.config import UserError
 from vitlab.models import build_model
 
@@ -110,7 +110,7 @@ def test_the_size_of_the_gradient_is_that_of_the_whole_jacobian():
 
 def test_a_resnet_sees_as_far_as_its_convolutions_reach():
     made = build_model("resnet_nano", image_size=31, num_classes=3, layers=[1, 1], widths=[5, 7])
-    for block in layers(made).values():
+    for block in find_layers(made).values():
         nn.init.ones_(block.bn2.weight)  # at first it lets nothing through
     near, far = receptive_fields(made, torch.randn(3, 3, 31, 31), [0, 1])
     # the stem and two convolutions: 7 pixels wide
@@ -124,9 +124,9 @@ def test_the_middle_unit_of_a_strided_map_lies_over_its_stride_times_its_place(s
     """ResNet-18 with ImageNet's stem: a map of 1 x 1 sees the upper left corner, one of 2 x 2 the middle."""
     made, chosen = build_model("timm:resnet18", image_size=size, num_classes=3), [1, 7]
     images = torch.randn(5, 3, size, size)
-    assert grids(made, images, chosen) == [[size // 4] * 2, last]
+    assert measure_grids(made, images, chosen) == [[size // 4] * 2, last]
     for field, stride, grid in zip(
-        receptive_fields(made, images, chosen), (4, 32), grids(made, images, chosen), strict=True
+        receptive_fields(made, images, chosen), (4, 32), measure_grids(made, images, chosen), strict=True
     ):
         mass = field.square() / field.square().sum()
         centre = (mass.sum(dim=1) * torch.arange(size)).sum().item()

@@ -9,7 +9,7 @@ from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
 from vitlab.models.features import before_head, evaluating
 from vitlab.models.freezing import freeze_body
-from vitlab.training.optimizers import optimizer
+from vitlab.training.optimizers import build_optimizer
 
 IMAGES = {"image_size": (16, 24), "channels": 3, "num_classes": 5}
 TEXT = {"length": 7, "vocabulary": 23, "num_classes": 5, "head": "sequence"}
@@ -44,7 +44,7 @@ def test_only_the_head_moves(name, kind):
     model, head = build(name), MODELS[name][1]
     freeze_body(model)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    found = optimizer(model, recipe(f"optimizer={kind}", "freeze=body", "weight_decay=0.5", "lr=0.1"))
+    found = build_optimizer(model, recipe(f"optimizer={kind}", "freeze=body", "weight_decay=0.5", "lr=0.1"))
     held = {id(p) for group in found.param_groups for p in group["params"]}
     assert held == {id(p) for key, p in model.named_parameters() if key in head}
     batch, labels = inputs(model), torch.tensor([0, 3, 4])

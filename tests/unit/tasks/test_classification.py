@@ -15,8 +15,8 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.models import build_model
 from vitlab.tasks.classification import Classification
-from vitlab.training.optimizers import optimizer as build_optimizer
-from vitlab.training.schedules import schedule as build_schedule
+from vitlab.training.optimizers import build_optimizer
+from vitlab.training.schedules import build_schedule
 
 CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
 

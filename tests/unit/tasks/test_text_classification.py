@@ -10,8 +10,8 @@ from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text.types import NO_TAG
-from vitlab.tasks.text_classification import flattened
-from vitlab.training.run import train_flops
+from vitlab.tasks.text_classification import flatten_sequences
+from vitlab.training.run import count_train_flops
 
 # ---- training
 
@@ -52,13 +52,13 @@ def test_padding_never_changes_a_result(body, kind):
     task, config = build(kind, *BODIES[body])
     model = randomized(config, task)
     batch = whole(task)
-    together = task.of_items(model(*flattened(batch)), batch)[0]
+    together = task.combine_sequences(model(*flatten_sequences(batch)), batch)[0]
     for row in range(5):
         one = whole(task, rows=[row])
         longest = int(one[1].sum(-1).max())
         cut = tuple(part[..., :longest] for part in one[:3])
         model.text.embed.tokens.weight[GPT.pad] = torch.randn(24)
-        alone = task.of_items(model(*flattened((*cut, one[3]))), one)[0]
+        alone = task.combine_sequences(model(*flatten_sequences((*cut, one[3]))), one)[0]
         shown = together[row, :longest] if kind == "tags" else together[row]
         torch.testing.assert_close(alone[0][: len(shown)], shown, rtol=1e-4, atol=1e-5)
 
@@ -110,7 +110,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     both, _ = build(kind, *BODIES["gpt"], "task.auxiliary_lm=0.5")
     model = randomized(config, plain)
     batch = whole(plain)
-    tokens, mask, _ = flattened(batch)
+    tokens, mask, _ = flatten_sequences(batch)
     nats = []
     for row, length in zip(tokens, mask.sum(1).tolist(), strict=True):
         logits = model.by_tokens(model.text(row[None, :length]))[0]
@@ -123,11 +123,11 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
 @pytest.mark.parametrize("body", BODIES)
 def test_a_training_step_can_be_counted(body, kind):
     task, config = build(kind, *BODIES[body])
-    whole_step = train_flops(config.model, task)
-    assert 0 < train_flops(config.model, task, frozen=True) < whole_step
+    whole_step = count_train_flops(config.model, task)
+    assert 0 < count_train_flops(config.model, task, frozen=True) < whole_step
     if kind == "choices":
         single, _ = build("pairs", *BODIES[body])
-        assert whole_step == pytest.approx(3 * train_flops(config.model, single), rel=0.01)
+        assert whole_step == pytest.approx(3 * count_train_flops(config.model, single), rel=0.01)
 
 
 # ---- what is refused

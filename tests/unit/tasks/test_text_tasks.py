@@ -220,7 +220,7 @@ def test_each_held_out_sequence_hides_what_its_number_alone_seeds(name):
     task, _ = task_of(name, "task.sequences=stream", data=text_data(length=61))
     rows = [4, 0, 6, 2]
     together = batch_of(task, rows, split="test")
-    tokens = task.framed(torch.from_numpy(task.test.read(np.array(rows))))
+    tokens = task.add_special_tokens(torch.from_numpy(task.test.read(np.array(rows))))
     for row, number in enumerate(rows):
         own = torch.Generator().manual_seed(SEED + number)
         alone = task.hide(tokens[row : row + 1], tokens[row : row + 1] > 5, own)
@@ -248,7 +248,7 @@ def test_spans_are_predicted_from_the_tokens_beside_them():
     task, _ = task_of("span_lm", data=text_data(train=texts(counting(90)), length=32))
     batch = batch_of(task, range(20), torch.Generator().manual_seed(4))
     filled = batch.targets != NOTHING
-    plain = task.framed(torch.from_numpy(task.train.read(np.arange(20))))
+    plain = task.add_special_tokens(torch.from_numpy(task.train.read(np.arange(20))))
     assert (batch.left + 1 + batch.index == batch.places)[filled].all()
     assert (batch.right > batch.places)[filled].all()
     rows = torch.arange(20)[:, None].expand_as(batch.left)

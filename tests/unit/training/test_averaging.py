@@ -15,7 +15,7 @@ from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
 from vitlab.training import averaging
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.checkpoint import read
+from vitlab.training.checkpoint import read_checkpoint
 
 DECAY = 0.7
 WORDS = [*TINY, "trainer.evaluations=4", "train_size=40", "recipe.batch_size=16", "wandb.mode=off", "analyses=[]"]
@@ -35,18 +35,18 @@ def words(request):
 
 
 def weights(folder, key="state_dict"):
-    return read(folder / "checkpoints" / "last.ckpt")[key]
+    return read_checkpoint(folder / "checkpoints" / "last.ckpt")[key]
 
 
 def interrupted(config, folder, at):
     """Train to a step that no evaluation follows; the checkpoint is that step's."""
     path = folder / "checkpoints" / "last.ckpt"
-    begin = read(path)["global_step"] if path.exists() else 0
+    begin = read_checkpoint(path)["global_step"] if path.exists() else 0
     every = -(-config.budget.steps // config.trainer.evaluations)  # evaluations come before a stop is asked for
     asked = iter([step == at for step in range(begin + 1, at + 1) if step % every])
     with pytest.raises(Interrupted):
         train_run(config, folder, stop=lambda: next(asked))
-    assert read(folder / "checkpoints" / "last.ckpt")["global_step"] == at
+    assert read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] == at
 
 
 def test_the_average_is_the_one_by_hand_and_is_what_counts(words, tmp_path):
@@ -121,14 +121,14 @@ def test_a_run_that_ended_without_its_last_lines_has_the_average_too(tmp_path):
 def test_an_average_that_would_still_be_the_beginning_is_refused(ema, steps):
     options = compose(TrainConfig, [f"recipe.ema={ema}"]).recipe
     with pytest.raises(UserError, match=r"recipe\.ema=0\.\d+: after \d+ steps \d\d% of the average") as caught:
-        averaging.refuse(options, steps)
+        averaging.refuse_stale_average(options, steps)
     advice = float(str(caught.value).partition("give recipe.ema=")[2].partition(" ")[0])
-    averaging.refuse(compose(TrainConfig, [f"recipe.ema={advice}"]).recipe, steps)
+    averaging.refuse_stale_average(compose(TrainConfig, [f"recipe.ema={advice}"]).recipe, steps)
 
 
 def test_deits_average_is_fine_for_deits_training_and_none_is_always():
-    averaging.refuse(compose(TrainConfig, ["recipe=deit"]).recipe, 300 * 1251)
-    averaging.refuse(compose(TrainConfig, ["recipe=adamw"]).recipe, 1)
+    averaging.refuse_stale_average(compose(TrainConfig, ["recipe=deit"]).recipe, 300 * 1251)
+    averaging.refuse_stale_average(compose(TrainConfig, ["recipe=adamw"]).recipe, 1)
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,14 @@ def budget(unit, value):
     ],
 )
 def test_a_budget_is_a_number_of_steps(unit, value, steps):
-    found = budgets.steps_of(budget(unit, value), train_size=101, batch_size=13, flops_per_example=1009)
+    found = budgets.compute_steps(budget(unit, value), train_size=101, batch_size=13, flops_per_example=1009)
     assert found == steps
     assert isinstance(found, int)
 
 
 def test_a_budget_of_operations_below_one_step_is_the_users_mistake():
     with pytest.raises(UserError, match=r"budget\.flops=13116: one step of 13 examples takes 1\.31e\+04"):
-        budgets.steps_of(budget("flops", 13 * 1009 - 1), train_size=101, batch_size=13, flops_per_example=1009)
+        budgets.compute_steps(budget("flops", 13 * 1009 - 1), train_size=101, batch_size=13, flops_per_example=1009)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_a_budget_of_operations_below_one_step_is_the_users_mistake():
     ],
 )
 def test_a_budget_in_words_is_the_unit_that_was_given(unit, value, text):
-    assert budgets.budget_text(budget(unit, value)) == text
+    assert budgets.format_budget(budget(unit, value)) == text

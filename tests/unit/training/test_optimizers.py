@@ -11,9 +11,9 @@ from torch import nn
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
 from vitlab.models import build as build_text
 from vitlab.models import build_model
-from vitlab.training.optimizers import hidden_matrices
-from vitlab.training.optimizers import optimizer as build
-from vitlab.training.schedules import schedule
+from vitlab.training.optimizers import build_optimizer as build
+from vitlab.training.optimizers import find_hidden_matrices
+from vitlab.training.schedules import build_schedule
 
 LR = 0.37
 
@@ -152,7 +152,7 @@ def test_a_schedule_moves_the_rates_of_all_layers_alike():
     options = recipe(f"lr={LR}", "layer_decay=0.5", "schedule=linear", "warmup=0")
     found = build(tiny_vit(depth=2), options)
     before = [group["lr"] for group in found.param_groups]
-    plan = schedule(found, options, 10)
+    plan = build_schedule(found, options, 10)
     for _ in range(4):
         found.step()
         plan.step()
@@ -173,7 +173,7 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
         for block in (0, 1)
         for part in ("mixer.qkv", "mixer.proj", "mlp.fc1", "mlp.fc2")
     }
-    assert hidden_matrices(vit) == matrices == names_in(vit, muon.param_groups)
+    assert find_hidden_matrices(vit) == matrices == names_in(vit, muon.param_groups)
     assert names_in(vit, adamw.param_groups) == {name for name, _ in vit.named_parameters()} - matrices
     assert {(g["momentum"], g["adjust_lr_fn"], g["weight_decay"], g["lr"]) for g in muon.param_groups} == {
         (0.7, "match_rms_adamw", 0.25, LR)
@@ -187,7 +187,7 @@ def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
 
 def test_muon_knows_the_hidden_matrices_of_timms_models():
     options = {"depth": 1, "embed_dim": 12, "num_heads": 3, "patch_size": 4}
-    found = hidden_matrices(build_model("timm:vit_tiny_patch16_224", image_size=8, options=options))
+    found = find_hidden_matrices(build_model("timm:vit_tiny_patch16_224", image_size=8, options=options))
     assert found == {f"blocks.0.{part}.weight" for part in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")}
 
 
@@ -218,7 +218,7 @@ def test_muon_learns_and_goes_on_bit_for_bit_from_a_checkpoint(layer_decay):
     options = recipe("optimizer=muon", "lr=1e-2", "warmup=0.1", f"layer_decay={layer_decay}")
     vit = tiny_vit(depth=1)
     optimizer = build(vit, options)
-    plan = schedule(optimizer, options, 40)
+    plan = build_schedule(optimizer, options, 40)
     begun = losses(vit, optimizer, plan, 20)
     file = io.BytesIO()
     torch.save([copy.deepcopy(part.state_dict()) for part in (vit, optimizer, plan)], file)
@@ -227,7 +227,7 @@ def test_muon_learns_and_goes_on_bit_for_bit_from_a_checkpoint(layer_decay):
     file.seek(0)
     again = tiny_vit(depth=1)
     other = build(again, options)
-    other_plan = schedule(other, options, 40)
+    other_plan = build_schedule(other, options, 40)
     for part, state in zip((again, other, other_plan), torch.load(file, weights_only=True), strict=True):
         part.load_state_dict(state)
     assert losses(again, other, other_plan, 20, first=20) == ended
@@ -242,7 +242,7 @@ def test_muons_step_has_the_size_of_adamws():
     before = {name: p.detach().clone() for name, p in vit.named_parameters()}
     vit(torch.randn(131, 3, 8, 8)).square().sum().backward()  # as many as make gradients of full rank
     optimizer.step()
-    for name in hidden_matrices(vit):
+    for name in find_hidden_matrices(vit):
         moved = (vit.get_parameter(name) - before[name]).square().mean().sqrt()
         assert 0.4 * 0.2 * LR < moved < 1.3 * 0.2 * LR, name
 

@@ -12,7 +12,7 @@ from tests.configurations import leaves
 from tests.conftest import ROOT
 from vitlab.config import TrainConfig, UserError, compose, groups, names, resolved
 from vitlab.studies.grid import compose_study, expand
-from vitlab.training.optimizers import peak_rate
+from vitlab.training.optimizers import compute_peak_rate
 
 OWN = {
     "bert_nano",
@@ -82,9 +82,9 @@ def test_a_recipes_header_says_what_to_expect(recipe):
 def test_deits_rate_is_linear_in_the_batch():
     for batch, rate in ((1024, 1e-3), (512, 5e-4), (128, 1.25e-4)):
         config = compose(TrainConfig, ["recipe=deit", f"recipe.batch_size={batch}"])
-        assert peak_rate(config.recipe) == pytest.approx(rate)
+        assert compute_peak_rate(config.recipe) == pytest.approx(rate)
     config = compose(TrainConfig, ["recipe=deit", "recipe.batch_size=128", "recipe.lr_batch=null"])
-    assert peak_rate(config.recipe) == 5e-4
+    assert compute_peak_rate(config.recipe) == 5e-4
 
 
 # ---- budgets

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.training.optimizers import optimizer as build
-from vitlab.training.schedules import in_steps, rate, refuse, schedule
+from vitlab.training.optimizers import build_optimizer as build
+from vitlab.training.schedules import build_schedule, compute_rate, refuse_endless_warmup, to_steps
 
 STEPS, LR, WIDTH = 211, 0.37, 53
 
@@ -20,7 +20,7 @@ def recipe(*overrides):
 def rates(options, steps=STEPS):
     """The rate of every optimizer step, from the optimizer itself."""
     optimizer = build(nn.ParameterList([nn.Parameter(torch.zeros(3, 2))]), options)
-    plan = schedule(optimizer, options, steps, WIDTH)
+    plan = build_schedule(optimizer, options, steps, WIDTH)
     found = []
     for _ in range(steps):
         found.append(optimizer.param_groups[0]["lr"])
@@ -58,7 +58,7 @@ OPTIONS = {"rsqrt": ["timescale=31"]}
 )
 def test_a_schedule_is_its_formula(name, warmup, steps):
     options = recipe(f"schedule={name}", f"warmup={warmup}", f"lr={LR}", *OPTIONS.get(name, []))
-    assert in_steps(options.warmup, STEPS) == steps
+    assert to_steps(options.warmup, STEPS) == steps
     found = rates(options)
     for step in points(0, max(0, steps - 1), steps):
         assert found[step] == pytest.approx(after_warmup(name, step, steps)), step
@@ -116,7 +116,7 @@ def test_a_final_rate_is_where_the_schedule_ends(name):
         shape = (1 + math.cos(math.pi * t)) / 2 if name == "cosine" else 1 - t
         expected = LR * (step + 1) / 17 if step < 17 else low + (LR - low) * shape
         assert found[step] == pytest.approx(expected), step
-    assert rate(recipe(f"schedule={name}", "final_lr=0.25"), STEPS, STEPS) == pytest.approx(0.25)
+    assert compute_rate(recipe(f"schedule={name}", "final_lr=0.25"), STEPS, STEPS) == pytest.approx(0.25)
 
 
 def test_the_first_step_has_a_rate_and_the_warm_up_ends_at_the_whole():
@@ -129,20 +129,20 @@ def test_the_first_step_has_a_rate_and_the_warm_up_ends_at_the_whole():
 def test_a_warm_up_that_the_run_would_not_end_is_refused(warmup, steps, fits):
     options = recipe(f"warmup={warmup}")
     if fits:
-        refuse(options, steps)
+        refuse_endless_warmup(options, steps)
         return
     with pytest.raises(
         UserError, match=f"recipe.warmup=20: the run ends before it, after {steps} steps; give recipe.warmup=0.1"
     ):
-        refuse(options, steps)
+        refuse_endless_warmup(options, steps)
 
 
 def test_the_rate_is_zero_only_past_the_end():
     for name, end in (("cosine", 0.0), ("linear", 0.0), ("constant", 1.0)):
         options = recipe(f"schedule={name}", "warmup=5")
-        assert rate(options, STEPS, STEPS) == pytest.approx(end)
-        assert rate(options, STEPS + 99, STEPS) == pytest.approx(end), "and it does not rise again"
-    assert rate(recipe("schedule=constant", "cooldown=5"), STEPS + 99, STEPS) == 0
+        assert compute_rate(options, STEPS, STEPS) == pytest.approx(end)
+        assert compute_rate(options, STEPS + 99, STEPS) == pytest.approx(end), "and it does not rise again"
+    assert compute_rate(recipe("schedule=constant", "cooldown=5"), STEPS + 99, STEPS) == 0
 
 
 def test_a_rate_for_another_batch_is_scaled():

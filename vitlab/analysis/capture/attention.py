@@ -22,7 +22,7 @@ from timm.models.vision_transformer_relpos import RelPosAttention
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vitlab.analysis.capture.layers import eager
+from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.config import UserError
 from vitlab.models.mixers.attention import Attention
 
@@ -103,12 +103,12 @@ class AttentionCall:
 Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these queries -> (B, any, n, ...)
 
 
-def attention_layers(model: nn.Module) -> list[nn.Module]:
+def find_attention_layers(model: nn.Module) -> list[nn.Module]:
     """The attention modules of a model in the order of its definition; empty when it has none."""
     return [module for module in model.modules() if isinstance(module, KINDS)]
 
 
-def patches(model: nn.Module) -> Patches:
+def find_patches(model: nn.Module) -> Patches:
     """Raises UserError for a model whose tokens are not a grid of patches."""
     embed = getattr(model, "patch_embed", None)
     if embed is None or not hasattr(model, "num_prefix_tokens") or getattr(embed, "grid_size", None) is None:
@@ -122,7 +122,7 @@ def patches(model: nn.Module) -> Patches:
 def has_patches(model: nn.Module) -> bool:
     """Whether the model has attention over a grid of patches."""
     try:
-        return bool(attention_layers(model)) and bool(patches(model))
+        return bool(find_attention_layers(model)) and bool(find_patches(model))
     except UserError:
         return False
 
@@ -176,7 +176,7 @@ def visit_attention(
     The model is left as it is: its mode, its hooks, its fused attention; a layer that was set not to use the kernel
     does so meanwhile. Raises as `attention_maps` does, and RuntimeError where a layer did not run exactly once.
     """
-    found = attention_layers(model)
+    found = find_attention_layers(model)
     if not found:
         raise UserError(
             f"{type(model).__name__} has no attention layers that vitlab knows: "
@@ -193,7 +193,7 @@ def visit_attention(
         seen.append(layer)
         visit(layer, call)
 
-    with torch.no_grad(), eager(model), fused(modules), KernelCalls(modules, seeing):
+    with torch.no_grad(), run_eagerly(model), enable_fused(modules), KernelCalls(modules, seeing):
         model(inputs, **forward)
     missing, twice = len(modules) - len(set(seen)), len(seen) - len(set(seen))
     if missing or twice:
@@ -228,11 +228,11 @@ class KernelCalls(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention and self.layer is not None:
-            self.visit(self.layer, kernel_call(*args, **kwargs))
+            self.visit(self.layer, make_attention_call(*args, **kwargs))
         return func(*args, **kwargs)
 
 
-def kernel_call(
+def make_attention_call(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -249,7 +249,7 @@ def kernel_call(
 
 
 @contextmanager
-def fused(modules: dict[nn.Module, int]) -> Iterator[None]:
+def enable_fused(modules: dict[nn.Module, int]) -> Iterator[None]:
     """timm's layers among the modules call the kernel; afterwards each as before."""
     off = [module for module in modules if getattr(module, "fused_attn", True) is False]
     for module in off:

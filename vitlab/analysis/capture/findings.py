@@ -34,7 +34,8 @@ class Findings:
         labels = [] if self.labels is None else self.labels
         names = [str(self.classes[label]) for label in labels] or [""] * len(self.images)
         return replace(
-            self, arrays={**self.arrays, "pictures": reduced(self.images, side), "names": np.array(names, dtype=str)}
+            self,
+            arrays={**self.arrays, "pictures": shrink_images(self.images, side), "names": np.array(names, dtype=str)},
         )
 
     @classmethod
@@ -46,7 +47,7 @@ class Findings:
         return cls(rows=found.get("rows", []), arrays=arrays, **others)
 
 
-def reduced(images: np.ndarray, side: int) -> np.ndarray:
+def shrink_images(images: np.ndarray, side: int) -> np.ndarray:
     """Images uint8 (B, C, Y, X) made smaller, where that is needed for a longer side of at most `side` pixels."""
     height, width = images.shape[-2:]
     factor = side / max(height, width)

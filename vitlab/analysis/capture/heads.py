@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import Reduction, reduce_attention
-from vitlab.analysis.capture.progress import Progress, counted
+from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.tasks.text import TokenInputs
 
 CHUNK = 16  # images in one forward pass
 
 
-def per_head(
+def average_per_head(
     model: nn.Module,
     inputs: Tensor | TokenInputs,
     reduction: Reduction,
@@ -27,11 +27,11 @@ def per_head(
     """
     totals: dict[int, Tensor] = {}
     of_text = isinstance(inputs, TokenInputs)
-    for chunk in counted(inputs.split(CHUNK), progress):
+    for chunk in track_progress(inputs.split(CHUNK), progress):
         shown, options = (chunk.tokens, chunk.options) if of_text else (chunk, {})
         for layer, values in reduce_attention(model, shown, reduction, **options).items():
             values = values[:, :, first:].double()
-            means = real_mean(values, chunk.mask[:, None, first:]) if of_text else values.mean(dim=2)
+            means = average_tokens(values, chunk.mask[:, None, first:]) if of_text else values.mean(dim=2)
             totals[layer] = totals.get(layer, 0) + means.sum(dim=0)
     count = len(inputs.tokens if of_text else inputs)
     return [
@@ -41,6 +41,6 @@ def per_head(
     ]
 
 
-def real_mean(values: Tensor, mask: Tensor) -> Tensor:
+def average_tokens(values: Tensor, mask: Tensor) -> Tensor:
     """The mean (B, H) of values (B, H, N) over the tokens that are no padding, where mask bool (B, 1, N) is True."""
     return values.masked_fill(~mask, 0).sum(dim=2) / mask.sum(dim=2)

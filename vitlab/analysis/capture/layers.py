@@ -17,7 +17,7 @@ from vitlab.models.features import evaluating
 BLOCKS = r"(?:.*\.)?blocks\.(\d+)"  # of a model that does not say what its layers are
 
 
-def layers(model: nn.Module) -> dict[str, nn.Module]:
+def find_layers(model: nn.Module) -> dict[str, nn.Module]:
     """The residual blocks of a model by name, in the order of its definition.
 
     Those that the model's `group_matcher` names, as layer-wise decay takes them; timm's models and own ones have it.
@@ -37,12 +37,12 @@ def layers(model: nn.Module) -> dict[str, nn.Module]:
 def has_layers(model: nn.Module) -> bool:
     """Whether the model has layers that take images."""
     try:
-        return takes_images(model) and bool(layers(model))
+        return takes_images(model) and bool(find_layers(model))
     except UserError:
         return False
 
 
-def first_convolution(model: nn.Module) -> nn.Conv2d:
+def find_first_convolution(model: nn.Module) -> nn.Conv2d:
     """What reads the pixels: a ViT's patch embedding, a ResNet's first convolution. Raises UserError without one."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
@@ -55,7 +55,9 @@ def takes_images(model: nn.Module) -> bool:
 
 
 @contextmanager
-def watched(model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int, Tensor], None]) -> Iterator[None]:
+def watch_outputs(
+    model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int, Tensor], None]
+) -> Iterator[None]:
     """`see(layer, output)` of each of the modules in the forward passes made meanwhile, in eval mode, not compiled.
 
     Raises UserError in a forward pass where a module gives something else than one tensor.
@@ -68,7 +70,7 @@ def watched(model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int,
 
     handles = [module.register_forward_hook(hook) for module in modules]
     try:
-        with eager(model):
+        with run_eagerly(model):
             yield
     finally:
         for handle in handles:
@@ -76,7 +78,7 @@ def watched(model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int,
 
 
 @contextmanager
-def eager(model: nn.Module) -> Iterator[None]:
+def run_eagerly(model: nn.Module) -> Iterator[None]:
     """The model in eval mode and, for hooks inside a compiled graph would not run, not compiled."""
     with torch.compiler.set_stance("force_eager"), evaluating(model):
         yield

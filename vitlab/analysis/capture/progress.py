@@ -7,7 +7,7 @@ Part = TypeVar("Part")
 Progress = Callable[[int, int], None]  # how much is done, of how much
 
 
-def counted(parts: Sequence[Part], progress: Progress | None = None) -> Iterator[Part]:
+def track_progress(parts: Sequence[Part], progress: Progress | None = None) -> Iterator[Part]:
     """The parts in turn; `progress` is told before the first and after each how many are done."""
     for done, part in enumerate(parts):
         if progress and not done:

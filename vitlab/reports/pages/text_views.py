@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import attention_layers, attention_maps
+from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.config import UserError
 from vitlab.data.loader import Items
@@ -37,7 +37,7 @@ def write_views(
     `texts` are shown, by default some held-out ones; `heads` are rows of the analysis head_patterns.
     """
     paths = []
-    if attention_layers(model):
+    if find_attention_layers(model):
         shown = [compute_attention(model, tokenizer, *text) for text in texts or read_held_out(task)]
         paths.append(
             write_token_attention(folder / "attention.html", f"Attention between tokens, {name}", shown, heads)
@@ -55,7 +55,7 @@ def write_views(
 
 def has_views(model: nn.Module) -> bool:
     """Whether a text model has attention or position embeddings to draw."""
-    return bool(attention_layers(model)) or getattr(model.text.embed, "positions", None) is not None
+    return bool(find_attention_layers(model)) or getattr(model.text.embed, "positions", None) is not None
 
 
 def read_held_out(task: Task) -> list[TextInput]:
