@@ -211,5 +211,7 @@ def test_a_run_that_goes_on_with_other_evaluations_has_the_same_weights(tmp_path
     train_run(composed(*words, "trainer.evaluations=1"), tmp_path / "whole")
     interrupted(composed(*words, "trainer.evaluations=1"), tmp_path / "parts", at=4)
     train_run(composed(*words, "trainer.evaluations=5"), tmp_path / "parts")
-    whole, parts = (read(tmp_path / name / "checkpoints" / "last.ckpt")["state_dict"] for name in ("whole", "parts"))
+    whole, parts = (
+        read_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt")["state_dict"] for name in ("whole", "parts")
+    )
     assert all(torch.equal(value, parts[name]) for name, value in whole.items())
