@@ -1,9 +1,11 @@
 """Every shipped model: its size, its outputs, its gradients, what it costs."""
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -157,6 +159,46 @@ def test_counting_leaves_a_model_without_patches_without_tokens():
     assert count.tokens(on_meta("resnet_nano", (24, 24))) is None
     assert count.tokens(on_meta("timm:swin_tiny_patch4_window7_224", (224, 224))) is None
     assert count.tokens(on_meta("timm:vit_small_patch14_reg4_dinov2", (56, 42))) == 1 + 4 + 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("vit_nano", {"depth": 10_000}), ("gpt_nano", {"depth": 10_000}), ("resnet_nano", {"layers": [1, 1, 10_000]})],
+)
+def test_more_layers_than_any_published_model_has_are_an_error_at_once(name, sizes):
+    with pytest.raises(UserError, match="must be at most 1000"):
+        build_model(name, image_size=24, **sizes)
+
+
+# ---- features
+
+
+@pytest.mark.parametrize("name", ["vit_nano", "deit_ti16_distilled", "resnet_nano", "timm:resnet18"])
+def test_without_classes_a_model_gives_the_features_that_its_head_would_read(name):
+    sizes = {"depth": 1} if name == "deit_ti16_distilled" else {}
+    model = build_model(name, num_classes=7, image_size=32, **sizes).eval()
+    bare = build_model(name, num_classes=0, image_size=32, **sizes).eval()
+    report = vitlab.load_weights(bare, model.state_dict())
+    assert (report.missing, report.new) == ([], [])
+    images = torch.randn(2, 3, 32, 32)
+    features = bare(images)
+    assert features.ndim == 2
+    torch.testing.assert_close(vitlab.extract_features(model, images), features)
+    torch.testing.assert_close(vitlab.extract_features(bare, images), features)
+
+
+def test_features_of_text_are_hidden_states():
+    model, tokens = build_model("gpt_nano", length=11, vocabulary=29, depth=1).eval(), torch.randint(29, (2, 7))
+    torch.testing.assert_close(model.by_tokens(vitlab.extract_features(model, tokens)), model(tokens))
+
+
+def test_the_documents_own_model_of_the_encoder_runs():
+    text = (Path(__file__).parents[3] / "docs" / "models.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names = {}
+    exec(next(snippet for snippet in snippets if "TransformerEncoder(" in snippet), names)
+    assert names["tokens"].shape == (2, 30, 64)
+    assert names["prediction"].shape == (2, 1)
 
 
 # ---- ResNets
