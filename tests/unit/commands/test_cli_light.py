@@ -16,18 +16,7 @@ from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.files import write_json
 from vitlab.training.files import RESULT_KEYS, RunFiles
 
-HEAVY = {
-    "torch",
-    "torchvision",
-    "lightning",
-    "timm",
-    "torchmetrics",
-    "wandb",
-    "matplotlib",
-    "plotly",
-    "sklearn",
-    "pandas",
-}
+HEAVY = {"torch", "lightning", "timm", "torchmetrics", "wandb", "matplotlib", "plotly", "sklearn", "pandas"}
 
 
 @dataclass
@@ -57,8 +46,8 @@ def vitlab(tmp_path, monkeypatch, capsys):
     return run
 
 
-def refused(done, count=1):
-    """The one line of each problem."""
+def read_errors(done, count=1):
+    """The one line of each problem of a command that was wrong."""
     assert done.code == 2
     assert done.out == ""
     assert len(done.lines) == count, done.lines
@@ -108,7 +97,7 @@ def test_a_list_as_json_is_one_document(vitlab):
 
 
 def test_all_mistakes_in_a_training_command_at_once(vitlab):
-    model, rate, decay, word = refused(
+    model, rate, decay, word = read_errors(
         vitlab("train", "model=vit_nanoo", "trainer.lrr=1", "recipe.weight_decay=-1", "x=1"), 4
     )
     assert "model=vit_nanoo: unknown model; did you mean 'vit_nano'? choices: " in model
@@ -118,7 +107,7 @@ def test_all_mistakes_in_a_training_command_at_once(vitlab):
 
 
 def test_all_mistakes_in_a_study_at_once(vitlab):
-    lines = refused(vitlab("scale", "quick", "models=[vit_nanoo]", "sizes=[0]", "bdget.steps=3"), 3)
+    lines = read_errors(vitlab("scale", "quick", "models=[vit_nanoo]", "sizes=[0]", "bdget.steps=3"), 3)
     assert "bdget.steps: no key 'bdget'; did you mean 'budget'?" in lines[0]
     assert any("models=vit_nanoo: unknown model; did you mean 'vit_nano'?" in line for line in lines)
     assert any("sizes=0: a size is a whole number" in line for line in lines)
@@ -126,10 +115,7 @@ def test_all_mistakes_in_a_study_at_once(vitlab):
 
 MISTAKES = [
     (("scal",), "vitlab: unknown command 'scal'; did you mean 'scale'? choices: scale, train"),
-    (("--hlep",), "vitlab: unknown command '--hlep'"),
     (("train", "--ouut", "x"), "unrecognized arguments: --ouut; did you mean '--out'?"),
-    (("train", "--ou", "x"), "unrecognized arguments: --ou; did you mean '--out'?"),
-    (("scale", "--dryrun"), "did you mean '--dry-run'?"),
     (("scale", "--jobs", "0"), "--jobs: '0' is not a positive integer"),
     (("scale", "--out"), "--out: expected one argument"),
     (("scale", "--executor", "locl"), "--executor: unknown 'locl'; did you mean 'local'? choices: local"),
@@ -150,9 +136,7 @@ MISTAKES = [
     (("eval", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
     (("analyze", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
     (("report", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
-    (("report", "nowhere", "--wandb"), "nowhere: not a study, it holds no study.yaml"),
     (("sync", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
-    (("sync",), "the following arguments are required: STUDY_DIR"),
     (("generate", "run", "--temperature", "-1"), "--temperature: '-1' is not a number from 0 to 1e+06"),
     (("generate", "run", "--seed", "x"), "--seed: 'x' is not an integer from 0 to 2^63 - 1"),
     (
@@ -191,7 +175,7 @@ MISTAKES = [
     ("words", "says"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
 def test_a_mistake_is_one_line_with_the_nearest_choice(vitlab, words, says):
-    assert says in refused(vitlab(*words))
+    assert says in read_errors(vitlab(*words))
 
 
 def test_commands_that_only_print_import_nothing_heavy(tmp_path):
@@ -228,32 +212,32 @@ def test_a_terminal_shows_what_is_loading_until_it_is_loaded(monkeypatch):
 
 
 def test_an_unknown_analysis_comes_with_the_nearest(vitlab):
-    unknown, folder = refused(vitlab("analyze", "nowhere", "atention_distance"), 2)
+    unknown, folder = read_errors(vitlab("analyze", "nowhere", "atention_distance"), 2)
     assert "atention_distance: unknown analysis; did you mean 'attention_distance'?" in unknown
     assert "nowhere: not a run" in folder
-    unknown, data = refused(vitlab("analyze", "timm:vit_tiny_patch16_224", "x", "data=digts"), 2)
+    unknown, data = read_errors(vitlab("analyze", "timm:vit_tiny_patch16_224", "x", "data=digts"), 2)
     assert "x: unknown analysis; choices: " in unknown
     assert "data=digts: unknown data; did you mean 'digits'?" in data
     timm = ("analyze", "timm:vit_tiny_patch16_224", "attention_maps", "data=digits")
-    assert "attention_maps.pictures=0: must be at least 1" in refused(vitlab(*timm, "attention_maps.pictures=0"))
-    assert "cka: has options but was not chosen; name it too" in refused(vitlab(*timm, "cka.examples=7"))
+    assert "attention_maps.pictures=0: must be at least 1" in read_errors(vitlab(*timm, "attention_maps.pictures=0"))
+    assert "cka: has options but was not chosen; name it too" in read_errors(vitlab(*timm, "cka.examples=7"))
 
 
 def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab, tmp_path):
     run = RunFiles(tmp_path / "run")
     run.write_config(resolved(compose(TrainConfig)))
-    assert "run: the run is not finished" in refused(vitlab("eval", "run"))
+    assert "run: the run is not finished" in read_errors(vitlab("eval", "run"))
     write_json(run.result_path, dict.fromkeys(RESULT_KEYS, 1))
     for command in (("eval", "run"), ("analyze", "run", "--out", "other")):
-        assert "data=digts: unknown data; did you mean 'digits'?" in refused(vitlab(*command, "data=digts"))
+        assert "data=digts: unknown data; did you mean 'digits'?" in read_errors(vitlab(*command, "data=digts"))
 
 
 def test_a_folder_that_holds_something_else_is_refused_before_anything_is_imported(vitlab, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    assert "--out mine: is not empty and holds no study" in refused(vitlab("scale", "--out", "mine"))
+    assert "--out mine: is not empty and holds no study" in read_errors(vitlab("scale", "--out", "mine"))
     (tmp_path / "file").touch()
-    assert "--out file: is a file; give a folder" in refused(vitlab("scale", "--out", "file"))
+    assert "--out file: is a file; give a folder" in read_errors(vitlab("scale", "--out", "file"))
     assert os.listdir(tmp_path / "mine") == ["thesis.txt"]
 
 
