@@ -44,6 +44,7 @@ def problems_of(config: DictConfig) -> list[str]:
         )
     found += list(images(config))
     found += list(crop(config))
+    found += list(held_out_share(config))
     return found
 
 
@@ -144,6 +145,12 @@ def auxiliary(config: DictConfig) -> Iterator[str]:
     weight = OmegaConf.select(config, "task.auxiliary_lm", throw_on_missing=False)
     if weight and OmegaConf.select(config, "model.causal", throw_on_missing=False) is False:
         yield f"task.auxiliary_lm={weight}: model={config.model.name} sees the tokens that it would predict; give 0"
+
+
+def held_out_share(config: DictConfig) -> Iterator[str]:
+    share = OmegaConf.select(config, "data.test_share", throw_on_missing=False)
+    if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
+        yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"
 
 
 def crop(config: DictConfig) -> Iterator[str]:

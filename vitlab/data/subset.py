@@ -69,6 +69,13 @@ def nested_order(labels: np.ndarray, seed: int) -> np.ndarray:
     return np.lexsort((generator.random(len(labels)), position)).astype(np.int64)
 
 
+def hold_out(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """(train, held out): sorted indices, a share of each class held out, and on both sides one of each at least."""
+    order, classes = nested_order(labels, seed=0), len(np.unique(labels))
+    count = min(max(round(share * len(labels)), classes), len(labels) - classes)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
 def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
     """The sorted indices, int64 (size,), of the stratified subset of that size; a larger one contains it."""
     count = resolve_size(size, len(labels))

@@ -92,6 +92,11 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override, says):
     assert line.startswith(override.partition("=")[0])
 
 
+def test_a_held_out_share_is_below_one():
+    with pytest.raises(UserError, match=r"data\.test_share=1\.5: must be between 0 and 1, the share that is held out"):
+        compose(TrainConfig, ["data=digits", "data.test_share=1.5"])
+
+
 def test_a_required_key_is_asked_for():
     assert problem("data=imagefolder") == "data.root is missing: give data.root=VALUE"
     assert problem("data=imagefolder", "data.root=").startswith("data.root=null:"), "said once, not also as missing"

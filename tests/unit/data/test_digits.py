@@ -1,11 +1,9 @@
 """scikit-learn's digits, whole and resized."""
 
 import numpy as np
-import pytest
 from sklearn.datasets import load_digits
 
 from vitlab import config
-from vitlab.config import UserError
 from vitlab.data.images import digits
 
 
@@ -43,9 +41,3 @@ def test_resizing_keeps_the_mean_and_the_order_of_the_axes():
     whole = load(image_size=24).train.read(np.arange(100)).astype(float)
     assert np.abs(whole[:, :, 4:20] - b).max() <= 1
     assert abs(whole.mean() - a.mean()) < 2
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.5, float("nan")])
-def test_a_share_that_leaves_nothing_is_refused(share):
-    with pytest.raises(UserError, match=r"data\.test_share="):
-        load(test_share=share)

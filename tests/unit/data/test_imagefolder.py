@@ -252,7 +252,6 @@ def test_all_faults_of_the_classes_are_reported_at_once(root):
     assert len(found) == 2
     assert "class 'empty' has no images" in found[0]
     assert "class 'lonely' has a single image" in found[1]
-    assert problems(root, test_share=1.5)[0].startswith("data.test_share=1.5: ")
 
 
 def test_names_that_are_not_utf8(root):

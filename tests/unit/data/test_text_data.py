@@ -268,16 +268,6 @@ def test_what_no_training_can_take(toy, lines, expected):
     assert entries(toy.cache) == []
 
 
-def test_classes_want_labels(toy):
-    toy.source.write_text(toy.source.read_text().replace('in ("tags", "pairs") else ()', 'in ("plain",) else ()'))
-    with pytest.raises(UserError) as caught:
-        data.load(toy())
-    assert caught.value.problems == [
-        "data=toy: has 3 classes, but its train texts have no labels",
-        "data=toy: has 3 classes, but its test texts have no labels",
-    ]
-
-
 def test_an_unknown_tokenizer_is_said_before_anything_is_read(toy):
     for name, expected in (
         ("bpee", "data.tokenizer=bpee: unknown kind; did you mean 'bpe'?"),
@@ -389,8 +379,6 @@ def test_packages_have_no_text_in_both_splits():
 @pytest.mark.parametrize(
     ("name", "change", "expected"),
     [
-        ("pydoc", {"test_share": 1.5}, "data.test_share=1.5: give a share of the documents between 0 and 1"),
-        ("docstrings", {"test_share": 0.0}, "data.test_share=0.0: give a share of the texts between 0 and 1"),
         ("docstrings", {"classes": 1}, "data.classes=1: give from 2 to "),
         ("docstrings", {"classes": 9999}, "data.classes=9999: give from 2 to "),
     ],

@@ -191,9 +191,8 @@ def test_bad_text_files(folder, tmp_path):
     assert problems("textfile", path=str(folder), extensions=["doc"])[0].startswith(
         f"data.path={folder}: no text files (.doc); give others"
     )
-    assert problems("textfile", path=str(folder), split_on="page", test_share=2.0) == [
-        "data.split_on=page: unknown; choices: file, blank_line",
-        "data.test_share=2.0: give a share of the documents between 0 and 1",
+    assert problems("textfile", path=str(folder), split_on="page") == [
+        "data.split_on=page: unknown; choices: file, blank_line"
     ]
     assert problems("textfile") == ["data.path is missing: give data.path=VALUE"]
 
@@ -323,11 +322,10 @@ def test_bad_tables(tmp_path):
     assert problems("csv", path=path) == [
         f"data.text=text: {where} has no column 'text'; choices: sentence, label",
     ]
-    assert problems("csv", path=path, text="sentenc", label="lable", target="clas", test_share=1.0) == [
+    assert problems("csv", path=path, text="sentenc", label="lable", target="clas") == [
         f"data.text=sentenc: {where} has no column 'sentenc'; did you mean 'sentence'? choices: sentence, label",
         f"data.label=lable: {where} has no column 'lable'; did you mean 'label'? choices: sentence, label",
         "data.target=clas: unknown; did you mean 'class'? choices: class, number, tags",
-        "data.test_share=1.0: give a share of the rows between 0 and 1",
     ]
     assert problems("csv", path=path, text="sentence", label="label") == [
         f"{where}: two columns are named 'label'; rename one of them"

@@ -264,10 +264,9 @@ def test_an_archive_that_is_not_the_published_one_is_not_unpacked(tmp_path, monk
 
 
 def test_options_that_a_set_does_not_take(tmp_path):
-    found = problems("Imagenette", tmp_path, options={"siz": "160px", "train": True}, test_share=2.0)
+    found = problems("Imagenette", tmp_path, options={"siz": "160px", "train": True})
     assert found[0] == "data.options.siz=160px: not an option of Imagenette; did you mean 'size'? choices: size"
     assert found[1].startswith("data.options.train=True: not an option of Imagenette")
-    assert found[2].startswith("data.test_share=2.0: ")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -42,10 +42,7 @@ def contents(config: DictConfig) -> str:
 def load(config: DictConfig) -> ImageData:
     """The images of `config.root`, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     root = Path(config.root).expanduser()
-    problems = []
-    if not 0 < config.test_share < 1:
-        problems.append(f"data.test_share={config.test_share}: give a share of each class between 0 and 1")
-    problems += check_root(root)
+    problems = list(check_root(root))
     if problems:
         raise UserError(problems)
     fingerprint(config)  # names broken links, also where there is no cache

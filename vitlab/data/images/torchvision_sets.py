@@ -21,7 +21,7 @@ from vitlab.config import UserError, choices_text, extent, resolved
 from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.images.resize import Resized
-from vitlab.data.subset import nested_order
+from vitlab.data.subset import hold_out
 
 VERSION = 1  # of how the pixels are made
 NAMES = (
@@ -71,7 +71,7 @@ def load(config: DictConfig) -> ImageData:
     channels = count_channels(sets)
     reads = [make_reader(dataset, config, size, channels) for dataset in sets]
     if len(sets) == 1:
-        train, test = hold_out(sets[0], labels[0], reads[0], config.test_share)
+        train, test = hold_out_images(sets[0], labels[0], reads[0], config.test_share)
     else:
         train, test = (Split(lab, read) for lab, read in zip(labels, reads, strict=True))
     return ImageData(config.name, classes, size, channels, train, test)
@@ -88,7 +88,7 @@ def list_parts(constructor: type) -> list[dict[str, Any]]:
 
 
 def check_options(config: DictConfig, constructor: type) -> Iterator[str]:
-    """What is wrong with `data.options` and `data.test_share`."""
+    """What is wrong with `data.options`."""
     name, accepted = config.dataset, inspect.signature(constructor).parameters
     free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
     for key, value in config.options.items():
@@ -99,8 +99,6 @@ def check_options(config: DictConfig, constructor: type) -> Iterator[str]:
         if accepted[key].default is inspect.Parameter.empty and key not in config.options:
             values = ", ".join(getattr(constructor, f"{key}s", ()))
             yield f"data.options.{key} is missing: {name} needs it; give data.options.{key}=X, one of {values}"
-    if not 0 < config.test_share < 1:
-        yield f"data.test_share={config.test_share}: give a share of the images between 0 and 1"
 
 
 class NotInPlace(Exception):
@@ -284,11 +282,9 @@ class ItemImages:
         return images
 
 
-def hold_out(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[Split, Split]:
+def hold_out_images(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[Split, Split]:
     """(train, test) of a set that comes whole: a share of each class is held out, always the same images."""
     paths = getattr(dataset, "_image_files", None)
     stable = np.arange(len(labels)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")
-    order = stable[nested_order(labels[stable], seed=0)]
-    count = min(max(1, round(share * len(labels))), len(labels) - 1)
-    test, train = np.sort(order[:count]), np.sort(order[count:])
+    train, test = (np.sort(stable[rows]) for rows in hold_out(labels[stable], share))
     return Split(labels[train], Rows(read, train)), Split(labels[test], Rows(read, test))

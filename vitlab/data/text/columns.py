@@ -71,8 +71,6 @@ def make_corpus(wanted: Wanted, train: Table, test: Table | None) -> Corpus:
     texts stay together. Raises UserError.
     """
     problems = [line for table in (train, test) if table for line in check_columns(wanted, table)]
-    if not test and not 0 < wanted.test_share < 1:
-        problems.append(f"data.test_share={wanted.test_share}: give a share of the rows between 0 and 1")
     if problems:
         raise UserError(problems)
     rows = read_records(wanted, train)

@@ -7,11 +7,11 @@ An entry (vitlab.data.cache.store) holds tokenizer.json, data.json, and of each 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from omegaconf import DictConfig
@@ -25,6 +25,7 @@ from vitlab.files import replacing, write_json
 LAYOUT = 1  # of an entry's files
 TRAINED = ("tokenizer", "vocabulary", "lowercase")  # keys of a tokenizer that is trained
 SPLITS = ("train", "test")
+T = TypeVar("T")
 
 
 class TextCache(Cache[TextData]):
@@ -85,14 +86,16 @@ def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData
     total = sum(len(examples) * len(examples.parts) for examples in (corpus.train, corpus.test))
     done = 0
 
-    def report(count: int) -> None:
+    def track(texts: Iterable[T]) -> Iterator[T]:
         nonlocal done
-        done += count
-        if done * 100 // total > (done - count) * 100 // total:  # a percent more
-            progress(f"encoding {config.name}", done, total)
+        for text in texts:
+            yield text
+            done += 1
+            if done * 100 // total > (done - 1) * 100 // total:  # a percent more
+                progress(f"encoding {config.name}", done, total)
 
     progress(f"encoding {config.name}", 0, total)
-    splits = {split: encode_examples(getattr(corpus, split), tokenizer, report) for split in SPLITS}
+    splits = {split: encode_examples(getattr(corpus, split), tokenizer, track) for split in SPLITS}
     for split, texts in splits.items():
         if not len(texts):
             where = name_source(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
@@ -118,8 +121,6 @@ def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[s
         if values is not None and len(values) != count:
             yield f"data={name}: {len(values)} {what} for {count} {split} texts"
             return
-    if corpus.classes and examples.labels is None and examples.tags is None:
-        yield f"data={name}: has {len(corpus.classes)} classes, but its {split} texts have no labels"
     known = len(corpus.classes)
     if examples.labels is not None and not all(0 <= label < known for label in examples.labels):
         yield f"data={name}: a {split} label is not one of the {known} classes"
@@ -151,14 +152,16 @@ def join_words(text: str | Sequence[str]) -> str:
     return text if isinstance(text, str) else " ".join(text)
 
 
-def encode_examples(examples: Examples, tokenizer: tokenization.Tokenizer, report: Callable[[int], None]) -> Texts:
-    """The tokens of one split; report(count) is told of the texts encoded since its last call."""
-    tags = None
-    if examples.tags is not None:
-        rows, tags = encode_tagged(examples, tokenizer, report)
-        parts = [rows]
+def encode_examples(
+    examples: Examples, tokenizer: tokenization.Tokenizer, track: Callable[[Iterable], Iterator]
+) -> Texts:
+    """The tokens of one split, whose texts are read through `track`."""
+    if examples.tags is None:
+        parts, tags = [list(tokenizer.rows(track(part))) for part in examples.parts], None
     else:
-        parts = [list(encode_rows(part, tokenizer, report)) for part in examples.parts]
+        pairs = track(zip(examples.parts[0], examples.tags, strict=True))
+        rows, tags = zip(*(encode_tagged(words, of_words, tokenizer) for words, of_words in pairs), strict=True)
+        parts = [rows]
     kept = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
     labels = np.zeros(len(examples)) if examples.labels is None else np.asarray(examples.labels)
     targets = None if examples.targets is None else np.asarray(examples.targets, dtype=np.float32)[kept]
@@ -171,31 +174,14 @@ def encode_examples(examples: Examples, tokenizer: tokenization.Tokenizer, repor
     )
 
 
-def encode_rows(
-    texts: Sequence[str], tokenizer: tokenization.Tokenizer, report: Callable[[int], None]
-) -> Iterator[np.ndarray]:
-    for row in tokenizer.rows(texts):
-        yield row
-        report(1)
-
-
 def encode_tagged(
-    examples: Examples, tokenizer: tokenization.Tokenizer, report: Callable[[int], None]
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """(ids, tags) of each text: the first token of a word carries its tag, the others none."""
-    rows, tags = [], []
-    for words, of_words in zip(examples.parts[0], examples.tags, strict=True):
-        ids, numbers = tokenizer.encode_words(words)
-        before = [-1, *numbers]
-        rows.append(np.asarray(ids, dtype=np.int32))
-        tags.append(
-            np.asarray(
-                [NO_TAG if word == last else of_words[word] for last, word in zip(before, numbers, strict=False)],
-                dtype=np.int32,
-            )
-        )
-        report(1)
-    return rows, tags
+    words: Sequence[str], tags: Sequence[int], tokenizer: tokenization.Tokenizer
+) -> tuple[np.ndarray, np.ndarray]:
+    """(ids, tags) of a text: the first token of a word carries its tag, the others none."""
+    ids, numbers = tokenizer.encode_words(words)
+    firsts = [word != last for last, word in zip([-1, *numbers], numbers, strict=False)]
+    of_tokens = [tags[word] if first else NO_TAG for word, first in zip(numbers, firsts, strict=True)]
+    return np.asarray(ids, dtype=np.int32), np.asarray(of_tokens, dtype=np.int32)
 
 
 def join_rows(rows: Sequence[np.ndarray]) -> Ragged:

@@ -28,8 +28,6 @@ def fingerprint(config: DictConfig) -> list:
 
 def read(config: DictConfig) -> Corpus:
     """The texts or pairs, with a share of each class held out by a hash of the texts. Raises UserError."""
-    if not 0 < config.test_share < 1:
-        raise UserError(f"data.test_share={config.test_share}: give a share of the texts between 0 and 1")
     return read_pairs(config.test_share) if config.pairs else read_packages(config.classes, config.test_share)
 
 

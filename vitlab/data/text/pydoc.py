@@ -2,7 +2,6 @@
 
 from omegaconf import DictConfig
 
-from vitlab.config import UserError
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text import stdlib
 from vitlab.data.text.types import Corpus, Examples
@@ -16,8 +15,6 @@ def fingerprint(config: DictConfig) -> list:
 
 def read(config: DictConfig) -> Corpus:
     """One text a document; a share of the documents, chosen by their names, is held out. Raises UserError."""
-    if not 0 < config.test_share < 1:
-        raise UserError(f"data.test_share={config.test_share}: give a share of the documents between 0 and 1")
     documents = {f"topic {name}": text for name, text in stdlib.read_topics().items()}
     modules: dict[str, list[str]] = {}
     for docstring in stdlib.read_docstrings():

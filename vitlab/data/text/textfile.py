@@ -31,13 +31,8 @@ def read(config: DictConfig) -> Corpus:
 
     Of a single document the end is held out, from the start of a line. Raises UserError.
     """
-    problems = []
     if config.split_on not in UNITS:
-        problems.append(f"data.split_on={config.split_on}: unknown; {choices_text(config.split_on, UNITS)}")
-    if not config.test_path and not 0 < config.test_share < 1:
-        problems.append(f"data.test_share={config.test_share}: give a share of the documents between 0 and 1")
-    if problems:
-        raise UserError(problems)
+        raise UserError(f"data.split_on={config.split_on}: unknown; {choices_text(config.split_on, UNITS)}")
     train = list(read_documents(config, "path"))
     if config.test_path:
         return Corpus(Examples((train,)), Examples((list(read_documents(config, "test_path")),)))
