@@ -64,7 +64,7 @@ class MinibatchCKA:
         self.own = tuple(total + hsic(x, x).diagonal() for total, x in zip(self.own, (k, l), strict=True))
 
     def compute(self) -> Tensor:
-        """float64 (L, M); not a number for a layer that gives all images the same."""
+        """float64 (L, M); not a number for a layer that is the same for all images."""
         return self.cross / self.own[0].clamp(min=0).sqrt().outer(self.own[1].clamp(min=0).sqrt())
 
 
@@ -123,7 +123,7 @@ def load_other(source: str, images: Tensor) -> nn.Module:
         loaded = load_run(source)
         other, shape = loaded.model, loaded.shape
         if shape.get("image_size") is None:
-            raise UserError(f"cka.other={source}: is a model of texts; give a run of images")
+            raise UserError(f"cka.other={source}: is a text model; give a run of images")
         if (tuple(shape["image_size"]), shape["channels"]) != (size, channels):
             wanted = "{} x {} pixels and channels={}"
             raise UserError(
@@ -139,7 +139,7 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
     """One row {"layer", "other", "value", "name", "other_name"} per pair of layers; `config.batch` images at a time.
 
     Layers are counted from 1, the names are those of their modules. The layers of "other" are the model's own, or
-    those of the run or the model of timm `config.other`. "value" is None for a layer that gives all images the same.
+    those of the run or the model of timm `config.other`. "value" is None for a layer that is the same for all images.
     Raises UserError as `cka` does, and for an other model that does not take the images.
     """
     other = None if config.other is None else load_other(str(config.other), images)

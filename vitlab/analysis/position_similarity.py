@@ -36,7 +36,7 @@ def patch_positions(model: nn.Module) -> Tensor:
     rows, columns = find_patches(model).grid_size
     table = getattr(model, "pos_embed", None)
     if not isinstance(table, Tensor) or table.ndim != 3 or table.shape[1] < rows * columns:
-        raise UserError(f"{type(model).__name__} adds no position embedding to its patches")
+        raise UserError(f"{type(model).__name__} does not add position embeddings to its patches")
     return table[0, -rows * columns :]  # those of the prefix tokens come first
 
 

@@ -63,7 +63,7 @@ class MaskedLM:
         for name, split in (("training", self.train), ("held-out", self.test)):
             if not len(split):
                 raise UserError(
-                    f"data={data.name}: its {name} texts make no sequence of data.length={data.length} tokens; "
+                    f"data={data.name}: its {name} texts do not fill one sequence of data.length={data.length} tokens; "
                     + ("pairs need several documents: give task.sequences=stream" if self.pairs else "give less")
                 )
 
@@ -204,7 +204,7 @@ def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
 
 
 def refuse_options(config: DictConfig, data: TextData) -> None:
-    """Raise UserError for options that mean nothing, and for tokens without one to mask by."""
+    """Raise UserError for invalid options, and for a tokenizer without a mask token."""
     problems = [
         f"task.{key}={config[key]}: unknown; {choices_text(config[key], choices)}"
         for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
@@ -215,7 +215,7 @@ def refuse_options(config: DictConfig, data: TextData) -> None:
     if config.sequences == "pairs" and data.length < LEAST_PAIR:
         problems.append(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
     if data.tokenizer.mask is None:
-        problems.append("data.tokenizer: has no token to mask by; give one that was made for masked language models")
+        problems.append("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
     if problems:
         raise UserError(problems)
 

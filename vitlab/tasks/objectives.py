@@ -1,4 +1,4 @@
-"""What is asked of texts: a class, of each or of its tokens, the right choice, or a number.
+"""Objectives of text tasks: a class per text or per token, the right one of several choices, or a number.
 
 Shapes: M items (texts, or tokens that carry a tag), C classes.
 """

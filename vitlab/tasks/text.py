@@ -1,4 +1,4 @@
-"""What the tasks of text share."""
+"""What the text tasks share."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ OF_IMAGES = (
 class TokenInputs(NamedTuple):
     """Texts as a model takes them: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
 
-    special bool (B, N) tells the tokens that are no text.
+    special bool (B, N) is True at special tokens such as [CLS].
     """
 
     tokens: Tensor
@@ -36,7 +36,7 @@ class TokenInputs(NamedTuple):
         return cls(tokens, mask, segments, torch.isin(tokens, torch.tensor(special, device=tokens.device)))
 
     def split(self, size: int) -> list["TokenInputs"]:
-        """The same texts, at most so many at a time."""
+        """The same texts in chunks of at most `size`."""
         firsts = range(0, len(self.tokens), size)
         return [TokenInputs(*(None if one is None else one[k : k + size] for one in self)) for k in firsts]
 
@@ -47,7 +47,7 @@ class TokenInputs(NamedTuple):
 
 
 def refuse_several_parts(data: TextData) -> None:
-    """Raise UserError for data of pairs or choices, of which a language model would read the first part alone."""
+    """Raise UserError for data of pairs or choices: a language model would only read the first part."""
     if len(data.train.parts) > 1:
         raise UserError(
             f"data={data.name}: its texts have {len(data.train.parts)} parts; give one column of text, or "
@@ -56,11 +56,11 @@ def refuse_several_parts(data: TextData) -> None:
 
 
 def refuse_image_recipe(recipe: DictConfig) -> None:
-    """Raise UserError for a recipe that asks for what is done to images alone."""
+    """Raise UserError for a recipe with augmentation that is only for images."""
     given = {key: OmegaConf.select(recipe, key) for key in OF_IMAGES}
     off = {"repeats": 1}
     problems = [
-        f"recipe.{key}={value}: is for images; give recipe.{key}={off.get(key, 0)}"
+        f"recipe.{key}={value}: is only for images; give recipe.{key}={off.get(key, 0)}"
         for key, value in given.items()
         if value != off.get(key, 0)
     ]

@@ -127,7 +127,7 @@ def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
 def trim_padding(
     model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Sequences (M, N) without the padding that all of them share, for a body that does not look at it."""
+    """Sequences (M, N) without the padding that all of them share, for a body that ignores padding."""
     if mask is None or not model.text.heeds_mask:
         return tokens, mask, segments
     longest = int(mask.any(dim=0).sum())
@@ -143,7 +143,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
 
 
 def list_problems(config: DictConfig, data: TextData) -> Iterator[str]:
-    """What keeps a data set from this task, one line each."""
+    """Why a data set does not fit this task, one line per problem."""
     texts, parts = data.train, len(data.train.parts)
     if config.auxiliary_lm < 0:
         yield f"task.auxiliary_lm={config.auxiliary_lm}: must be at least 0"
@@ -155,9 +155,9 @@ def list_problems(config: DictConfig, data: TextData) -> Iterator[str]:
     elif texts.targets is not None:
         values = np.concatenate([data.train.targets, data.test.targets])
         if not np.isfinite(values).all():
-            yield f"data={data.name}: has targets that are no finite numbers"
+            yield f"data={data.name}: has targets that are not finite numbers"
         elif np.ptp(data.train.targets) == 0:
-            yield f"data={data.name}: all training targets are {data.train.targets[0]:g}, there is nothing to learn"
+            yield f"data={data.name}: all training targets are {data.train.targets[0]:g}, so there is nothing to learn"
         if parts > 2:
             yield f"data={data.name}: has targets and {parts} parts; targets are of single texts or pairs"
         return

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, which is what is evaluated and saved."""
+"""Exponential moving average of the weights: the average is evaluated and saved."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vitlab.config import UserError
 
-STALE = 0.5  # the most that the first step's weights may still count at the end
+STALE = 0.5  # largest share of the first step's weights in the final average
 
 
 class Averaging(WeightAveraging):
-    """After every step: average = decay * average + (1 - decay) * weights, beginning with those of the first step.
+    """After every step: average = decay * average + (1 - decay) * weights, starting from those of the first step.
 
-    Buffers with a floating point (BatchNorm's statistics) are averaged as well. Evaluation sees the average; in a
-    checkpoint it is `state_dict`, and the weights that training goes on from are `current_model_state`.
+    Floating-point buffers (BatchNorm's statistics) are averaged too. Evaluation uses the average. In a checkpoint the
+    average is `state_dict`; training continues from `current_model_state`.
     """
 
     def __init__(self, decay: float, device: str):
@@ -26,7 +26,7 @@ class Averaging(WeightAveraging):
 
     @contextmanager
     def show_average(self, module: L.LightningModule) -> Iterator[None]:
-        """The average in the module's place, as in evaluation; afterwards the weights that training goes on from."""
+        """Put the average into the module, as in evaluation; afterwards the weights that training continues from."""
         self._swap_models(module)
         try:
             yield
@@ -34,12 +34,12 @@ class Averaging(WeightAveraging):
             self._swap_models(module)
 
     def apply_average(self, module: L.LightningModule) -> None:
-        """Put the average into the module for good, as the end of training does; a resumed run may have no such end."""
+        """Copy the average into the module, as the end of training does, which a run resumed at its last step skips."""
         self._copy_average_to_current(module)
 
 
 def refuse_stale_average(recipe: DictConfig, steps: int) -> None:
-    """Raise UserError where the average would still be mostly of the first step's weights at the end."""
+    """Raise UserError if the final average would still be mostly the weights of the first step."""
     if recipe.ema is not None and recipe.ema ** (steps - 1) > STALE:
         advice = f"recipe.ema={max(0.1, 1 - 10 / steps):.4g} or recipe.ema=null" if steps > 1 else "recipe.ema=null"
         raise UserError(

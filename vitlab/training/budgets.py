@@ -1,4 +1,4 @@
-"""How long a run trains: from a budget to a number of optimizer steps."""
+"""How long a run trains: the optimizer steps of a budget."""
 
 import math
 
@@ -10,7 +10,7 @@ LARGEST_STEPS = 2**40  # as budget.steps
 
 
 def compute_steps(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
-    """Optimizer steps of a run under a budget. Raises UserError when the budget is below one step."""
+    """The optimizer steps of a run. Raises UserError for a budget below one step or above 2**40."""
     if budget.steps is not None:
         return budget.steps
     if budget.flops is not None:
@@ -18,11 +18,11 @@ def compute_steps(budget: DictConfig, *, train_size: int, batch_size: int, flops
         if steps < 1:
             raise UserError(
                 f"budget.flops={budget.flops:g}: one step of {batch_size} examples takes "
-                f"{flops_per_example * batch_size:.3g}; give at least that"
+                f"{flops_per_example * batch_size:.3g}; give at least as much"
             )
         if steps > LARGEST_STEPS:
             raise UserError(
-                f"budget.flops={budget.flops:g}: is {steps:.3g} steps; give at most {LARGEST_STEPS:.3g} of them"
+                f"budget.flops={budget.flops:g}: this is {steps:.3g} steps; give at most {LARGEST_STEPS:.3g} steps"
             )
         return steps
     examples = budget.examples if budget.examples is not None else budget.epochs * train_size
@@ -30,6 +30,6 @@ def compute_steps(budget: DictConfig, *, train_size: int, batch_size: int, flops
 
 
 def format_budget(budget: DictConfig) -> str:
-    """`steps=1000`: the one unit that is given."""
+    """`steps=1000`: the unit that is set and its value."""
     key, value = next((key, value) for key, value in budget.items() if value is not None)
     return f"{key}={value if isinstance(value, int) else format(value, 'g')}"

@@ -34,7 +34,7 @@ def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) ->
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: `step` of `steps`, seconds left by its own pace, the last loss and held-out metrics seen."""
+    """How far a run is: `step` of `steps`, estimated seconds left, the last loss and held-out metrics."""
 
     step: int
     steps: int
@@ -44,26 +44,26 @@ class Progress:
 
 
 class Clock(L.Callback):
-    """Seconds of the run and of its training steps alone, also across an interruption."""
+    """Seconds of the run and of its training steps alone, summed over interruptions."""
 
     def __init__(self) -> None:
         self.before = 0.0  # of earlier attempts
         self.train_s = 0.0
         self.steps_timed = 0
         self.started = time.perf_counter()
-        self.mark = self.started  # where the time of the running step began, the wait for its batch included
+        self.mark = self.started  # when the current step began, waiting for its batch included
 
     @property
     def wall_s(self) -> float:
         return self.before + time.perf_counter() - self.started
 
     def leave_out(self, *_: Any) -> None:
-        """Count what happened since the last step as no training."""
+        """Do not count the time since the last step as training."""
         self.mark = time.perf_counter()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """What happens meanwhile is time of neither the run nor its steps."""
+        """Stop the clock: this time counts neither for the run nor for its steps."""
         began = time.perf_counter()
         try:
             yield
@@ -145,7 +145,7 @@ class Measurements(L.Callback):
 
 
 def evaluation_follows(trainer: L.Trainer, module: L.LightningModule) -> bool:
-    """Whether the evaluation of this step is still to come: a run that resumed from here would miss it."""
+    """Whether this step's evaluation is still to come: a run resumed from here would miss it."""
     return trainer.global_step % trainer.val_check_batch == 0 and module.evaluated_step != trainer.global_step
 
 
@@ -155,10 +155,10 @@ def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
 
 
 class Looking(L.Callback):
-    """Calls `look(step)` every so many steps but for the last, and leaves training and its times as if it had not.
+    """Calls `look(step)` every `every` steps except the last, without an effect on training or its times.
 
-    `weights(module)` puts those that are evaluated into the module meanwhile. It comes before what saves: a run that
-    resumes does not look at its step again.
+    `weights(module)` puts the weights that are evaluated into the module meanwhile. This callback comes before those
+    that save: a resumed run does not look at its first step again.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Looking(L.Callback):
 
 
 class Reporting(L.Callback):
-    """Tells `progress` where the run is, a few times a second at most, and asks `stop` whether to go on."""
+    """Reports to `progress` every `seconds` at most, and stops the run when `stop` says so."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Reporting(L.Callback):
         self.save = save
         self.seconds = seconds
         self.last = -math.inf
-        self.first: tuple[float, int] | None = None  # time and step where the pace is measured from
+        self.first: tuple[float, int] | None = None  # time and step from which the pace is measured
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         step, now = trainer.global_step, time.perf_counter()

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there, and runs that are loaded back."""
+"""Checkpoints, written atomically."""
 
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ KEYS = ("state_dict", "global_step", "shape", "classes")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Lightning's own may leave a part of a file: it moves across file systems. Reads tensors and plain values only."""
+    """Writes whole files or none; Lightning's own moves files across file systems. Unpickles nothing."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         with replacing(path) as file:
@@ -32,16 +32,13 @@ def restore_shape(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint's contents, nothing unpickled. Raises UserError when it is not one."""
+    """A checkpoint's contents; nothing is unpickled. Raises UserError for a file that is not a checkpoint."""
     try:
-        found = torch.load(path, map_location=map_location or "cpu", weights_only=True)
-        lacking = [key for key in KEYS if key not in found]
-        if lacking:
-            raise ValueError(f"it lacks {', '.join(lacking)}")
-        kinds = {"shape": dict, "state_dict": dict, "classes": list}
-        if not all(isinstance(found[key], kind) for key, kind in kinds.items()):
-            raise ValueError("its shape, its weights or its classes are none")
-        return found
+        state = torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        missing = [key for key in KEYS if key not in state]
+        if missing:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+        return state
     except FileNotFoundError:
         raise UserError(f"{path}: no such checkpoint") from None
     except Exception as error:  # torch raises many kinds for a damaged file
@@ -50,13 +47,13 @@ def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, An
 
 
 class Checkpointing(L.Callback):
-    """Writes last.ckpt every so many seconds, and at the end."""
+    """Writes last.ckpt every `seconds`, and at the end."""
 
     def __init__(self, path: Path, seconds: float, clock: Clock):
         self.path = path
         self.seconds = seconds
         self.clock = clock
-        self.saved_at = 0.0  # not by `clock`, which stops for analyses: a kill would lose them as well
+        self.saved_at = 0.0  # wall time, not `clock`, which stops during analyses: a kill would lose those too
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.saved_at = time.perf_counter()

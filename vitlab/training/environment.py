@@ -1,4 +1,4 @@
-"""Where a run was made: versions, commit, machine."""
+"""The environment of a run: versions, commit, machine."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""metrics.jsonl as a Lightning logger: the record that everything else mirrors."""
+"""A Lightning logger that writes metrics.jsonl."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from vitlab.training.files import RunFiles
 
 
 class JsonLines(Logger):
-    """Appends one object a line; `step` is always the first key. What is not finite is written as null."""
+    """Appends one JSON object per line, `step` first. Values that are not finite become null."""
 
     def __init__(self, files: RunFiles):
         super().__init__()

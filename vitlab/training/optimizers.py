@@ -1,4 +1,4 @@
-"""Optimizers and their parameter groups: what is decayed, which rate each layer has, what Muon takes."""
+"""Optimizers and their parameter groups: weight decay, layer-wise learning rates, Muon's matrices."""
 
 from typing import Any
 
@@ -13,16 +13,16 @@ from vitlab.config import UserError
 
 
 def build_optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
-    """The recipe's optimizer; norms, biases, positions and class tokens are not decayed.
+    """The recipe's optimizer; norms, biases, positions and class tokens have no weight decay.
 
-    With `layer_decay` the head has the recipe's rate and each layer below it that share of the next one's (Clark et
-    al., 2020; Bao et al., 2022). Raises UserError for muon and a model that has no hidden matrices, and for
-    BatchNorm and a batch of one.
+    With `layer_decay` the head has the recipe's rate and each layer that share of the rate of the layer above it (Clark
+    et al., 2020; Bao et al., 2022). Raises UserError for muon with a model without hidden matrices, and for BatchNorm
+    with a batch of one.
     """
     if recipe.batch_size == 1 and any(
         isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()
     ):
-        raise UserError("recipe.batch_size=1: the model's BatchNorm takes the statistics of a batch; give at least 2")
+        raise UserError("recipe.batch_size=1: BatchNorm needs at least 2 examples per batch; give 2 or more")
     if recipe.optimizer == "muon":
         return build_muon(model, recipe)
     groups = make_parameter_groups(model, recipe)
@@ -32,9 +32,7 @@ def build_optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
 
 
 def compute_peak_rate(recipe: DictConfig) -> float:
-    """The recipe's rate for its batch: linear in the batch where `lr_batch` says what `lr` is meant for (Goyal et al.,
-    2017).
-    """
+    """The recipe's peak rate; with `lr_batch` it scales linearly with the batch size (Goyal et al., 2017)."""
     return recipe.lr if recipe.lr_batch is None else recipe.lr * recipe.batch_size / recipe.lr_batch
 
 
@@ -57,8 +55,8 @@ def build_muon(model: nn.Module, recipe: DictConfig) -> "CombinedOptimizer":
     hidden = find_hidden_matrices(model)
     if not hidden:
         raise UserError(
-            "recipe.optimizer=muon: this model has no linear layers between its first and its last layer, which is "
-            "what Muon is for; choices for it: adamw, sgd"
+            "recipe.optimizer=muon: Muon needs linear layers between the first and the last layer, and this model has "
+            "none; choices for it: adamw, sgd"
         )
     others = tuple(name for name, _ in model.named_parameters() if name not in hidden)
     matrices, rest = [], []
@@ -75,7 +73,7 @@ def build_muon(model: nn.Module, recipe: DictConfig) -> "CombinedOptimizer":
 def find_hidden_matrices(model: nn.Module) -> set[str]:
     """Names of the weights of linear layers in the model's blocks: neither in its first nor in its last layer.
 
-    Layers are those of the model's `group_matcher`; none without one.
+    Layers are those of the model's `group_matcher`; a model without one has none.
     """
     if not hasattr(model, "group_matcher"):
         return set()
@@ -85,7 +83,7 @@ def find_hidden_matrices(model: nn.Module) -> set[str]:
 
 
 class CombinedOptimizer(Optimizer):
-    """Several optimizers as one, each with its own parameters: one list of groups, one state, one step."""
+    """Several optimizers as one: one list of parameter groups, one state, one step."""
 
     def __init__(self, *parts: Optimizer):
         self.parts = parts
@@ -93,7 +91,7 @@ class CombinedOptimizer(Optimizer):
         self.share()
 
     def share(self) -> None:
-        """Let every part work on its groups of the common list, and on the common state."""
+        """Point every part at its groups in the common list, and at the common state."""
         first = 0
         for part in self.parts:
             last = first + len(part.param_groups)

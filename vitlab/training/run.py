@@ -1,4 +1,4 @@
-"""One run: everything between a configuration and a result."""
+"""One run, from a configuration to a result."""
 
 import logging
 import math
@@ -75,16 +75,16 @@ class Run:
         build_optimizer(self.model, config.recipe)  # raises UserError for a model that it is not for
 
     def refuse_other_tokens(self) -> None:
-        """Raise UserError where a folder's run was trained with other tokens: its texts or its tokenizer changed."""
+        """Raise UserError if the folder's run was trained with another tokenizer: its texts or its options changed."""
         path, tokenizer = self.files.tokenizer_path, getattr(self.data, "tokenizer", None)
         if tokenizer is not None and path.is_file() and not type(tokenizer).load(path).same_as(tokenizer):
             raise UserError(
-                f"--out {self.files.folder}: its run was trained with other tokens: the texts of data={self.data.name} "
-                "or data.tokenizer have changed since; give another --out, or delete that folder"
+                f"--out {self.files.folder}: its run was trained with another tokenizer: the texts of "
+                f"data={self.data.name} or data.tokenizer have changed since; give another --out, or delete that folder"
             )
 
     def refuse_other_data(self) -> None:
-        """Raise UserError where a folder's run began with other texts or images than there are now."""
+        """Raise UserError if the data have changed since the folder's run began."""
         if self.files.contents() not in (None, self.contents):
             raise UserError(
                 f"--out {self.files.folder}: data={self.data.name} has changed since its run began; restore the files, "
@@ -92,7 +92,7 @@ class Run:
             )
 
     def initialise(self) -> LoadReport | None:
-        """Load the configuration's first weights; a run that resumes, or has ended, has its own."""
+        """Load the weights that the configuration starts from, unless the run resumes or is finished."""
         source = source_of(self.config.init)
         if source is None:
             return None
@@ -115,7 +115,7 @@ class Run:
 
     @cached_property
     def indices(self) -> np.ndarray:
-        """The training examples, int64, that `train_size` is of."""
+        """Indices of the training examples, int64."""
         return training_items(self.task.train, self.train_size, self.config.seed)
 
     @cached_property
@@ -243,7 +243,7 @@ class Run:
         return self.model.to("cuda" if self.settings.accelerator == "gpu" else "cpu")
 
     def build_averages(self) -> list[averaging.Averaging]:
-        """The callback that averages the weights, where the recipe asks for it. It comes before those that save."""
+        """The callback that averages the weights if the recipe says so. It comes before those that save."""
         device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
         decay = self.config.recipe.ema
         return [] if decay is None else [averaging.Averaging(decay, device)]

@@ -47,16 +47,16 @@ def cooldown(step: int, steps: int, length: int) -> float:
 
 
 def to_steps(value: float, steps: int) -> int:
-    """A length of time as a number of steps: below 1 it is a share of them."""
+    """A duration in steps; a value below 1 is a share of the steps."""
     return round(value * steps) if value < 1 else int(value)
 
 
 def refuse_endless_warmup(recipe: DictConfig, steps: int) -> None:
-    """Raise UserError where a warm-up would not end, and the rate never reach the recipe's."""
+    """Raise UserError for a warm-up that is longer than the run."""
     if recipe.warmup >= max(1, steps):
         raise UserError(
-            f"recipe.warmup={recipe.warmup}: the run ends before it, after {steps} steps; give recipe.warmup=0.1, "
-            "a share of them, or a longer budget"
+            f"recipe.warmup={recipe.warmup}: the run has only {steps} steps; give recipe.warmup=0.1, a share of "
+            "the steps, or a longer budget"
         )
 
 

@@ -227,7 +227,7 @@ def test_only_the_positions_of_patches_count(make):
 def test_a_model_that_adds_no_positions_is_told_so(positions):
     made = model(positions=positions)
     assert not position_similarity.applies(made)
-    with pytest.raises(UserError, match="adds no position embedding"):
+    with pytest.raises(UserError, match="does not add position embeddings"):
         position_similarity.run(made, torch.empty(0), NOTHING)
     assert not position_similarity.applies(resnet())
 

@@ -141,7 +141,7 @@ def test_a_training_step_can_be_counted(body, kind):
         (lambda: data("choices", train=texts("choices", 17), test=texts("pairs", 17)), ["task.both_orders=true"],
          "task.both_orders=true: is for pairs, data=toy has 4 parts; give false"),
         (data, ["task.both_orders=true"], "task.both_orders=true: is for pairs, data=toy has 1 part; give false"),
-        (data, ["recipe.mixup=0.2"], "recipe.mixup=0.2: is for images; give recipe.mixup=0"),
+        (data, ["recipe.mixup=0.2"], "recipe.mixup=0.2: is only for images; give recipe.mixup=0"),
         (data, ["model=gpt_nano", "task.auxiliary_lm=-1"], "task.auxiliary_lm=-1.0: must be at least 0"),
     ],
 )  # fmt: skip
@@ -159,7 +159,7 @@ def test_targets_that_cannot_be_learned_and_labels_that_are_no_choice_are_refuse
     with pytest.raises(UserError, match=r"all training targets are 3\.5, there is nothing to learn"):
         build(of=toy)
     toy.test.targets[4] = np.nan
-    with pytest.raises(UserError, match="has targets that are no finite numbers"):
+    with pytest.raises(UserError, match="has targets that are not finite numbers"):
         build(of=toy)
     toy = data("choices")
     toy.test.labels[2] = 3

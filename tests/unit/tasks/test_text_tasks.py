@@ -263,7 +263,11 @@ def test_spans_are_predicted_from_the_tokens_beside_them():
         ("masked_lm", ["task.sequences=both"], "task.sequences=both: unknown; choices: pairs, stream, documents"),
         ("masked_lm", ["task.masking=some", "task.share=1.5"], "task.share=1.5: must be at least 0.01 and below 1"),
         ("span_lm", ["task.sequences=pairs"], "SpanBERT has no pairs"),
-        ("causal_lm", ["recipe.mixup=0.8", "recipe.repeats=3"], "recipe.mixup=0.8: is for images; give recipe.mixup=0"),
+        (
+            "causal_lm",
+            ["recipe.mixup=0.8", "recipe.repeats=3"],
+            "recipe.mixup=0.8: is only for images; give recipe.mixup=0",
+        ),
     ],
 )
 def test_options_that_mean_nothing_are_refused(name, words, says):

@@ -135,7 +135,7 @@ def test_deits_average_is_fine_for_deits_training_and_none_is_always():
     ("words", "says"),
     [
         (["recipe=deit"], "recipe.ema=0.99996: after 6 steps 100%"),
-        (["model=resnet_nano", "recipe=muon"], "recipe.optimizer=muon: this model has no linear layers"),
+        (["model=resnet_nano", "recipe=muon"], "recipe.optimizer=muon: Muon needs linear layers"),
     ],
 )
 def test_a_recipe_that_does_not_fit_is_refused_before_anything_is_written(words, says, tmp_path):

@@ -131,9 +131,7 @@ def test_a_warm_up_that_the_run_would_not_end_is_refused(warmup, steps, fits):
     if fits:
         refuse_endless_warmup(options, steps)
         return
-    with pytest.raises(
-        UserError, match=f"recipe.warmup=20: the run ends before it, after {steps} steps; give recipe.warmup=0.1"
-    ):
+    with pytest.raises(UserError, match=f"recipe.warmup=20: the run has only {steps} steps; give recipe.warmup=0.1"):
         refuse_endless_warmup(options, steps)
 
 

@@ -1,7 +1,7 @@
 """Attention weights, exactly, of models that run the fused kernel.
 
-The kernel never forms the weights. So its calls are watched during one forward pass: what a layer gave it as queries,
-keys, mask and scale is what its weights are computed from, in float32 or better, a block of queries at a time.
+The kernel never forms the weights. So its calls are intercepted during one forward pass: the weights are computed again
+from a layer's queries, keys, mask and scale, in float32 or better, a block of queries at a time.
 
 Shapes: B batch, H heads, N queries, M keys (N where a layer attends to its own tokens), K head width, n queries of a
 block.
@@ -180,7 +180,7 @@ def visit_attention(
     if not found:
         raise UserError(
             f"{type(model).__name__} has no attention layers that vitlab knows: "
-            "attention in windows, over channels or with talking heads is not read"
+            "window, channel and talking-heads attention are not supported"
         )
     chosen = range(len(found)) if layers is None else [int(layer) for layer in layers]
     for layer in chosen:
