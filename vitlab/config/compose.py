@@ -73,7 +73,8 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
     if "analyses" in config and config.analyses is None:
         config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
     if "analyses" in config:
-        config.analyses = list(dict.fromkeys(MERGED_ANALYSES.get(name, name) for name in config.analyses))
+        analyses = [MERGED_ANALYSES.get(str(name), name) for name in config.analyses]
+        config.analyses = [name for index, name in enumerate(analyses) if name not in analyses[:index]]
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
     # a key that was given, and refused, is not missing as well
