@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -48,6 +48,7 @@ def start_server(modules: Sequence[str] = ()) -> BaseContext:
         context = multiprocessing.get_context("forkserver")
         if modules:
             context.set_forkserver_preload(list(modules))
+        resource_tracker.ensure_running()  # first: starting it unblocks SIGINT
         # the path of its socket has at most 107 characters: TMPDIR may be too long for it
         with contextlib.suppress(OSError), blocked_sigint():
             forkserver.ensure_running()

@@ -379,3 +379,21 @@ def test_a_worker_has_the_environment_of_its_parent(monkeypatch):
 
 def say_environment(spec, report, stop):
     return os.environ.get("SAID_TO_WORKERS")
+
+
+SERVER = """
+from multiprocessing import forkserver
+from vitlab.studies.executors import start_server
+
+start_server()
+status = open(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read()
+(blocked,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")]
+print(int(blocked, 16))
+"""
+
+
+def test_the_server_does_not_receive_ctrl_c():
+    """In a new process, in which multiprocessing has started nothing yet."""
+    done = subprocess.run([sys.executable, "-c", SERVER], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) & 1 << (signal.SIGINT - 1)
