@@ -17,6 +17,7 @@ import pytest
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache import images
+from vitlab.data.cache.content_hash import contents
 from vitlab.data.images import glyphs
 
 MODULE = """
@@ -150,6 +151,17 @@ def test_a_change_of_the_users_source_or_files_is_seen(toy, tmp_path):
     assert len(entries(toy.cache)) == 3
     data.load(node)
     assert len(entries(toy.cache)) == 3
+
+
+def test_the_contents_of_a_users_set_are_its_files_wherever_they_are(toy, tmp_path):
+    def hash_of(name):
+        node = toy(root=str(tmp_path / name))
+        return contents(node, data.load(node))
+
+    for name, text in (("one", "1"), ("two", "1"), ("three", "22")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text(text)
+    assert hash_of("one") == hash_of("two") != hash_of("three")
 
 
 def test_auto_leaves_large_sets_alone(toy, monkeypatch):

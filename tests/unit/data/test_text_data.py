@@ -206,17 +206,6 @@ def test_a_damaged_entry_is_built_again(toy, file, damage):
         assert np.array_equal(values, expected[array])
 
 
-def test_a_full_disk_is_a_warning_and_leaves_nothing(toy, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(corpus, "write_json", full)
-    with pytest.warns(UserWarning, match="No space left on device"):
-        found = data.load(toy())
-    assert len(found.train) > 0
-    assert entries(toy.cache) == []
-
-
 def test_progress_counts_every_text_once(toy):
     seen = []
     data.load(toy(shape="pairs"), lambda *values: seen.append(values))
@@ -230,20 +219,12 @@ def test_progress_counts_every_text_once(toy):
     [
         ("made['test'] = Examples(([],))", "data=toy: no held-out texts found in what was read; give more texts there"),
         (
-            "made['train'] = Examples(([],))",
-            "data=toy: no training texts found in what was read; give more texts there",
-        ),
-        (
             "made['test'] = Examples((['', ''],))",
             "data=toy: the held-out texts in what was read have no tokens with data.tokenizer=bpe",
         ),
         (
             "made['test'] = Examples((['a', 'b'],), labels=[0])",
             "data=toy: 1 labels for 2 test texts",
-        ),
-        (
-            "made['test'] = Examples((['a', 'b'], ['c']))",
-            "data=toy: 1 part 1 for 2 test texts",
         ),
         (
             "made['test'] = Examples((['a', 'b'],), labels=[0, 1])",
