@@ -18,15 +18,15 @@ FAMILIES = {  # of timm's modules
 if TYPE_CHECKING:
     from torch import nn
 
-MODULES = {"timm": "timm_adapter"}  # a module is not named like the library that it uses
+MODULES = {"timm": "timm_adapter"}  # not named like the library that it uses
 
 
 def build(config: DictConfig, **shape: Any) -> "nn.Module":
-    """A model for data of a shape.
+    """A model for inputs of a shape.
 
-    For images: num_classes, image_size (height, width), channels; it takes images (B, channels, height, width) and
-    returns logits (B, num_classes). For text: vocabulary, length (tokens at most) and what the task wants of it (see
-    `vitlab.models.heads`). Raises UserError where the configuration cannot be built.
+    Images: num_classes, image_size (height, width), channels; images (B, channels, height, width) -> logits
+    (B, num_classes). Text: vocabulary, length (maximum number of tokens) and head (see `vitlab.models.heads`). Raises
+    UserError for a configuration that cannot be built.
     """
     module = implementation("vitlab.models", MODULES.get(config.kind, config.kind), "build")
     try:
@@ -35,7 +35,7 @@ def build(config: DictConfig, **shape: Any) -> "nn.Module":
         raise
     except ValueError as error:
         raise UserError(f"model={config.name}: {error}") from error
-    except (RuntimeError, MemoryError) as error:  # torch's way to say that there is no memory for it
+    except (RuntimeError, MemoryError) as error:  # torch raises them for too little memory
         raise UserError(f"model={config.name}: cannot be built: {first_line(error)}") from error
 
 
@@ -49,11 +49,12 @@ def build_model(
     vocabulary: int = 50257,
     **overrides: Any,
 ) -> "nn.Module":
-    """A model by name, as `vitlab list models` gives them, or `timm:NAME`.
+    """A model by its name in `vitlab list models`, or `timm:NAME`, with random weights.
 
-    image_size is a side or (height, width); a model of text takes `length` tokens of a vocabulary instead, and gives
-    what it is pre-trained for; overrides are fields of the model's configuration (`depth=6`). Raises UserError, a
-    ValueError, for a name or a field that does not exist.
+    Images (B, channels, height, width) -> logits (B, num_classes), or features (B, D) with num_classes=0. image_size is
+    a side or (height, width). A text model takes up to `length` tokens of a vocabulary instead; it has the head of its
+    pre-training. overrides are fields of the model's configuration (`depth=6`, `pretrained=True` for timm's). Raises
+    UserError, a ValueError, for a name or a field that does not exist.
     """
     size = list(image_size) if isinstance(image_size, tuple) else image_size
     given = {"image_size": size, "num_classes": num_classes, "channels": channels}
@@ -63,7 +64,7 @@ def build_model(
 
 
 def described_shape(config: DictConfig) -> dict[str, Any]:
-    """The shape that a DescribeConfig without data gives."""
+    """The shape of a DescribeConfig without data."""
     if config.model.modality == "text":
         head = "next_token" if config.model.causal else "masked"
         return {"length": config.length, "vocabulary": config.vocabulary, "head": head}
@@ -71,6 +72,6 @@ def described_shape(config: DictConfig) -> dict[str, Any]:
 
 
 def family(config: DictConfig, model: "nn.Module") -> str:
-    """What a model is grouped by in figures: its `family`, else that of the module that defines it."""
+    """The group of a model in figures: its `family`, else that of the module that defines it."""
     module = type(model).__module__.rpartition(".")[2]
     return config.family or FAMILIES.get(module, module)

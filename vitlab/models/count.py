@@ -1,4 +1,4 @@
-"""What a model costs: parameters by part and by layer, tokens, floating-point operations, memory."""
+"""The size and cost of a model: parameters by part and by layer, tokens, floating-point operations, memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ from vitlab.models import build
 
 
 def meta(config: DictConfig, **shape: Any) -> nn.Module:
-    """The model without memory for its weights: enough to count it. `shape` as for `vitlab.models.build`."""
+    """The model on the meta device, without memory for its weights. `shape` as for `vitlab.models.build`."""
     with torch.device("meta"):
         return build(config, **shape)
 
 
 def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") -> Tensor:
-    """What a model of a shape takes: images (B, C, Y, X) of zeros, or tokens int64 (B, N)."""
+    """Zeros that a model of a shape takes: images (B, C, Y, X) or tokens int64 (B, N)."""
     if "image_size" in shape:
         return torch.zeros(batch_size, shape["channels"], *shape["image_size"], device=device)
     return torch.zeros(batch_size, shape["length"], dtype=torch.int64, device=device)
 
 
-def taken(shape: Mapping[str, Any]) -> str:
-    """The same in words."""
+def describe_inputs(shape: Mapping[str, Any]) -> str:
+    """The inputs of a shape in words."""
     if "image_size" in shape:
         height, width = shape["image_size"]
         return f"images of {height} x {width} pixels, {shape['channels']} channels"
@@ -41,12 +41,12 @@ def parameters(model: nn.Module) -> int:
 
 
 def parts(model: nn.Module) -> dict[str, int]:
-    """Parameters by part: as the model's `part_of(name)` says, else by its top-level modules."""
+    """Parameters by part: by the model's `part_of(name)`, else by its top-level modules."""
     return by_part(model, {name: parameter.numel() for name, parameter in model.named_parameters()})
 
 
 def by_part(model: nn.Module, amounts: dict[str, int]) -> dict[str, int]:
-    """Amounts by the name of a parameter or a module, summed by part."""
+    """Amounts by parameter or module name, summed by part."""
     part_of = getattr(model, "part_of", lambda name: name.partition(".")[0])
     counts: dict[str, int] = {}
     for name, amount in amounts.items():
@@ -56,7 +56,7 @@ def by_part(model: nn.Module, amounts: dict[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Weight:
-    """The parameters that one module of a layer holds itself, in its order; a linear layer's as (in, out)."""
+    """The direct parameters of one module of a layer, in its order; those of a linear layer as (in, out)."""
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
@@ -65,11 +65,11 @@ class Weight:
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers of the same shape, one after the other; `weights` are those of each."""
+    """Consecutive layers of the same shape; `weights` are those of one layer."""
 
     name: str
     layers: int
-    width: int | None  # None where no norm says it
+    width: int | None  # None for layers without a norm
     cross: bool  # whether the layers have cross-attention
     weights: tuple[Weight, ...]
 
@@ -79,44 +79,44 @@ class Stack:
 
 
 def stacks(model: nn.Module) -> list[Stack]:
-    """The model's `blocks` (or `layers`) whose members are alike and share nothing; empty for a model without."""
-    found: list[Stack] = []
+    """The model's `blocks` or `layers` whose members have the same shape and share no parameters."""
+    stacks: list[Stack] = []
     for name, module in model.named_modules():
-        inside = any(name.startswith(f"{stack.name}.") for stack in found)
+        inside = any(name.startswith(f"{stack.name}.") for stack in stacks)
         blocks = list(module) if isinstance(module, nn.ModuleList | nn.Sequential) else []
-        if name.rpartition(".")[2] in ("blocks", "layers") and not inside and alike(blocks):
+        if name.rpartition(".")[2] in ("blocks", "layers") and not inside and same_shape(blocks):
             norms = [m.weight for n, m in blocks[0].named_modules() if "norm" in n and hasattr(m, "weight")]
             width = norms[0].numel() if norms else None
             cross = getattr(blocks[0], "cross", None) is not None
-            found.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
-    return found
+            stacks.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
+    return stacks
 
 
-def alike(blocks: Sequence[nn.Module]) -> bool:
-    """Whether modules have parameters, of the same names and shapes, and none in common."""
+def same_shape(blocks: Sequence[nn.Module]) -> bool:
+    """Whether modules have parameters of the same names and shapes, and share none."""
     shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
     held = [p for block in blocks for p in block.parameters()]
     return bool(held) and all(one == shapes[0] for one in shapes) and len(set(map(id, held))) == len(held)
 
 
 def weights(block: nn.Module) -> list[Weight]:
-    found = []
+    weights = []
     for name, module in block.named_modules():
         own = list(module.parameters(recurse=False))
         shapes = tuple(tuple(p.T.shape if isinstance(module, nn.Linear) and p.ndim == 2 else p.shape) for p in own)
         if own:
-            found.append(Weight(name or "itself", shapes, sum(p.numel() for p in own)))
-    return found
+            weights.append(Weight(name or "itself", shapes, sum(p.numel() for p in own)))
+    return weights
 
 
-def outside(model: nn.Module, found: Sequence[Stack]) -> dict[str, int]:
-    """Parameters by part of what is in none of these stacks."""
-    inside = tuple(f"{stack.name}." for stack in found)
+def outside(model: nn.Module, stacks: Sequence[Stack]) -> dict[str, int]:
+    """Parameters outside these stacks, by part."""
+    inside = tuple(f"{stack.name}." for stack in stacks)
     return by_part(model, {n: p.numel() for n, p in model.named_parameters() if not n.startswith(inside)})
 
 
 def tokens(model: nn.Module) -> int | None:
-    """Tokens per example, prefix tokens included; None for a model without patches, or with fewer at each stage."""
+    """Tokens per example with prefix tokens; None for a model without patches or with fewer tokens at each stage."""
     if hasattr(model, "text"):
         return model.text.embed.length
     grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
@@ -129,9 +129,9 @@ def flops(
 ) -> tuple[int, int]:
     """Operations for one example, forward and for a training step (forward and backward): 2 per multiply-add.
 
-    `model` is on the meta device (see `meta`), built for `shape`; `loss` is what a task computes of one example there,
-    where that is not the model's output. Counted on the operations that would run: matrix products, convolutions,
-    fused attention. Raises UserError for a model that does not take such examples.
+    `model` is on the meta device (see `meta`) and built for `shape`; `loss` computes a task's loss for one example, by
+    default the model's output is used. Counts matrix products, convolutions and fused attention. Raises UserError for a
+    model that does not take such examples.
     """
     formulas = {torch.ops.aten.convolution_backward: convolution_backward_flops}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
@@ -141,15 +141,15 @@ def flops(
             forward = counter.get_total_flops()
             out.sum().backward()
         except (RuntimeError, AssertionError, ValueError, TypeError, AttributeError, IndexError) as error:
-            # what the many models of timm say of images that are too small, or no multiple of something
+            # timm's models raise many kinds for images that are too small or not a multiple of something
             raise UserError(
-                f"{type(model).__name__} does not take {taken(shape)}, to logits: {first_line(error)}"
+                f"{type(model).__name__} does not take {describe_inputs(shape)}: {first_line(error)}"
             ) from error
     return forward, counter.get_total_flops()
 
 
 def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[str, int]:
-    """The forward operations of `flops` by part: those of each module, less its children's."""
+    """The forward operations of `flops` by part: those of each module without its children's."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(inputs(shape))
     root = type(model).__name__
@@ -157,7 +157,7 @@ def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[st
     own = dict(totals)
     for name, total in totals.items():
         above = name.rpartition(".")[0]
-        while above and above not in totals:  # a list of modules is not called itself
+        while above and above not in totals:  # a ModuleList has no forward
             above = above.rpartition(".")[0]
         if above:
             own[above] -= total
@@ -166,11 +166,11 @@ def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[st
 
 
 def activation_bytes(model: nn.Module, shape: Mapping[str, Any], batch_size: int = 2) -> float:
-    """Bytes per example that a training step keeps for its backward pass in fp32, parameters and buffers left out.
+    """Bytes per example that a training step keeps for its backward pass in fp32, without parameters and buffers.
 
-    Each storage is counted once, however many operations keep a view of it; a model in training mode, so that dropout
-    keeps its masks. `model` is on the meta device. Its tensors are stood for by fake ones that say they are on a
-    CPU: on the meta device itself attention would take the unfused path, which keeps the N x N weights.
+    Each storage is counted once, however many views of it are kept; the model is in training mode, so dropout masks
+    count. `model` is on the meta device. Fake CPU tensors replace its own: on the meta device attention would take the
+    unfused path, which keeps the N x N weights.
     """
     kept: dict[int, Tensor] = {}
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -181,7 +181,7 @@ def activation_bytes(model: nn.Module, shape: Mapping[str, Any], batch_size: int
 
         def keep(tensor: Tensor) -> Tensor:
             if storage(tensor) not in own:
-                kept[storage(tensor)] = tensor  # alive, so that no other storage gets its address
+                kept[storage(tensor)] = tensor  # keeps it alive, so that no other storage gets its address
             return tensor
 
         examples = inputs(shape, batch_size, "cpu")
@@ -198,6 +198,6 @@ def storage(tensor: Tensor) -> int:
 def convolution_backward_flops(
     grad_shape: Sequence[int], x_shape: Sequence[int], weight_shape: Sequence[int], *args: Any, **_: Any
 ) -> int:
-    """As many operations for each asked gradient as forward; torch's own takes grouped convolutions for full ones."""
+    """As many operations for each gradient as forward; torch's formula is wrong for grouped convolutions."""
     transposed, asked = args[4], args[7]
     return conv_flop_count(x_shape, weight_shape, grad_shape, transposed) * sum(asked[:2])

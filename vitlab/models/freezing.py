@@ -1,4 +1,4 @@
-"""Training the head alone, over a body that stays as it is."""
+"""Training the head alone, with a frozen body."""
 
 from torch import nn
 
@@ -7,17 +7,16 @@ from vitlab.models.weights.load import head_names
 
 
 def freeze_body(model: nn.Module) -> None:
-    """Leave the head to train: nothing else has gradients, and it stays in eval mode, without dropout and with the
-    statistics that its norms have.
+    """Freeze all but the head: no gradients, and eval mode, so no dropout and no new statistics of its norms.
 
-    The head is the classifier; of a model of text it is all that is not its body `text`, so BERT's pooler too, which
-    an encoder from another source does not bring. Raises UserError for a model that has none.
+    The head is the classifier; in a text model it is all outside the body `text`, so BERT's pooler too. Raises
+    UserError for a model without a head.
     """
     is_text = hasattr(model, "text")
     names = [name for name, _ in model.named_parameters()]
     head = {name for name in names if not name.startswith("text.")} if is_text else {*head_names(model)} & {*names}
     if not head:
-        raise UserError(f"recipe.freeze=body: {type(model).__name__} has no head, nothing would train; give null")
+        raise UserError(f"recipe.freeze=body: {type(model).__name__} has no head to train; give recipe.freeze=null")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in head)
     (model.text if is_text else model).eval()  # a linear head has no modes

@@ -1,4 +1,4 @@
-"""Text from a causal language model: greedy, sampled, by beam search; each with a cache of keys and values.
+"""Text generation with a causal language model: greedy, sampling, beam search, with a cache of keys and values.
 
 Shapes: B prompts of N tokens each, V vocabulary.
 """
@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from vitlab.models.heads import LanguageModel
 
-COLD = 1e-5  # temperatures below it would overflow, and take the likeliest token anyway
+COLD = 1e-5  # lower temperatures would overflow; they are greedy anyway
 
 
 @torch.no_grad()
@@ -27,11 +27,11 @@ def generate(
     cached: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """The tokens (M,) that follow each prompt int64 (B, N), M <= steps; the `end` token is the last where it comes.
+    """Continuations (M,) of prompts int64 (B, N), M <= steps, each up to and with its first `end` token.
 
-    Each is drawn from softmax(logits / temperature), with temperature 0 the likeliest is taken; `top_k` keeps so many
-    of the likeliest (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Ends
-    at the model's length. The model is in eval mode; progress(done, steps) after each token.
+    Tokens are sampled from softmax(logits / temperature); temperature 0 is greedy. `top_k` keeps the k likeliest tokens
+    (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Stops at the model's
+    length. The model must be in eval mode; progress(done, steps) is called after each token.
     """
     caches = model.new_caches() if cached else None
     tokens, given = prompt, prompt
@@ -47,7 +47,7 @@ def generate(
             ended |= chosen == end
             if ended.all():
                 break
-    return [until(row, end) for row in tokens[:, prompt.shape[1] :]]
+    return [cut_after(row, end) for row in tokens[:, prompt.shape[1] :]]
 
 
 def choose(
@@ -56,20 +56,21 @@ def choose(
     """One token (B,) of each row of logits (B, V)."""
     if temperature < COLD:
         return logits.argmax(dim=-1)
-    return torch.multinomial(kept(logits / temperature, top_k, top_p).softmax(dim=-1), 1, generator=generator)[:, 0]
+    probabilities = filter_logits(logits / temperature, top_k, top_p).softmax(dim=-1)
+    return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
 
 
-def kept(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
-    """Logits (B, V), minus infinity for the tokens that `top_k` and `top_p` leave out; the likeliest always stays."""
-    ordered, places = logits.sort(dim=-1, descending=True)
-    out = torch.zeros_like(ordered, dtype=torch.bool)
+def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None = None) -> Tensor:
+    """Logits (B, V) with minus infinity for tokens outside `top_k` or `top_p`; the likeliest token always stays."""
+    ordered, order = logits.sort(dim=-1, descending=True)
+    removed = torch.zeros_like(ordered, dtype=torch.bool)
     if top_k is not None:
-        out[:, max(1, top_k) :] = True
+        removed[:, max(1, top_k) :] = True
     if top_p is not None:
-        shares = ordered.masked_fill(out, float("-inf")).softmax(dim=-1)
-        out |= shares.cumsum(dim=-1) - shares >= top_p
-    out[:, 0] = False
-    return logits.masked_fill(out.scatter(1, places, out), float("-inf"))
+        shares = ordered.masked_fill(removed, float("-inf")).softmax(dim=-1)
+        removed |= shares.cumsum(dim=-1) - shares >= top_p
+    removed[:, 0] = False
+    return logits.masked_fill(removed.scatter(1, order, removed), float("-inf"))
 
 
 @torch.no_grad()
@@ -83,10 +84,10 @@ def beam_search(
     length_penalty: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The likeliest continuation (M,) of one prompt int64 (N,) that is found, M <= steps; `end` ends it.
+    """The likeliest continuation (M,) that the search finds for one prompt int64 (N,), M <= steps, up to `end`.
 
-    Continuations compare by log probability / M^length_penalty (after Wu et al., 2016, section 7). A beam that ends
-    leaves its place empty. With one beam this is greedy.
+    Continuations are compared by log probability / M^length_penalty (after Wu et al., 2016, section 7). A beam that
+    ends is not replaced. One beam is greedy search.
     """
     caches = model.new_caches()
     given, tails, scores = prompt[None], prompt.new_zeros(1, 0), torch.zeros(1, device=prompt.device)
@@ -108,7 +109,7 @@ def beam_search(
         going = torch.ones_like(chosen, dtype=torch.bool) if end is None else chosen != end
         keep_best(scores[~going], tails[~going])
         scores, tails, given = scores[going], tails[going], chosen[going, None]
-        # without a penalty a continuation never gets likelier by going on
+        # without a penalty, more tokens never make a continuation likelier
         if not len(scores) or (length_penalty == 0 and best_score >= scores.max()):
             break
         for cache in caches:
@@ -118,7 +119,7 @@ def beam_search(
     return best
 
 
-def until(tokens: Tensor, end: int | None) -> Tensor:
-    """Tokens (M,) up to the first `end`, with it."""
-    found = (tokens == end).nonzero() if end is not None else []
-    return tokens[: int(found[0]) + 1] if len(found) else tokens
+def cut_after(tokens: Tensor, end: int | None) -> Tensor:
+    """Tokens (M,) up to and with the first `end`."""
+    ends = (tokens == end).nonzero() if end is not None else []
+    return tokens[: int(ends[0]) + 1] if len(ends) else tokens

@@ -1,4 +1,4 @@
-"""An LSTM over tokens (Hochreiter and Schmidhuber, 1997): what the transformer replaced.
+"""An LSTM over tokens (Hochreiter and Schmidhuber, 1997).
 
 Shapes: B batch, N tokens, D width.
 """
@@ -16,7 +16,7 @@ from vitlab.models.text import TokenEmbed
 
 
 class RecurrentState:
-    """The hidden and cell states (layers, B, D) after the tokens that were seen, `seen` in number."""
+    """The hidden and cell states (layers, B, D) after `seen` tokens."""
 
     def __init__(self) -> None:
         self.states: tuple[Tensor, Tensor] | None = None
@@ -32,12 +32,12 @@ class RecurrentState:
 
 
 class LSTMEncoder(nn.Module):
-    """Tokens (B, N) -> hidden states (B, N, D); in both directions, of half the width each, unless causal."""
+    """Tokens (B, N) -> hidden states (B, N, D); unless causal, in both directions with half the width each."""
 
     def __init__(self, embed: TokenEmbed, width: int, depth: int, *, causal: bool = True, dropout: float = 0.0):
         super().__init__()
         if not causal and width % 2:
-            raise ValueError(f"model.width={width}: an LSTM in both directions needs an even width")
+            raise ValueError(f"model.width={width}: a bidirectional LSTM needs an even width")
         self.embed = embed
         self.causal = causal
         self.heeds_mask = True
@@ -56,10 +56,10 @@ class LSTMEncoder(nn.Module):
         segments: Tensor | None = None,
         caches: Sequence[RecurrentState] | None = None,
     ) -> Tensor:
-        """mask bool (B, N), False where a token is padding, which is at the end; caches as `new_caches` gives them."""
+        """mask bool (B, N), False where a token is padding, which is at the end; caches from `new_caches`."""
         cache = caches[0] if caches is not None else None
         x = self.embed(tokens, segments, 0 if cache is None else len(cache))
-        if mask is not None and not self.causal:  # the way back begins at the last token that is none
+        if mask is not None and not self.causal:  # the backward direction starts at the last real token
             packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
             x, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=tokens.shape[1])
             return self.drop(x)
@@ -75,15 +75,15 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
     )
     text = LSTMEncoder(embed, config.width, config.depth, causal=config.causal, dropout=config.dropout)
     model = with_head(text, head, partial(nn.LayerNorm, eps=1e-5), num_classes)
-    text.lstm.reset_parameters()  # torch's own, uniform by width: of std 0.02 it would hardly pass anything on
-    forget_by_little(text.lstm)
-    nn.init.normal_(embed.tokens.weight, std=config.width**-0.5)  # at 0.02 hardly anything would come in
+    text.lstm.reset_parameters()  # torch's own, uniform by width: std 0.02 would pass on too little
+    open_forget_gates(text.lstm)
+    nn.init.normal_(embed.tokens.weight, std=config.width**-0.5)  # std 0.02 would be too small an input
     return model
 
 
 @torch.no_grad()
-def forget_by_little(lstm: nn.LSTM) -> None:
-    """A forget gate that begins open (Jozefowicz et al., 2015): the sum of its two biases is 1."""
+def open_forget_gates(lstm: nn.LSTM) -> None:
+    """Set the sum of the forget gate's two biases to 1 (Jozefowicz et al., 2015)."""
     for name, bias in lstm.named_parameters():
         if "bias" in name:
             gate = bias.view(4, -1)[1]

@@ -84,7 +84,7 @@ def test_pooling_is_the_mean_of_the_neighbours_that_are_there_less_the_patch():
 @pytest.mark.parametrize("mixer", ["depthwise", "pooling"])
 @pytest.mark.parametrize("changes", [{"pool": "token"}, {"registers": 2}])
 def test_a_mixer_of_the_grid_refuses_tokens_that_are_not_on_it(mixer, changes):
-    with pytest.raises(UserError, match=f"model.mixer={mixer} mixes the grid of patches alone: give model.pool=mean"):
+    with pytest.raises(UserError, match=f"model.mixer={mixer} mixes patches only; give model.pool=mean"):
         build_model("vit_nano", image_size=24, mixer=mixer, **changes)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from vitlab.config import load
 from vitlab.models import build, build_model
 from vitlab.models import encoder as encoder_module
-from vitlab.models.generate import beam_search, generate, kept
+from vitlab.models.generate import beam_search, filter_logits, generate
 from vitlab.models.heads import Classifier
 from vitlab.models.text import bert, language_model
 
@@ -164,12 +164,15 @@ def test_generation_stops_at_the_end_token_and_at_the_models_length():
 
 def test_top_k_and_top_p_keep_what_they_say():
     logits = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.7, 0.1, 0.1, 0.1]]).log()
-    assert kept(logits, top_k=2).isfinite().tolist() == [[False, True, True, False], [True, True, False, False]]
-    assert kept(logits, top_p=0.69).isfinite().tolist() == [[False, True, True, False], [True, False, False, False]]
-    assert kept(logits, top_p=0.71).isfinite().tolist()[0] == [False, True, True, True]
-    assert kept(logits, top_p=0.0).isfinite().sum(dim=1).tolist() == [1, 1], "the likeliest always stays"
-    both = kept(logits, top_k=3, top_p=0.5)
-    assert both.isfinite().tolist()[0] == [False, True, True, False]  # 0.4 / 0.9 of the three is below a half
+
+    def kept(**options):
+        return [row.nonzero().flatten().tolist() for row in filter_logits(logits, **options).isfinite()]
+
+    assert kept(top_k=2)[0] == [1, 2]
+    assert kept(top_p=0.69) == [[1, 2], [0]]
+    assert kept(top_p=0.71)[0] == [1, 2, 3]
+    assert kept(top_p=0.0) == [[1], [0]], "the likeliest always stays"
+    assert kept(top_k=3, top_p=0.5)[0] == [1, 2]  # 0.4 / 0.9 of the three is below a half
 
 
 def test_sampling_follows_the_probabilities():

@@ -1,7 +1,7 @@
-"""Token mixers: what lets the tokens of a sequence see each other. One file and one YAML each.
+"""Token mixers, which exchange information between tokens. One file and one YAML each.
 
 A mixer maps tokens (B, N, D) to (B, N, D): `mixer(x)`. Attention also takes `mask`, `causal`, `rotary` and, as
-cross-attention, `context`; a mixer without such an argument cannot heed it, and Python says so. Its module has
+cross-attention, `context`; other mixers raise TypeError for them. A mixer's module has
 `build(config, spec) -> nn.Module`, called once per layer.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MixerSpec:
-    """What a mixer may know of the model around it. Tokens are `prefix_tokens`, then a grid of patches row by row."""
+    """The model around a mixer. Its tokens are `prefix_tokens`, then a grid of patches row by row."""
 
     width: int
     heads: int
@@ -30,9 +30,9 @@ class MixerSpec:
         return self.prefix_tokens + self.grid_size[0] * self.grid_size[1]
 
     def refuse_prefix(self, name: str) -> None:
-        """Raise ValueError where there are tokens that a mixer over the grid alone would never join to it."""
+        """Raise ValueError for prefix tokens, which a mixer over the grid of patches would never mix."""
         if self.prefix_tokens:
             raise ValueError(
-                f"model.mixer={name} mixes the grid of patches alone: give model.pool=mean, and no model.class_token, "
-                "model.registers or model.distillation"
+                f"model.mixer={name} mixes patches only; give model.pool=mean without model.class_token, "
+                "model.registers and model.distillation"
             )
