@@ -35,7 +35,7 @@ def report(results: StudyResults, *, wandb: bool) -> int:
         page = write_report(results)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
-    print(page, *tables.written(folder), sep="\n")
+    print(page, *tables.find_tables(folder), sep="\n")
     return dashboards(results) if wandb else 0
 
 

@@ -1,0 +1,1 @@
+"""What is made of a study: results, figures, pages, and W&B."""

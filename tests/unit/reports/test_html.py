@@ -222,12 +222,12 @@ def test_not_a_study(tmp_path):
 )
 def test_what_is_held_fixed(unit, value, text):
     rows = [{"train_size": size, "examples_seen": 1000} for size in (500, 1000)]
-    assert text in provenance.held_fixed({"budget": {unit: value}}, rows)
+    assert text in provenance.describe_budget({"budget": {unit: value}}, rows)
 
 
 def test_machines_that_differ_are_counted():
     results = [{"environment": {"torch": "2.15", "device": "cpu" if i else "H200"}} for i in range(3)]
-    assert provenance.machine(results) == [("torch", "2.15"), ("device", "cpu (2 runs); H200 (1 run)")]
+    assert provenance.describe_machines(results) == [("torch", "2.15"), ("device", "cpu (2 runs); H200 (1 run)")]
 
 
 def test_numbers_as_text():

@@ -12,9 +12,17 @@ from vitlab.config import names
 from vitlab.config.groups import config_dir
 from vitlab.files import write_json
 from vitlab.formatting import DASH
-from vitlab.reports.results.published import CAUTION, data_set, known
+from vitlab.reports.results.published import CAUTION, read_published, recognise_data
 from vitlab.reports.results.study_results import load_results
-from vitlab.reports.results.tables import caption, escape_latex, escape_markdown, latex, markdown, write_tables, written
+from vitlab.reports.results.tables import (
+    escape_latex,
+    escape_markdown,
+    find_tables,
+    format_caption,
+    format_latex,
+    format_markdown,
+    write_tables,
+)
 from vitlab.studies.metrics import METRICS
 
 
@@ -26,7 +34,7 @@ ROWS = [row("vit_a", 1009, 0, 0.5), row("vit_a", 1009, 1, 0.7), row("r&b|x", 53,
 
 
 def test_markdown_has_a_row_per_size_and_a_column_per_model():
-    assert markdown(ROWS).splitlines() == [
+    assert format_markdown(ROWS).splitlines() == [
         r"| training examples | vit\_a | r\&b\|x |",
         "| ---: | ---: | ---: |",
         "| 53 | \N{EN DASH} | 25.0% |",
@@ -37,7 +45,7 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
 
 
 def test_latex_has_the_same_cells():
-    lines = latex(ROWS).splitlines()
+    lines = format_latex(ROWS).splitlines()
     assert r"training examples & vit\_a & r\&b|x \\" in lines
     assert r"53 & -- & 25.0\% \\" in lines
     assert r"1,009 & 60.0 $\pm$ 14.1\% & -- \\" in lines
@@ -46,13 +54,13 @@ def test_latex_has_the_same_cells():
 
 
 def test_a_single_seed_is_said():
-    assert caption(ROWS[:1]) == "Held-out accuracy on digits, one seed."
+    assert format_caption(ROWS[:1]) == "Held-out accuracy on digits, one seed."
 
 
 def test_perplexity_is_no_share():
     rows = [{**row("gpt", 53, seed, None), "perplexity": value} for seed, value in ((0, 12.0), (1, 14.0))]
-    assert "| 53 | 13.0 ± 1.41 |" in markdown(rows)
-    assert caption(rows).startswith("Held-out perplexity")
+    assert "| 53 | 13.0 ± 1.41 |" in format_markdown(rows)
+    assert format_caption(rows).startswith("Held-out perplexity")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,7 @@ def test_the_report_command_writes_both(tmp_path, capsys):
     written = [str(folder / name) for name in ("results.md", "results.tex")]
     assert capsys.readouterr().out.splitlines() == [str(study.report_path), *written]
     rows = load_results(study.folder).rows
-    assert (folder / "results.md").read_text() == markdown(rows)
+    assert (folder / "results.md").read_text() == format_markdown(rows)
     numbers = re.findall(r"[\d.]+ ± [\d.]+%", (folder / "results.md").read_text())
     assert len(numbers) == 4
     assert all(number.replace("±", r"$\pm$")[:-1] in (folder / "results.tex").read_text() for number in numbers)
@@ -85,7 +93,7 @@ def test_the_report_command_writes_both(tmp_path, capsys):
 
 def test_a_study_without_a_run_has_no_table(tmp_path):
     write_tables(load_results(make_study(tmp_path, sizes=(53,), failed=4).folder))
-    assert written(tmp_path) == []
+    assert find_tables(tmp_path) == []
 
 
 # ---- published figures
@@ -151,7 +159,7 @@ def test_several_published_figures_of_a_model_have_a_note_each(tmp_path):
     ],
 )
 def test_a_data_set_is_known_by_its_configuration_alone(data, name):
-    assert data_set(data) == name
+    assert recognise_data(data) == name
 
 
 @pytest.mark.parametrize(
@@ -175,18 +183,20 @@ def test_a_damaged_manifest_is_one_line(tmp_path, capsys):
 
 
 def test_published_figures_are_of_models_data_and_metrics_that_there_are_with_source_and_conditions():
-    assert known()["figures"]
-    for one in known()["figures"]:
+    assert read_published()["figures"]
+    for one in read_published()["figures"]:
         assert one.keys() == {"model", "data", "metric", "value", "source", "conditions"}
         assert one["model"] in names("model")
-        assert one["data"] in known()["data"]
+        assert one["data"] in read_published()["data"]
         assert one["metric"] in {metric.key for metric in METRICS}
         assert re.search(r"\(20\d\d\)", one["source"])
         assert "pre-trained on" in one["conditions"] or "from scratch" in one["conditions"]
         assert re.fullmatch(r"[\d.]+( to [\d.]+)?%", one["value"])
 
 
-@pytest.mark.parametrize("one", known()["figures"], ids=lambda one: f"{one['model']} {one['data']} {one['value']}")
+@pytest.mark.parametrize(
+    "one", read_published()["figures"], ids=lambda one: f"{one['model']} {one['data']} {one['value']}"
+)
 def test_every_published_figure_stands_in_the_header_of_a_recipe(one):
     """So table and recipe cannot say different things."""
     headers = [
@@ -202,7 +212,7 @@ def test_every_published_figure_stands_in_the_header_of_a_recipe(one):
 
 def test_latex_is_balanced_and_every_row_has_as_many_cells_as_columns(tmp_path):
     _, with_notes = study_of(tmp_path / "a", CIFAR, {**FOUND, "a_b%{&}#$~^\\<": "vit"})
-    for text in (latex(ROWS), with_notes):
+    for text in (format_latex(ROWS), with_notes):
         depth, environments = 0, []
         for token in re.findall(r"\\begin\{\w+\}|\\end\{\w+\}|\\.|%.*|[{}&#$^_~]|.", text, re.DOTALL):
             if token.startswith("\\begin"):
@@ -227,6 +237,8 @@ def test_latex_is_balanced_and_every_row_has_as_many_cells_as_columns(tmp_path):
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="no LaTeX here")
 def test_latex_takes_it(tmp_path):
-    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{latex(ROWS)}\end{{document}}"
+    document = (
+        rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{format_latex(ROWS)}\end{{document}}"
+    )
     (tmp_path / "a.tex").write_text(document)
     subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"], cwd=tmp_path, check=True)

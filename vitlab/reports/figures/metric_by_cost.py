@@ -11,7 +11,7 @@ from vitlab.reports.figures.metric_by_size import mean_line, run_points
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.figures.ticks import log_ticks, tick_text
-from vitlab.reports.results.aggregate import Cell, cells
+from vitlab.reports.results.aggregate import Cell, aggregate
 from vitlab.studies.metrics import Metric, main_metric
 
 Rows = list[dict[str, Any]]
@@ -70,7 +70,7 @@ def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
     """
     metric, style = main_metric(rows), looks(families(rows))
     known = [row for row in rows if cost.of(row) is not None]
-    by_model = {model: by_size for model, by_size in cells(known, metric).items() if by_size}
+    by_model = {model: by_size for model, by_size in aggregate(known, metric).items() if by_size}
     series: list[Series] = []
     for model, by_size in by_model.items():
         series.append(move_to_costs(mean_line(model, by_size, style[model], metric), by_size, cost))

@@ -6,7 +6,7 @@ from vitlab.formatting import plural, whole
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
 from vitlab.reports.pages.urls import folder_link
-from vitlab.reports.results.aggregate import Cell, cells
+from vitlab.reports.results.aggregate import Cell, aggregate
 from vitlab.studies.metrics import Metric, main_metric
 
 
@@ -16,7 +16,7 @@ def plot_metric_by_size(rows: list[dict[str, Any]]) -> Figure:
     With several seeds each run is a small ring beside the mean.
     """
     metric = main_metric(rows)
-    by_model, style = cells(rows, metric), looks(families(rows))
+    by_model, style = aggregate(rows, metric), looks(families(rows))
     series: list[Series] = []
     for model, by_size in by_model.items():
         if by_size:

@@ -107,7 +107,7 @@ def flat(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
         if isinstance(value, dict) and value:
             found |= flat(value, f"{path}{key}.")
         else:
-            found[f"{path}{key}"] = provenance.shown(value) or "none"  # of an empty list
+            found[f"{path}{key}"] = provenance.format_value(value) or "none"  # of an empty list
     return found
 
 

@@ -106,7 +106,7 @@ def heldout(results: StudyResults) -> Iterator[dict[str, Any]]:
         caption += " Lower is better."
     order = f"{caption} Along a line the training set grows."
     time = f"{order} Time on the clock from the first step to the last, evaluations and checkpoints included."
-    if len({provenance.device(run.result) for run in results.runs.values()}) > 1:
+    if len({provenance.identify_machine(run.result) for run in results.runs.values()}) > 1:
         time += " The runs were on different machines, so their times do not compare."
     files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
     views = [
@@ -179,17 +179,17 @@ def page(results: StudyResults, shown: list[dict[str, Any]], attention: list[Gro
         attention=attention,
         metric=metric,
         size_table=size_table(rows),
-        tables=[(path.name, link("tables", path.name)) for path in tables.written(study.folder)],
+        tables=[(path.name, link("tables", path.name)) for path in tables.find_tables(study.folder)],
         looks=looks(families(rows)),
         columns=columns,
         choices=runs_table.choices(rows),
         runs=runs_table.run_rows(study, rows, columns),
         failed=[failure(study, **one) for one in results.failures],
-        held_fixed=provenance.held_fixed(config, rows),
-        study_facts=provenance.study_facts(config),
-        by_model=provenance.by_model(results),
-        commands=provenance.commands(results, waiting=any(one.state == "waiting" for one in uploads(results))),
-        machine=provenance.machine(run_results),
+        held_fixed=provenance.describe_budget(config, rows),
+        study_facts=provenance.list_choices(config),
+        by_model=provenance.compare_settings(results),
+        commands=provenance.list_commands(results, waiting=any(one.state == "waiting" for one in uploads(results))),
+        machine=provenance.describe_machines(run_results),
     )
 
 

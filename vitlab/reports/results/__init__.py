@@ -1,0 +1,1 @@
+"""A study's results: loaded once, aggregated, concluded from, put into tables."""

@@ -2,6 +2,8 @@
 
 import statistics
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from vitlab.studies.metrics import Metric
@@ -16,22 +18,13 @@ class Cell:
     rows: tuple[dict[str, Any], ...]
 
 
-def cell(rows: list[dict[str, Any]], metric: Metric) -> Cell | None:
-    """None when no run has a finite value."""
-    rows = [row for row in rows if metric.value(row) is not None]
-    values = [metric.value(row) for row in rows]
-    if not values:
-        return None
-    return Cell(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, tuple(rows))
-
-
-def cells(rows: list[dict[str, Any]], metric: Metric) -> dict[str, dict[int, Cell]]:
-    """model -> training-set size, ascending -> Cell. Models without a finite value have no sizes."""
-    found: dict[str, dict[int, Cell]] = {}
-    for model in dict.fromkeys(row["model"] for row in rows):
-        found[model] = {}
-        for size in sorted({row["train_size"] for row in rows if row["model"] == model}):
-            here = [row for row in rows if row["model"] == model and row["train_size"] == size]
-            if (value := cell(here, metric)) is not None:
-                found[model][size] = value
-    return found
+def aggregate(rows: list[dict[str, Any]], metric: Metric) -> dict[str, dict[int, Cell]]:
+    """model -> training-set size, ascending -> Cell of the runs with a finite value."""
+    by_model: dict[str, dict[int, Cell]] = {row["model"]: {} for row in rows}
+    key = itemgetter("model", "train_size")
+    measured = sorted((row for row in rows if metric.value(row) is not None), key=key)
+    for (model, size), group in groupby(measured, key=key):
+        runs = tuple(group)
+        values = [metric.value(row) for row in runs]
+        by_model[model][size] = Cell(statistics.fmean(values), statistics.stdev(values) if runs[1:] else None, runs)
+    return by_model

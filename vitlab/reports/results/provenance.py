@@ -31,20 +31,9 @@ SETTINGS = {
 }
 
 
-def budget(config: dict[str, Any]) -> tuple[str, float] | None:
-    """The one unit that every run trains for, and how much of it."""
-    given = config.get("budget")
-    if not isinstance(given, dict):
-        return None
-    return next(((unit, value) for unit in UNITS if (value := finite(given.get(unit))) is not None), None)
-
-
-def held_fixed(config: dict[str, Any], rows: Rows) -> str:
+def describe_budget(config: dict[str, Any], rows: Rows) -> str:
     """Which unit is fixed, and what follows from that for small and large training sets."""
-    fixed = budget(config)
-    if fixed is None:
-        return ""
-    unit, value = fixed
+    unit, value = next((unit, value) for unit in UNITS if (value := config["budget"].get(unit)) is not None)
     if unit == "steps":
         text = f"Every run trains for the same number of steps, {whole(value)}, so small sets are seen more often"
     elif unit == "examples":
@@ -54,51 +43,50 @@ def held_fixed(config: dict[str, Any], rows: Rows) -> str:
     else:
         compute = with_prefix(value, "FLOP")
         text = f"Every run spends the same training compute, {compute}, so a cheaper model takes more steps"
-    passed = passes(rows) if unit != "epochs" else ""
+    passed = describe_passes(rows) if unit != "epochs" else ""
     return f"{text}{passed}."
 
 
-def passes(rows: Rows) -> str:
+def describe_passes(rows: Rows) -> str:
     """`: 256 passes over 500 examples, 4 over 32,000`."""
-    found: dict[int, list[float]] = {}
+    passes: dict[int, list[float]] = {}
     for row in rows:
         if (seen := finite(row.get("examples_seen"))) is not None:
             items = finite(row.get("train_items")) or row["train_size"]
-            found.setdefault(row["train_size"], []).append(seen / items)
-    if not found:
+            passes.setdefault(row["train_size"], []).append(seen / items)
+    if not passes:
         return ""
-    texts = {size: between(values) for size, values in found.items()}
-    first, last = min(found), max(found)
+    texts = {size: format_range(values) for size, values in passes.items()}
+    first, last = min(passes), max(passes)
     noun = "pass" if texts[first] == "1" else "passes"
     text = f": {texts[first]} {noun} over {plural(first, main_metric(rows).sized_by)}"
     return text + (f", {texts[last]} over {whole(last)}" if last != first else "")
 
 
-def between(values: list[float]) -> str:
+def format_range(values: list[float]) -> str:
     """`4`, or `2.1 to 4` where models differ."""
     low, high = (significant(v) if v < 100 else whole(v) for v in (min(values), max(values)))
     low, high = (text.removesuffix(".00").removesuffix(".0") for text in (low, high))
     return low if low == high else f"{low} to {high}"
 
 
-def study_facts(config: dict[str, Any]) -> Facts:
-    """The study's own choices that hold for every run."""
-    data = config.get("data")
-    task = config.get("task")
-    found = {
-        "data": data.get("name") if isinstance(data, dict) else data,
-        "image size": image_size(data.get("image_size")) if isinstance(data, dict) else None,
-        "sequences": f"{whole(data['length'])} tokens" if isinstance(data, dict) and data.get("length") else None,
-        "tokenizer": tokenizer(data) if isinstance(data, dict) else None,
-        "task": task.get("name") if isinstance(task, dict) else task,
+def list_choices(config: dict[str, Any]) -> Facts:
+    """What the study's configuration sets for every run."""
+    data = config["data"]
+    choices = {
+        "data": data["name"],
+        "image size": format_image_size(data.get("image_size")),
+        "sequences": f"{whole(data['length'])} tokens" if data.get("length") else None,
+        "tokenizer": describe_tokenizer(data),
+        "task": config["task"]["name"],
         "training-set sizes": ", ".join(whole(s) if finite(s) else str(s) for s in config.get("sizes") or []),
         "seeds": ", ".join(map(str, config.get("seeds") or [])),
-        "set for every run": "  ".join(map(str, config.get("set") or [])),
+        "set for every run": "  ".join(config.get("set") or []),
     }
-    return [(label, shown(value)) for label, value in found.items() if value]
+    return [(label, value) for label, value in choices.items() if value]
 
 
-def tokenizer(data: dict[str, Any]) -> str | None:
+def describe_tokenizer(data: dict[str, Any]) -> str | None:
     """`bpe, 4,096 tokens at most`, or the file that it was taken from."""
     kind = data.get("tokenizer")
     if not kind or str(kind).endswith(".json"):
@@ -106,13 +94,13 @@ def tokenizer(data: dict[str, Any]) -> str | None:
     return f"{kind}, {whole(data.get('vocabulary'))} tokens at most"
 
 
-def image_size(extent: Any) -> str | None:
+def format_image_size(extent: Any) -> str | None:
     """`24 x 24 pixels` of a side, or of height and width."""
     sides = extent if isinstance(extent, list) else [extent, extent]
     return f"{f' {TIMES} '.join(map(str, sides))} pixels" if extent else None
 
 
-def by_model(results: StudyResults) -> list[list[str]]:
+def compare_settings(results: StudyResults) -> list[list[str]]:
     """A line per setting: its name, then each model's value; a setting that no run tells is left out.
 
     Values that differ between a model's runs are listed.
@@ -120,20 +108,20 @@ def by_model(results: StudyResults) -> list[list[str]]:
     rows = results.rows
     models = list(dict.fromkeys(row["model"] for row in rows))
     runs = {model: [results.runs[row["run"]] for row in rows if row["model"] == model] for model in models}
-    lines = [["parameters", *(distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
+    lines = [["parameters", *(join_distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
     for source, part, labels in (("config", "recipe", RECIPE), ("result", "settings", SETTINGS)):
         for key, label in labels.items():
             values = {m: [(getattr(run, source).get(part) or {}).get(key) for run in runs[m]] for m in models}
-            if any(value is not None for found in values.values() for value in found):
-                lines.append([label, *(distinct(shown(value) for value in values[m]) for m in models)])
+            if any(value is not None for of_model in values.values() for value in of_model):
+                lines.append([label, *(join_distinct(format_value(value) for value in values[m]) for m in models)])
     return lines
 
 
-def distinct(texts: Any) -> str:
+def join_distinct(texts: Any) -> str:
     return ", ".join(dict.fromkeys(texts))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -143,7 +131,7 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def machine(results: Iterable[dict[str, Any]]) -> Facts:
+def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
     """Versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
     environments = [result.get("environment") or {} for result in results]
     facts = []
@@ -156,25 +144,25 @@ def machine(results: Iterable[dict[str, Any]]) -> Facts:
     return facts
 
 
-def device(result: dict[str, Any]) -> tuple[Any, ...]:
+def identify_machine(result: dict[str, Any]) -> tuple[Any, ...]:
     """What a run's speed depends on, as far as its result tells."""
     environment = result.get("environment") or {}
     return tuple(environment.get(key) for key in ("device", "cpu", "cores"))
 
 
-def commands(results: StudyResults, *, waiting: bool) -> Facts:
+def list_commands(results: StudyResults, *, waiting: bool) -> Facts:
     """(what it does, command), to be given in the folder that holds the study's own.
 
     `waiting`: whether runs that were logged offline can be uploaded.
     """
     folder = shlex.quote(results.files.folder.resolve().name)
-    found = [
-        ("run the study again, elsewhere", f"vitlab scale {folder}/study.yaml --out {folder}-again"),
-        ("go on with runs that are missing or failed", f"vitlab scale {folder}/study.yaml --out {folder}"),
+    commands = [
+        ("repeat the study in a new folder", f"vitlab scale {folder}/study.yaml --out {folder}-again"),
+        ("continue with missing and failed runs", f"vitlab scale {folder}/study.yaml --out {folder}"),
         ("write this page again", f"vitlab report {folder}"),
     ]
     if results.rows:
-        found.append(("evaluate a run", f"vitlab eval {folder}/{shlex.quote(results.rows[0]['run'])}"))
+        commands.append(("evaluate a run", f"vitlab eval {folder}/{shlex.quote(results.rows[0]['run'])}"))
     if waiting:
-        found.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
-    return found
+        commands.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
+    return commands

@@ -1,4 +1,4 @@
-"""Figures that papers published of a study's models on its data set; published.yaml holds them."""
+"""Results that papers published for a study's models on its data set, from published.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.store import StudyFiles
 
 CAUTION = (
-    "Published figures are of the whole training set under the conditions named; runs under others, as from scratch, "
-    "at another resolution or for fewer steps, are not comparable with them."
+    "Published results are for the whole training set under the named conditions. Runs under other conditions (from "
+    "scratch, at another resolution, with fewer steps) are not comparable."
 )
 
 
@@ -30,7 +30,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Beside:
+class PublishedFigures:
     """What is published for a study, and the size of the whole training set, where the study's files tell it."""
 
     figures: tuple[Published, ...] = ()
@@ -41,30 +41,30 @@ class Beside:
         return [place for place, one in enumerate(self.figures, start=1) if one.model == model]
 
 
-def beside(results: StudyResults) -> Beside:
+def find_published(results: StudyResults) -> PublishedFigures:
     """What is published of the models that have a run, on the study's data set, in the study's metric."""
     data = results.config.get("data")
-    name = data_set(data) if isinstance(data, Mapping) else None
+    name = recognise_data(data) if isinstance(data, Mapping) else None
     if name is None:
-        return Beside()
+        return PublishedFigures()
     metric, models = results.metric, {row["model"] for row in results.rows}
     found = [
         Published(one["model"], one["value"], one["source"], one["conditions"])
-        for one in known()["figures"]
+        for one in read_published()["figures"]
         if one["data"] == name and one["metric"] == metric.key and one["model"] in models
     ]
-    return Beside(tuple(found), whole_set(results.files))
+    return PublishedFigures(tuple(found), read_total(results.files))
 
 
 @cache
-def known() -> dict[str, Any]:
+def read_published() -> dict[str, Any]:
     """published.yaml."""
     return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text())
 
 
-def data_set(config: Mapping[str, Any]) -> str | None:
+def recognise_data(config: Mapping[str, Any]) -> str | None:
     """The published name of a study's data set; None for one that nothing is known of."""
-    for name, places in known()["data"].items():
+    for name, places in read_published()["data"].items():
         if any(all(ends_in(config.get(key), value) for key, value in place.items()) for place in places):
             return name
     return None
@@ -76,7 +76,7 @@ def ends_in(value: Any, wanted: str) -> bool:
     return isinstance(value, str) and PurePath(value.lower()).parts[-len(parts) :] == parts
 
 
-def whole_set(study: StudyFiles) -> int | None:
+def read_total(study: StudyFiles) -> int | None:
     """How large the whole training set is, by a manifest of its subsets. Raises UserError for one it cannot read."""
     for path in sorted(study.subsets.glob("*.json")):
         try:

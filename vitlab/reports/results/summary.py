@@ -6,7 +6,7 @@ from typing import Any
 
 from vitlab.formatting import DASH, plural, whole
 from vitlab.reports.figures.theme import families, family_name
-from vitlab.reports.results.aggregate import Cell, cells
+from vitlab.reports.results.aggregate import Cell, aggregate
 from vitlab.studies.metrics import Metric, main_metric
 from vitlab.studies.paired import paired_difference
 
@@ -61,7 +61,7 @@ def sentence(rows: Rows) -> str:
 
 def best_of_families(rows: Rows, metric: Metric) -> Contenders:
     """Name -> size -> Cell: the best model of each family, or each model when there is one family."""
-    by_model, family_of = cells(rows, metric), families(rows)
+    by_model, family_of = aggregate(rows, metric), families(rows)
     if len(set(family_of.values())) == 1:
         return by_model
     best: Contenders = {}
@@ -154,7 +154,7 @@ def join_names(names: list[str]) -> str:
 def size_table(rows: Rows) -> tuple[list[str], list[list[str]]]:
     """(header, body): a row per training-set size, a column per model; `84.2 ± 0.6%`, the spread from two seeds on."""
     metric = main_metric(rows)
-    by_model = cells(rows, metric)
+    by_model = aggregate(rows, metric)
     header = [f"training {metric.sized_by}s", *by_model]
     body = []
     for size in sorted({row["train_size"] for row in rows}):

@@ -1,6 +1,6 @@
 """A study's results as a table for a paper or a README: sizes down, models across, mean and spread over seeds.
 
-Beside a model stands what is published of it on the same data set, with its source and conditions below.
+PublishedFigures a model stands what is published of it on the same data set, with its source and conditions below.
 """
 
 from pathlib import Path
@@ -8,13 +8,13 @@ from typing import Any
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, plural, whole
-from vitlab.reports.results.published import CAUTION, Beside, beside
+from vitlab.reports.results.published import CAUTION, PublishedFigures, find_published
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import size_table
 from vitlab.studies.metrics import main_metric
 
 Rows = list[dict[str, Any]]
-NOTHING = Beside()
+NOTHING = PublishedFigures()
 WHOLE = "whole set"  # its size where the study's files do not tell it
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -33,33 +33,33 @@ MARKDOWN = "\\`*_[]<>|~&$"  # what means something inside a line
 def write_tables(results: StudyResults) -> None:
     """Write tables/results.md and tables/results.tex of a study; nothing without a run. Raises UserError."""
     if results.rows:
-        others = beside(results)
-        for name, text in zip(NAMES, (markdown, latex), strict=True):
+        others = find_published(results)
+        for name, text in zip(NAMES, (format_markdown, format_latex), strict=True):
             write_text(results.files.folder / name, text(results.rows, others))
 
 
-def written(folder: Path) -> list[Path]:
+def find_tables(folder: Path) -> list[Path]:
     """The tables that are there."""
     return [folder / name for name in NAMES if (folder / name).is_file()]
 
 
-def markdown(rows: Rows, others: Beside = NOTHING) -> str:
+def format_markdown(rows: Rows, others: PublishedFigures = NOTHING) -> str:
     """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
-    header, *body = (list(map(escape_markdown, line)) for line in table(rows, others))
+    header, *body = (list(map(escape_markdown, line)) for line in build_table(rows, others))
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
-    return "\n\n".join([lines, *map(escape_markdown, (caption(rows), *notes(others)))]) + "\n"
+    return "\n\n".join([lines, *map(escape_markdown, (format_caption(rows), *list_notes(others)))]) + "\n"
 
 
-def latex(rows: Rows, others: Beside = NOTHING) -> str:
+def format_latex(rows: Rows, others: PublishedFigures = NOTHING) -> str:
     """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
-    header, *body = table(rows, others)
+    header, *body = build_table(rows, others)
     lines = [" & ".join(map(escape_latex, line)) + r" \\" for line in (header, *body)]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{escape_latex(caption(rows))}}}",
+            rf"\caption{{{escape_latex(format_caption(rows))}}}",
             rf"\begin{{tabular}}{{{'r' * len(header)}}}",
             r"\toprule",
             lines[0],
@@ -67,14 +67,14 @@ def latex(rows: Rows, others: Beside = NOTHING) -> str:
             *lines[1:],
             r"\bottomrule",
             r"\end{tabular}",
-            *(rf"\par\smallskip\footnotesize {escape_latex(note)}" for note in notes(others)),
+            *(rf"\par\smallskip\footnotesize {escape_latex(note)}" for note in list_notes(others)),
             r"\end{table}",
             "",
         ]
     )
 
 
-def table(rows: Rows, others: Beside) -> list[list[str]]:
+def build_table(rows: Rows, others: PublishedFigures) -> list[list[str]]:
     """The header, then a row per size; right of a model its published figures, in the row of the whole training set."""
     header, body = size_table(rows)
     if not others.figures:
@@ -93,13 +93,13 @@ def table(rows: Rows, others: Beside) -> list[list[str]]:
     return found
 
 
-def notes(others: Beside) -> list[str]:
+def list_notes(others: PublishedFigures) -> list[str]:
     """Where each published figure is from and under which conditions; last that others are not comparable."""
     found = [f"[{place}] {one.source}: {one.conditions}." for place, one in enumerate(others.figures, start=1)]
     return [*found, CAUTION] if found else []
 
 
-def caption(rows: Rows) -> str:
+def format_caption(rows: Rows) -> str:
     """What the numbers are, of how many seeds."""
     seeds = len({row["seed"] for row in rows})
     spread = f", mean ± standard deviation over {plural(seeds, 'seed')}" if seeds > 1 else ", one seed"

@@ -19,7 +19,7 @@ from vitlab.config.schema import WandbConfig
 from vitlab.files import write_text
 from vitlab.reports.figures.theme import THEMES, families, family_name, looks
 from vitlab.reports.results import tables
-from vitlab.reports.results.published import beside
+from vitlab.reports.results.published import find_published
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import sentence
 from vitlab.studies.grid import NAME
@@ -86,7 +86,7 @@ class Dashboards:
         """The conclusion, the table, and the same panels with a run set for each family."""
         blocks: list[Any] = [
             wr.P(sentence(self.rows)),
-            wr.MarkdownBlock(text=tables.markdown(self.rows, beside(self.results))),
+            wr.MarkdownBlock(text=tables.format_markdown(self.rows, find_published(self.results))),
         ]
         for title, panels in self.sections().items():
             blocks += [wr.H2(title), wr.PanelGrid(runsets=self.runsets(), panels=panels)]
