@@ -198,7 +198,7 @@ class BudgetConfig:
 
 @dataclass
 class RandAugmentConfig:
-    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. See data/rand_augment.py."""
+    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. See vitlab.data.transforms.rand_augment."""
 
     layers: int = ranged(0, least=0, most=100)
     magnitude: float = ranged(9.0, least=0, most=10)

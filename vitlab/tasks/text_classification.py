@@ -1,6 +1,6 @@
 """Fine-tuning on texts: a class of a text or a pair, the right of several choices, a number, a tag of each token.
 
-The data decide which. Inputs are GPT's and BERT's (vitlab.data.framing).
+The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences.pair_inputs).
 
 Shapes: B batch, S sequences of an item (absent where it is one), N tokens, D width.
 """
