@@ -198,7 +198,7 @@ class BudgetConfig:
 
 @dataclass
 class RandAugmentConfig:
-    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. See vitlab.data.transforms.rand_augment."""
+    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. In data/transforms."""
 
     layers: int = ranged(0, least=0, most=100)
     magnitude: float = ranged(9.0, least=0, most=10)
