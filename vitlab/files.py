@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old one or the new one, never a part."""
+"""Files of this program: written so that a crash leaves the old one or the new one, never a part."""
 
 import contextlib
 import errno
@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from vitlab.config.errors import UserError, first_line
 
 
 @contextlib.contextmanager
@@ -22,7 +24,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~umask())
+            os.fchmod(file.fileno(), 0o666 & ~read_umask())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -36,7 +38,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def umask() -> int:
+def read_umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
@@ -44,20 +46,16 @@ def umask() -> int:
 
 def write_text(path: str | Path, text: str) -> None:
     with replacing(path) as file:
-        file.write(text.encode(errors="backslashreplace"))  # file names may bring what is no text
+        file.write(text.encode(errors="backslashreplace"))  # file names may hold bytes that are not text
 
 
 def read_json(path: str | Path) -> Any:
-    """What a file of JSON holds. Raises OSError and ValueError alone."""
-    return parsed(Path(path).read_text())
-
-
-def parsed(text: str) -> Any:
-    """What a text of JSON means. Raises ValueError alone."""
+    """What a JSON file of this program holds, None where there is none. Raises UserError if it does not parse."""
+    path = Path(path)
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        return json.loads(path.read_text()) if path.is_file() else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot read it ({first_line(error)}); delete it and run the command again") from None
 
 
 def write_json(path: str | Path, value: Any) -> None:

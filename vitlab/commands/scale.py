@@ -12,7 +12,6 @@ from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, status_line
 from vitlab.config import UserError, resolved
-from vitlab.config.errors import first_line
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
@@ -125,10 +124,7 @@ def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
     """
     train = plan.task.train
     for path in files.subsets.glob("*.json"):
-        try:
-            there, here = read_json(path)[f"train_{train.unit}s"], train.total
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: cannot read it ({first_line(error)}); delete it to go on") from None
+        there, here = read_json(path)[f"train_{train.unit}s"], train.total
         if there != here:
             raise UserError(
                 f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "

@@ -120,7 +120,7 @@ def train(
     except BaseException:
         observer.on_failure(run)
         raise
-    write_json(files.result_path, result)  # a run that has it is finished
+    result = files.write_result(result)
     observer.on_end(run)
     return result
 
@@ -163,7 +163,7 @@ def complete(
             advance()
     if lacking["probes"]:
         result |= measure_probes(run, lacking["probes"])
-        write_json(files.result_path, result)
+        result = files.write_result(result)
         advance()
     files.write_config({**before, **{key: [*before[key], *names] for key, names in lacking.items()}})
     return result

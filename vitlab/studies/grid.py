@@ -18,9 +18,13 @@ FIXED = ("data", "task", "train_size", "seed", "study", "budget", "wandb")  # a 
 def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
     """A study by its name under configs/study/ or its file, with overrides, every model's runs checked.
 
-    Raises UserError with all problems.
+    Entries of `per_model` for models of the file that the overrides leave out are dropped. Raises UserError with all
+    problems.
     """
-    config = compose(StudyConfig, overrides, base=read("study", study, "study"))
+    base = read("study", study, "study")
+    config = compose(StudyConfig, overrides, base=base)
+    left_out = {*(base.get("models") or [])} - {*config.models}
+    config.per_model = {model: words for model, words in config.per_model.items() if model not in left_out}
     if not NAME.fullmatch(config.name):
         raise UserError(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
     models_of(config)
@@ -94,7 +98,7 @@ def models_of(study: DictConfig) -> dict[str, DictConfig]:
 def override_problems(study: DictConfig) -> Iterator[str]:
     for model in study.per_model:
         if model not in study.models:
-            yield f"per_model.{model}: not one of the study's models; choices: {', '.join(study.models)}"
+            yield f"per_model.{model}: is not a model of this study; choices: {', '.join(study.models)}"
     for key, texts in (("set", study.set), *((f"per_model.{m}", t) for m, t in study.per_model.items())):
         for text in texts:
             try:
@@ -102,7 +106,7 @@ def override_problems(study: DictConfig) -> Iterator[str]:
             except UserError:
                 continue  # composing the runs says so
             if top in FIXED or parse_override(text)[0] == "model":
-                yield f"{key}: {text}: give {top} to the study itself, it is the same for all runs"
+                yield f"{key}: {text}: {top} is the same for all runs of a study; give {text} without {key}"
 
 
 def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:

@@ -16,7 +16,7 @@ from vitlab.config import StudyConfig, UserError, read_config
 from vitlab.config.groups import is_file_choice
 from vitlab.files import read_json, write_json, write_text
 from vitlab.studies.grid import list_study_changes
-from vitlab.training.files import RunFiles, refuse_changes, refuse_folder
+from vitlab.training.files import RunFiles, refuse_changes, refuse_folder, round_numbers
 
 COLUMNS = (
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
@@ -61,10 +61,7 @@ class StudyFiles:
         A study of version 0.2 kept no such list: there it is models x sizes x seeds. Raises UserError.
         """
         if self.cells_path.is_file():
-            try:
-                return [(str(model), int(size), int(seed)) for model, size, seed in read_json(self.cells_path)]
-            except (OSError, ValueError, TypeError) as error:
-                raise UserError(f"{self.cells_path}: cannot read it ({error}); delete the file") from None
+            return [tuple(cell) for cell in read_json(self.cells_path)]
         config = self.config()
         models = [Path(model).stem if is_file_choice(model) else model for model in config.get("models") or []]
         return list(product(models, config.get("sizes") or [], config.get("seeds") or []))
@@ -89,29 +86,27 @@ class StudyFiles:
         return RunFiles(self.folder / name)
 
     def rows(self) -> list[dict[str, Any]]:
-        """results.csv with numbers as numbers; an empty cell is None. Raises UserError."""
+        """results.csv with numbers as numbers; an empty cell is None. Raises UserError if it does not parse."""
         try:
             with self.results_path.open(newline="") as file:
                 reader = csv.DictReader(file)
-                found, columns = list(reader), reader.fieldnames or []
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{self.results_path}: cannot read the results: {error}") from None
-        if any(None in row for row in found):
-            raise UserError(f"{self.results_path}: a row has more cells than columns")
-        if any(None in row.values() for row in found):
-            raise UserError(f"{self.results_path}: a row has fewer cells than columns: it was cut short")
-        if len(set(columns)) < len(columns):
-            raise UserError(f"{self.results_path}: a column stands there twice")
-        lacking = [c for c in COLUMNS if c not in columns]
-        if lacking:
-            raise UserError(f"{self.results_path}: columns are missing: {', '.join(lacking)}")
-        return [{key: typed(key, value) for key, value in row.items()} for row in found]
+                rows, columns = list(reader), reader.fieldnames or []
+            if missing := [column for column in COLUMNS if column not in columns]:
+                raise ValueError(f"columns are missing: {', '.join(missing)}")
+            if any(None in row or None in row.values() for row in rows):  # a line with more or with fewer cells
+                raise ValueError("a row does not have as many cells as there are columns")
+        except (OSError, ValueError, csv.Error) as error:
+            raise UserError(
+                f"{self.results_path}: cannot read it ({error}); delete it, and `vitlab report` writes it again"
+            ) from None
+        return [{key: parse_cell(key, value) for key, value in row.items()} for row in rows]
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
         """One row per finished run; a task's own metrics follow the fixed columns."""
+        rows = [round_numbers(row) for row in rows]
         extra = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
         columns = [*COLUMNS, *extra]
-        lines = [line_of(columns), *(line_of([row.get(column) for column in columns]) for row in rows)]
+        lines = [format_line(columns), *(format_line([row.get(column) for column in columns]) for row in rows)]
         write_text(self.results_path, "".join(lines))
 
     def finished_rows(self) -> list[dict[str, Any]]:
@@ -132,7 +127,7 @@ class StudyFiles:
         return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
 
 
-def line_of(cells: Sequence[Any]) -> str:
+def format_line(cells: Sequence[Any]) -> str:
     """One line of CSV; a text that a spreadsheet would run as a formula begins with an apostrophe.
 
     The writer quotes a carriage return in a cell only where its own lines end in one.
@@ -143,7 +138,7 @@ def line_of(cells: Sequence[Any]) -> str:
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def typed(key: str, value: str | None) -> Any:
+def parse_cell(key: str, value: str | None) -> Any:
     if not value:
         return None
     if value[0] == "'" and FORMULA.match(value):

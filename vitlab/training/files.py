@@ -14,9 +14,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, identity, read_config, read_yaml, resolved
 from vitlab.config.identity import list_changes, weight_settings
-from vitlab.files import parsed, read_json, replacing, write_json, write_text
-
-RESULT_KEYS = ("id", "study", "run", "model", "train_size", "seed", "steps")
+from vitlab.files import read_json, replacing, write_json, write_text
 
 
 def refuse_folder(folder: Path, marker: str) -> None:
@@ -139,44 +137,31 @@ class RunFiles:
         write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
 
     def result(self) -> dict[str, Any] | None:
-        """What the finished run wrote, or None while it is not finished."""
-        if not self.result_path.is_file():
-            return None
-        try:
-            found = read_json(self.result_path)
-            if not isinstance(found, dict):
-                raise ValueError("it holds no mapping")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.result_path}: cannot read it ({error}); delete the file to train again") from None
-        return found
-
-    def init(self) -> dict[str, Any] | None:
-        """What became of the weights that the run began with, and their SHA-256; None without such weights."""
-        try:
-            found = read_json(self.init_path) if self.init_path.is_file() else None
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.init_path}: cannot read it ({error}); delete the run's folder") from None
-        return found if isinstance(found, dict) else None
-
-    def contents(self) -> str | None:
-        """The SHA-256 of the data that the run began with; None where it is not known."""
-        try:
-            found = read_json(self.data_path) or {} if self.data_path.is_file() else None
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.data_path}: cannot read it ({error}); delete the run's folder") from None
-        if found is not None and not (isinstance(found, dict) and isinstance(found.get("sha256"), str)):
-            raise UserError(f"{self.data_path}: holds no sha256; delete the run's folder")
-        return found and found["sha256"]
+        """What the finished run wrote, None while it is not finished. Raises UserError."""
+        return read_json(self.result_path)
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""
         self.config()
-        found = self.result()
-        if found is None:
-            raise UserError(f"{self.folder}: the run is not finished; give its command again and it goes on")
-        if lacking := [key for key in RESULT_KEYS if key not in found]:
-            raise UserError(f"{self.result_path}: lacks {', '.join(lacking)}; delete the file to train again")
-        return found
+        result = self.result()
+        if result is None:
+            raise UserError(f"{self.folder}: the run is not finished; run its command again to continue it")
+        return result
+
+    def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Write the result, which makes the run a finished one; gives it with its numbers rounded as in the file."""
+        result = round_numbers(result)
+        write_json(self.result_path, result)
+        return result
+
+    def init(self) -> dict[str, Any] | None:
+        """What became of the weights that the run began with, and their SHA-256; None without such weights."""
+        return read_json(self.init_path)
+
+    def contents(self) -> str | None:
+        """The SHA-256 of the data that the run began with; None where it is not known. Raises UserError."""
+        data = read_json(self.data_path)
+        return data and data["sha256"]
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for a last one that a crash cut."""
@@ -186,11 +171,11 @@ class RunFiles:
         lines = self.metrics_path.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines, 1):
             try:
-                row = parsed(line)
+                row = json.loads(line)
                 if row["step"] is None:
                     raise ValueError
                 rows.append(row)
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 if number < len(lines):
                     warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)
         return rows
@@ -206,26 +191,29 @@ class RunFiles:
         write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def analysis(self, name: str) -> dict[str, Any] | None:
-        """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran."""
-        path = self.analysis_folder / f"{name}.json"
-        return read_json(path) if path.is_file() else None
+        """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran. Raises UserError."""
+        return read_json(self.analysis_folder / f"{name}.json")
 
     def analysis_rows(self, name: str) -> list[dict[str, Any]] | None:
         """The rows that a resumed run adds to, None where there are none. Raises UserError."""
-        path = self.analysis_folder / f"{name}.json"
-        try:
-            found = self.analysis(name)
-            if path.is_file() and not all(isinstance(row["step"], int) for row in found["rows"]):
-                raise ValueError("a step is not a whole number")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: cannot read it ({error}); delete the run's folder") from None
-        return found and found["rows"]
+        analysis = self.analysis(name)
+        return analysis and analysis["rows"]
 
     def write_analysis(
         self, name: str, unit: str, rows: Iterable[dict[str, Any]], arrays: Mapping[str, Any] | None = None
     ) -> list[Path]:
         """Write the rows, and NumPy arrays that belong to the last step in them; gives the files' paths."""
         return write_findings(self.analysis_folder, name, unit, rows, arrays)
+
+
+def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with its floats as they are written: shares to six decimals, others to six significant digits.
+
+    Most are computed in float32, which has seven: 0.4425, not 0.4424999952316284.
+    """
+    floats = {key: value for key, value in result.items() if isinstance(value, float)}
+    shares = {key: round(value, 6) for key, value in floats.items() if key in ("accuracy", "error")}
+    return {**result, **{key: float(f"{value:.6g}") for key, value in floats.items()}, **shares}
 
 
 def write_findings(

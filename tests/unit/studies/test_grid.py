@@ -77,6 +77,14 @@ def test_set_goes_to_every_run_and_per_model_to_one():
     assert runs["vit_nano"].model.depth == 2
 
 
+def test_settings_of_a_model_that_a_start_leaves_out_are_ignored(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("models: [vit_nano, resnet_nano]\nper_model: {resnet_nano: [recipe.lr=1], vit_nano: [seed=1]}\n")
+    assert compose_study(str(path), ["models=[resnet_nano]"]).per_model == {"resnet_nano": ["recipe.lr=1"]}
+    with pytest.raises(UserError, match=r"per_model\.resnet_nan: is not a model of this study"):
+        compose_study(str(path), ["models=[resnet_nano]", "per_model.resnet_nan=[recipe.lr=1]"])
+
+
 def test_each_model_has_its_own_recipe_unless_the_study_names_one():
     own = {name: load("model", name).recipe for name in ("vit_nano", "resnet_nano")}
     assert {name: run.recipe.name for name, run in models_of(study()).items()} == own
@@ -120,10 +128,9 @@ def test_models_whose_runs_would_share_a_folder_are_refused(tmp_path):
 
 @pytest.mark.parametrize("key", ["data=digits", "data.image_size=8", "seed=1", "train_size=5", "budget.steps=3"])
 def test_what_a_study_holds_fixed_cannot_be_changed_for_runs(key):
-    (line,) = refused(f"set=['{key}']")
-    assert line.startswith(f"set: {key}: give {key.partition('=')[0].partition('.')[0]} to the study itself")
-    lines = refused(f"per_model.vit_nano=['{key}']")
-    assert lines == [line.replace("set:", "per_model.vit_nano:")]
+    for place in ("set", "per_model.vit_nano"):
+        (line,) = refused(f"{place}=['{key}']")
+        assert line.startswith(f"{place}: {key}: {key.partition('=')[0].partition('.')[0]} is the same for all runs")
 
 
 def test_problems_of_all_models_come_at_once_each_once():
@@ -136,7 +143,7 @@ def test_problems_of_all_models_come_at_once_each_once():
         "recipe.lrr: no key 'lrr' in 'recipe'; did you mean 'lr'?",
         "'foo' is not key=value",
         "model.heads=5: does not divide model.width=64",
-        "per_model.vit_nanoo: not one of the study's models; choices: vit_nano, resnet_nano",
+        "per_model.vit_nanoo: is not a model of this study; choices: vit_nano, resnet_nano",
     ):
         assert text.count(part) == 1
 

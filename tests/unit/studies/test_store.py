@@ -33,7 +33,7 @@ NASTY = [
 def row(**changes):
     values = {"study": "s", "run": "r-n7-s0", "model": "m", "family": "f", "data": "d", "train_size": 7, "seed": 0}
     values |= {"budget": "steps=3", "steps": 3, "examples_seen": 384, "params": 12345678901, "train_flops": 10**18 + 1}
-    values |= {"accuracy": 0.1 + 0.2, "error": 1 - (0.1 + 0.2), "loss": 1e-17, "train_loss": 2.5, "images_per_s": 1.0}
+    values |= {"accuracy": 0.3, "error": 0.7, "loss": 1e-17, "train_loss": 2.5, "images_per_s": 1.0}
     return values | {"wall_s": 0.25, "precision": "32-true", "status": "finished"} | changes
 
 
@@ -113,7 +113,18 @@ def test_a_name_is_no_formula_of_a_spreadsheet_and_reads_back(text, tmp_path):
     assert [(found["model"], found["note"], found["bleu"]) for found in files.rows()] == [(text, text, -3)]
 
 
-def test_numbers_keep_every_digit_and_what_is_missing_is_none(tmp_path):
+def test_shares_have_six_decimals_and_other_floats_six_digits_in_both_files(tmp_path):
+    values = {"accuracy": 0.4424999952316284, "error": 1 / 3, "loss": 3.7001595497131348, "train_loss": 1.2345678e-4}
+    rounded = {"accuracy": 0.4425, "error": 0.333333, "loss": 3.70016, "train_loss": 0.000123457}
+    files = StudyFiles(tmp_path)
+    files.write_rows([row(**values)])
+    assert "0.4425,0.333333,3.70016,0.000123457" in files.results_path.read_text()
+    files.run("r").write_result(row(**values))
+    assert files.run("r").result() == row(**rounded)
+    assert files.rows()[0].items() >= rounded.items()
+
+
+def test_counts_keep_every_digit_and_what_is_missing_is_none(tmp_path):
     files = StudyFiles(tmp_path)
     files.write_rows([row(accuracy=None, error=None, loss=float("inf"), perplexity=12.5, bleu=-3)])
     (found,) = files.rows()
@@ -150,27 +161,22 @@ def test_a_study_without_a_finished_run_has_a_header_and_no_rows(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("study,run\ns,r\n", "columns are missing: model, family, data"),
-        ("a,b\n1,2\n", "columns are missing: study, run"),
-        (",".join(COLUMNS) + "\n" + ",".join(["1"] * (len(COLUMNS) + 2)) + "\n", "more cells than columns"),
-        (",".join(COLUMNS) + "\ns,r,m\n", "fewer cells than columns"),
-        (",".join((*COLUMNS, "loss")) + "\n", "a column stands there twice"),
-        ("null\n", "columns are missing: study, run"),
-        ("", "columns are missing: study, run"),
-        (b"\xff\xfe,\n1\n", "cannot read the results"),
-        (",".join(COLUMNS) + "\n\"" + "x" * 200_000 + "\n", "cannot read the results"),
+        (b"study,run\ns,r\n", "columns are missing: model, family, data"),
+        (b"", "columns are missing: study, run"),
+        (",".join(COLUMNS).encode() + b"\ns,r,m\n", "a row does not have as many cells"),
+        (b"\xff\xfe,\n1\n", "can't decode"),
+        (",".join(COLUMNS).encode() + b'\n"' + b"x" * 200_000 + b"\n", "field larger than field limit"),
     ],
-    ids=["few columns", "other columns", "too many cells", "cut short", "twice", "null", "empty",
-         "not text", "an endless cell"],
-)  # fmt: skip
-def test_a_results_file_that_is_none_is_the_users_mistake(content, says, tmp_path):
-    (tmp_path / "results.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=says):
+    ids=["few columns", "empty", "cut short", "not text", "an endless cell"],
+)
+def test_a_results_file_that_does_not_parse_says_what_to_do(content, says, tmp_path):
+    (tmp_path / "results.csv").write_bytes(content)
+    with pytest.raises(UserError, match=rf"results\.csv: cannot read it \(.*{says}.*delete it, and `vitlab report`"):
         StudyFiles(tmp_path).rows()
 
 
 def test_results_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"results\.csv: cannot read the results"):
+    with pytest.raises(UserError, match=r"results\.csv: cannot read it"):
         StudyFiles(tmp_path).rows()
 
 
@@ -202,7 +208,7 @@ def test_the_cells_of_a_study_of_version_0_2_are_the_product_of_its_lists(tmp_pa
     files.add_start(*start(["b"], [3], [0]))
     assert files.cells() == [*before, ("b", 3, 0)]
     files.cells_path.write_text('[["m", 7')
-    with pytest.raises(UserError, match=r"cells\.json: cannot read it .*; delete the file"):
+    with pytest.raises(UserError, match=r"cells\.json: cannot read it .*; delete it and run"):
         files.cells()
 
 
@@ -242,11 +248,17 @@ def test_a_run_is_finished_when_it_has_a_result(tmp_path):
     assert files.result() == {"id": "x"}
 
 
-@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"[]", b"3"])
-def test_a_result_that_cannot_be_read_says_what_to_do(content, tmp_path):
-    (tmp_path / "result.json").write_bytes(content)
-    with pytest.raises(UserError, match="delete the file to train again"):
-        RunFiles(tmp_path).result()
+@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"[" * 100_000])
+def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
+    files = RunFiles(tmp_path)
+    readers = {files.result_path: files.result, files.init_path: files.init, files.data_path: files.contents}
+    readers[files.analysis_folder / "cka.json"] = lambda: files.analysis_rows("cka")
+    files.analysis_folder.mkdir()
+    for path, read in readers.items():
+        assert read() is None
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=rf"^{path}: cannot read it \(.*\); delete it and run the command again$"):
+            read()
 
 
 def test_a_finished_run_of_version_0_2_is_recognised_by_its_configuration_and_its_data(tmp_path):

@@ -8,18 +8,6 @@ import pytest
 from vitlab.cli import report_full_disk
 from vitlab.config import UserError
 from vitlab.files import replacing
-from vitlab.training.files import RunFiles
-
-
-@pytest.mark.parametrize("content", ["", "{}", '{"rows": [{"step": "4"}]}'])
-def test_a_run_does_not_go_on_with_a_damaged_analysis(content, tmp_path):
-    run = RunFiles(tmp_path)
-    assert run.analysis_rows("cka") is None
-    run.write_analysis("cka", "", [{"step": 4, "value": 0.5}])
-    assert run.analysis_rows("cka") == [{"step": 4, "value": 0.5}]
-    (run.analysis_folder / "cka.json").write_text(content)
-    with pytest.raises(UserError, match=r"cka\.json: cannot read it"):
-        run.analysis_rows("cka")
 
 
 def save_on_a_full_disk(path):

@@ -117,14 +117,6 @@ class RunResults:
 
     def _read_heads(self, path: Path) -> dict[str, Any] | None:
         if path not in self._analyses:
-            found = load_json(path)
+            found = read_json(path)
             self._analyses[path] = found if found and found["rows"] and "head" in found["rows"][0] else None
         return self._analyses[path]
-
-
-def load_json(path: Path) -> Any:
-    """A file that vitlab wrote, None where there is none. Raises UserError for one that does not parse."""
-    try:
-        return read_json(path) if path.is_file() else None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot read it: {error}") from None

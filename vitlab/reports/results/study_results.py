@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vitlab.reports.results.run_results import RunResults, load_json
+from vitlab.files import read_json
+from vitlab.reports.results.run_results import RunResults
 from vitlab.studies.grid import run_name
 from vitlab.studies.metrics import Metric, main_metric
 from vitlab.studies.store import StudyFiles
@@ -41,12 +42,12 @@ class StudyResults:
     @cached_property
     def failures(self) -> list[dict[str, str]]:
         """`{"run", "error"}` of each run that failed, from failed.json."""
-        return load_json(self.files.folder / "failed.json") or []
+        return read_json(self.files.folder / "failed.json") or []
 
     @cached_property
     def sample_texts(self) -> list[dict[str, Any]]:
         """`{"size", "texts"}` of each size of a study of text, from figures/samples.json; empty for one of images."""
-        return load_json(self.files.figures / "samples.json") or []
+        return read_json(self.files.figures / "samples.json") or []
 
 
 def load_results(folder: str | Path) -> StudyResults:
