@@ -16,7 +16,7 @@ from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.hardware import count_cores
 from vitlab.studies.store import line_of
-from vitlab.training.files import refuse_unwritable
+from vitlab.training.files import refuse_unwritable, round_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,6 +83,7 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
                 results["most_confused"] = rank_confused_pairs(tables["confusion_matrix"], task.classes)
         if config.probes:
             results |= probes.measure(model, task, config.probes, task.training_indices, workers, progress)
+    results = round_numbers(results)
     head = {"run": source, "data": data.name, f"{task.item}s": len(task.test)}
     head |= {"train_size": size} if config.probes else {}
     if as_json:

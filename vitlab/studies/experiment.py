@@ -23,7 +23,7 @@ from vitlab.files import write_json
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec
 from vitlab.training.callbacks import Interrupted, Progress
-from vitlab.training.files import RunFiles, locked, source_of
+from vitlab.training.files import RunFiles, locked, round_numbers, source_of
 from vitlab.training.run import Run
 from vitlab.training.sources import fingerprint
 
@@ -120,7 +120,7 @@ def train(
     except BaseException:
         observer.on_failure(run)
         raise
-    result = files.write_result(result)
+    write_json(files.result_path, result)  # a run that has it is finished
     observer.on_end(run)
     return result
 
@@ -162,8 +162,8 @@ def complete(
             analyse(run, observer, name, step)
             advance()
     if lacking["probes"]:
-        result |= measure_probes(run, lacking["probes"])
-        result = files.write_result(result)
+        result |= round_numbers(measure_probes(run, lacking["probes"]))
+        write_json(files.result_path, result)
         advance()
     files.write_config({**before, **{key: [*before[key], *names] for key, names in lacking.items()}})
     return result

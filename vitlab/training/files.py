@@ -148,12 +148,6 @@ class RunFiles:
             raise UserError(f"{self.folder}: the run is not finished; run its command again to continue it")
         return result
 
-    def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Write the result, which makes the run a finished one; gives it with its numbers rounded as in the file."""
-        result = round_numbers(result)
-        write_json(self.result_path, result)
-        return result
-
     def init(self) -> dict[str, Any] | None:
         """What became of the weights that the run began with, and their SHA-256; None without such weights."""
         return read_json(self.init_path)

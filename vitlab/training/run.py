@@ -30,7 +30,7 @@ from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting
-from vitlab.training.files import RunFiles, source_of
+from vitlab.training.files import RunFiles, round_numbers, source_of
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
@@ -253,7 +253,7 @@ class Run:
         config = self.config
         examples = self.steps * config.recipe.batch_size
         accuracy = metrics.get("accuracy")
-        return {
+        result = {
             "study": config.study,
             "run": self.files.folder.resolve().name,
             "model": config.model.name,
@@ -278,6 +278,7 @@ class Run:
             "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
             **extra,
         }
+        return round_numbers(result)
 
 
 def count_train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -> int:
