@@ -103,7 +103,7 @@ def test_a_study_takes_it_for_all_its_runs(pretrained, tmp_path):
     ("init", "says"),
     [
         ("nothing", "init=nothing: no such file or folder; give timm:NAME, a run's folder, or a file of weights"),
-        (".", "init=.: not a run, it holds no checkpoints/last.ckpt"),
+        (".", "init=.: holds neither a run (checkpoints/last.ckpt)"),
     ],
 )
 def test_a_source_that_is_not_there_leaves_nothing_behind(init, says, tmp_path, monkeypatch):

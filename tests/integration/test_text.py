@@ -162,9 +162,9 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["model=vit_nano", "data=pydoc"], "model=vit_nano: takes images, data=pydoc has text; choices: bert_base"),
-        (["task=classification", "data=pydoc"], "task=classification: takes images, data=pydoc has text"),
-        (["task=causal_lm", "data=glyphs"], "task=causal_lm: takes text, data=glyphs has images"),
+        (["model=vit_nano", "data=pydoc"], "model=vit_nano: takes images, but data=pydoc has text; choices: bert_base"),
+        (["task=classification", "data=pydoc"], "task=classification: takes images, but data=pydoc has text"),
+        (["task=causal_lm", "data=glyphs"], "task=causal_lm: takes text, but data=glyphs has images"),
         (["data=textfile"], "data.path is missing: give data.path=VALUE"),
         (["data=textfile", "data.path=/nowhere/x"], "/nowhere/x"),
         (["data=pydoc", "data.tokenizer=bpee"], "data.tokenizer=bpee"),

@@ -20,7 +20,7 @@ from vitlab.reports.results.summary import sentence, size_table
 from vitlab.reports.tracking.uploads import uploads
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
-from vitlab.studies.grid import Spec, compose_study, models_of
+from vitlab.studies.grid import Spec, compose_models, compose_study
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import locked, refuse_changes, source_of, source_problems
 
@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
     folder = args.out or Path("runs") / config.name
     StudyFiles(folder).refuse(config)
     if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them
-        sources = dict.fromkeys(source_of(run.init) for run in models_of(config).values())
+        sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
     return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run)

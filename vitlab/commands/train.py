@@ -14,7 +14,7 @@ from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, summarize_error
-from vitlab.studies.grid import run_name
+from vitlab.studies.grid import name_run
 from vitlab.studies.metrics import METRICS
 from vitlab.training.files import RunFiles, source_of, source_problems
 
@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_out("the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")
     args = parser.parse_intermixed_args(words)
     config = compose(TrainConfig, args.overrides)
-    name = run_name(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
+    name = name_run(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     files = RunFiles(args.out or Path("runs") / name)
     files.refuse(config)
     if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):

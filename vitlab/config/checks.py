@@ -11,44 +11,45 @@ from vitlab.config.errors import UserError, choices_text
 from vitlab.config.schema import LARGEST_IMAGE
 
 
-def problems_of(config: DictConfig) -> list[str]:
-    found = list(ranges(config)) + list(missing(config))
+def find_problems(config: DictConfig) -> list[str]:
+    """Everything that is wrong with a configuration, one line each."""
+    problems = [*check_ranges(config), *check_missing(config)]
     if "budget" in config:
-        found += budget(config.budget)
+        problems += check_budget(config.budget)
     for key in ("train_size", "sizes", "data.sizes"):
         values = OmegaConf.select(config, key, throw_on_missing=False)
         values = values if isinstance(values, ListConfig) or values is None else [values]
-        found += [line for value in values or () for line in size(key, value)]
+        problems += [line for value in values or () for line in check_size(key, value)]
     for key in ("models", "seeds", "sizes", "data.sizes"):
         values = OmegaConf.select(config, key, throw_on_missing=False)
         if isinstance(values, ListConfig):
-            found += [f"{key}=[]: needs at least one"] if not values else []
+            problems += [f"{key}=[]: needs at least one"] if not values else []
             listed = list(values)
-            found += [
+            problems += [
                 f"{key}={values}: '{v}' is given twice"
                 for index, v in enumerate(listed)
                 if listed.count(v) > 1 and listed.index(v) == index
             ]
-    found += [line for key, group in (("models", "model"), ("recipe", "recipe")) for line in named(config, key, group)]
+    problems += [*check_names(config, "models", "model"), *check_names(config, "recipe", "recipe")]
     for key, group in (("analyses", "analysis"), ("probes", "probe")):
         for name in config.get(key, []):
             if name not in groups.names(group):
-                found.append(f"{key}={name}: unknown {group}; {choices_text(name, groups.names(group))}")
+                problems.append(f"{key}={name}: unknown {group}; {choices_text(name, groups.names(group))}")
     if isinstance(config.get("recipe"), DictConfig):
-        found += recipes.problems_of(config)
-    found += list(modalities(config))
-    found += list(auxiliary(config))
+        problems += recipes.find_problems(config)
+    problems += list(check_modalities(config))
+    problems += list(check_auxiliary_lm(config))
     if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
-        found.append(
-            f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
+        problems.append(
+            f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has an encoder too; give one of them"
         )
-    found += list(images(config))
-    found += list(crop(config))
-    found += list(held_out_share(config))
-    return found
+    problems += list(check_images(config))
+    problems += list(check_crop(config))
+    problems += list(check_test_share(config))
+    return problems
 
 
-def ranges(node: DictConfig, path: str = "") -> Iterator[str]:
+def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
     """Values outside the limits that the dataclass of each node declares."""
     declared = getattr(node._metadata.object_type, "__dataclass_fields__", {})
     for key in node:
@@ -56,19 +57,19 @@ def ranges(node: DictConfig, path: str = "") -> Iterator[str]:
             continue
         value, name = node[key], f"{path}{key}"
         if isinstance(value, DictConfig):
-            yield from ranges(value, f"{name}.")
+            yield from check_ranges(value, f"{name}.")
         limits = declared[key].metadata if key in declared else {}
         single = isinstance(value, ListConfig) and value._metadata.element_type is not Any
         for item in value if isinstance(value, ListConfig) else [value]:
             if isinstance(item, (int, float)) and not isinstance(item, bool):
-                yield from out_of_range(name, item, limits)
+                yield from check_limits(name, item, limits)
             elif isinstance(item, bytes):
                 yield f"{name}={value}: expected text"
             elif single and OmegaConf.is_config(item):
                 yield f"{name}={value}: expected a list of single values, not of {item}"
 
 
-def out_of_range(name: str, value: float, limits: Any) -> Iterator[str]:
+def check_limits(name: str, value: float, limits: Any) -> Iterator[str]:
     if value != value or value in (float("inf"), float("-inf")):
         yield f"{name}={value}: must be a finite number"
     elif "least" in limits and value < limits["least"]:
@@ -81,13 +82,13 @@ def out_of_range(name: str, value: float, limits: Any) -> Iterator[str]:
         yield f"{name}={value}: must be below {limits['below']}"
 
 
-def missing(config: DictConfig) -> Iterator[str]:
+def check_missing(config: DictConfig) -> Iterator[str]:
     for key in sorted(OmegaConf.missing_keys(config)):
         yield f"{key} is missing: give {key}=VALUE"
 
 
-def named(config: DictConfig, key: str, group: str) -> Iterator[str]:
-    """What is wrong with choices that a study holds by name."""
+def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
+    """Choices that a study holds by name: those that cannot be loaded."""
     values = config.get(key)
     for name in values if isinstance(values, ListConfig) else [values]:
         if isinstance(name, str):
@@ -97,7 +98,7 @@ def named(config: DictConfig, key: str, group: str) -> Iterator[str]:
                 yield from error.problems
 
 
-def budget(node: DictConfig) -> Iterator[str]:
+def check_budget(node: DictConfig) -> Iterator[str]:
     given = {key: value for key, value in node.items() if value is not None}
     if len(given) != 1:
         shown = " and ".join(f"budget.{k}={v}" for k, v in given.items()) or "no budget"
@@ -114,7 +115,7 @@ def is_size(value: Any) -> bool:
     return value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
 
 
-def size(key: str, value: Any) -> Iterator[str]:
+def check_size(key: str, value: Any) -> Iterator[str]:
     infinite = isinstance(value, float) and not math.isfinite(value)  # `ranges` has said so
     if not infinite and not is_size(value):
         yield f"{key}={value}: {SIZES}"
@@ -123,43 +124,43 @@ def size(key: str, value: Any) -> Iterator[str]:
 HOLDS = {"image": "images", "text": "text"}
 
 
-def modalities(config: DictConfig) -> Iterator[str]:
-    """A task or a model that is not for this data."""
+def check_modalities(config: DictConfig) -> Iterator[str]:
+    """A task, a model or probes that are not for this modality of data."""
     data = config.get("data")
     if not isinstance(data, DictConfig):
         return
     if config.get("probes") and data.modality == "text":
-        yield f"probes={config.probes}: read classes off features of images, data={data.name} has text; give probes=[]"
+        yield f"probes={config.probes}: probes need images, but data={data.name} has text; give probes=[]"
     for group in ("task", "model"):
         node = config.get(group)
         if isinstance(node, DictConfig) and node.modality != data.modality:
             fit = [name for name in groups.names(group) if groups.load(group, name).modality == data.modality]
             yield (
-                f"{group}={node.name}: takes {HOLDS[node.modality]}, data={data.name} has {HOLDS[data.modality]}; "
+                f"{group}={node.name}: takes {HOLDS[node.modality]}, but data={data.name} has {HOLDS[data.modality]}; "
                 f"{choices_text('', fit)}"
             )
 
 
-def auxiliary(config: DictConfig) -> Iterator[str]:
-    """A loss of next tokens for a model that sees them."""
+def check_auxiliary_lm(config: DictConfig) -> Iterator[str]:
+    """A loss of next tokens for a bidirectional model."""
     weight = OmegaConf.select(config, "task.auxiliary_lm", throw_on_missing=False)
     if weight and OmegaConf.select(config, "model.causal", throw_on_missing=False) is False:
-        yield f"task.auxiliary_lm={weight}: model={config.model.name} sees the tokens that it would predict; give 0"
+        yield f"task.auxiliary_lm={weight}: model={config.model.name} is bidirectional, it sees the next token; give 0"
 
 
-def held_out_share(config: DictConfig) -> Iterator[str]:
+def check_test_share(config: DictConfig) -> Iterator[str]:
     share = OmegaConf.select(config, "data.test_share", throw_on_missing=False)
     if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
         yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"
 
 
-def crop(config: DictConfig) -> Iterator[str]:
-    """Ranges of crops that are none."""
+def check_crop(config: DictConfig) -> Iterator[str]:
+    """Ranges of crops: two numbers, the smaller first."""
     examples = {"crop_scale": "the area, for example [0.08,1]", "crop_aspect": "the aspect, for example [0.75,1.33]"}
     for key, of in examples.items():
         value = OmegaConf.select(config, f"data.augment.{key}", throw_on_missing=False)
         if value is not None and (len(value) != 2 or value[0] > value[1]):
-            yield f"data.augment.{key}={value}: give [least,most] of {of}"
+            yield f"data.augment.{key}={value}: give [smallest,largest] of {of}"
 
 
 def extent(value: Any) -> tuple[int, int]:
@@ -170,7 +171,7 @@ def extent(value: Any) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def image_size_of(config: DictConfig) -> tuple[int, int] | None:
+def read_image_size(config: DictConfig) -> tuple[int, int] | None:
     """(height, width) that a configuration's model takes; None where it has none, or an invalid one."""
     key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
     value = OmegaConf.select(config, key, throw_on_missing=False)
@@ -179,13 +180,13 @@ def image_size_of(config: DictConfig) -> tuple[int, int] | None:
     return extent(value) if all(1 <= side <= LARGEST_IMAGE for side in extent(value)) else None
 
 
-def auto_patch(side: int) -> int:
+def choose_patch(side: int) -> int:
     """The largest patch that divides an image's side and leaves at least 4 patches along it: 24 -> 6, 224 -> 56."""
     return max(patch for patch in range(1, max(1, side // 4) + 1) if side % patch == 0)
 
 
-def images(config: DictConfig) -> Iterator[str]:
-    """Image size, patch size and heads that do not fit each other."""
+def check_images(config: DictConfig) -> Iterator[str]:
+    """Image size, patch size and heads that do not divide each other."""
     model, data = config.get("model"), config.get("data")
     image_key = "data.image_size" if isinstance(data, DictConfig) else "image_size"
     shaped = True
@@ -194,13 +195,13 @@ def images(config: DictConfig) -> Iterator[str]:
         if isinstance(value, ListConfig) and len(value) != 2:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
-    image_size = image_size_of(config)
+    image_size = read_image_size(config)
     if not isinstance(model, DictConfig) or model.get("kind") not in ("vit", "text"):
         return
     if model.get("pool") == "none" and OmegaConf.select(config, "task.kind") == "classification":
-        yield "model.pool=none: one output a patch, task=classification wants one an image; choices: token, mean"
+        yield "model.pool=none gives logits per patch; classification needs pool=token or mean"
     attends = isinstance(model.mixer, DictConfig) and model.mixer.kind == "attention"
-    if attends and model.get("head_width") is None and not list(ranges(model)) and model.width % model.heads:
+    if attends and model.get("head_width") is None and not list(check_ranges(model)) and model.width % model.heads:
         fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
         near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
         other = "; or give model.head_width" if "head_width" in model else ""
@@ -208,7 +209,7 @@ def images(config: DictConfig) -> Iterator[str]:
             f"model.heads={model.heads}: does not divide model.width={model.width}; "
             f"nearest that do: {', '.join(map(str, near))}{other}"
         )
-    if model.kind != "vit" or image_size is None or not shaped or any(line for line in ranges(config)):
+    if model.kind != "vit" or image_size is None or not shaped or any(line for line in check_ranges(config)):
         return
     square = not isinstance(model.patch_size, ListConfig)
     for side, pixels, patch in zip(("height", "width"), image_size, extent(model.patch_size), strict=True):

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import groups
-from vitlab.config.checks import auto_patch, image_size_of, problems_of
+from vitlab.config.checks import choose_patch, find_problems, read_image_size
 from vitlab.config.errors import UserError
 from vitlab.config.schema import BudgetConfig
 
@@ -32,7 +32,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
-        raise UserError(f"{text}: the value is not valid YAML: {groups.reason(error)}") from None
+        raise UserError(f"{text}: the value is not valid YAML: {groups.explain(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
@@ -65,7 +65,7 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
         slot, _, last = key.rpartition(".")
         if slot in chosen and (last in SETTLED or key in SETTLED):
             instead = last if key in SETTLED else slot
-            problems.append(f"{key}={groups.text(value)}: comes with the choice; give {instead}=NAME")
+            problems.append(f"{key}={groups.to_text(value)}: is fixed by the choice; give {instead}=NAME")
         else:
             problems += groups.assign(config, key, value)
     settle_patch(config)
@@ -77,11 +77,11 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
         config.analyses = [name for index, name in enumerate(analyses) if name not in analyses[:index]]
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
-    # a key that was given, and refused, is not missing as well
+    # a key with an invalid value is not missing as well
     given = [*map(str, base), *(text.partition("=")[0].strip() for text in overrides)]
-    refused = tuple(f"{key} is missing" for key in given)
-    refused += ("no budget",) if any(line.startswith("budget") for line in problems) else ()
-    problems += [line for line in problems_of(config) if not line.startswith(refused)]
+    reported = tuple(f"{key} is missing" for key in given)
+    reported += ("no budget",) if any(line.startswith("budget") for line in problems) else ()
+    problems += [line for line in find_problems(config) if not line.startswith(reported)]
     if problems:
         raise UserError(dict.fromkeys(problems))
     return config
@@ -89,9 +89,9 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
 
 def settle_patch(config: DictConfig) -> None:
     """Replace `model.patch_size=auto` by the number that it means, so that the resolved configuration says it."""
-    size = image_size_of(config)
+    size = read_image_size(config)
     if OmegaConf.select(config, "model.patch_size") == "auto" and size is not None:
-        sides = [auto_patch(side) for side in size]
+        sides = [choose_patch(side) for side in size]
         config.model.patch_size = sides[0] if sides[0] == sides[1] else sides
 
 
@@ -104,7 +104,7 @@ def settle_label(config: DictConfig) -> None:
 
 def settle_budget(config: DictConfig) -> None:
     """Replace the default budget by the recipe's own, where it has one."""
-    if sum(value is not None for value in config.recipe.budget.values()) == 1:  # more are refused later
+    if sum(value is not None for value in config.recipe.budget.values()) == 1:  # `recipes` reports more
         config.budget = config.recipe.budget.copy()
 
 
@@ -113,11 +113,11 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
     slots: list[str] = []
     failed: list[str] = []
     problems: list[str] = []
-    given = {**given, **defaults(config, given)}
+    given = {**given, **choose_defaults(config, given)}
     for slot, group in SLOTS.items():
         parent_slot, _, key = slot.rpartition(".")
         parent = OmegaConf.select(config, parent_slot) if parent_slot else config
-        field = choice_field(parent, key)
+        field = find_choice_field(parent, key)
         if field is None:
             continue
         slots.append(slot)
@@ -130,7 +130,7 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
         if isinstance(choice, DictConfig):
             choice = OmegaConf.to_container(choice)
         try:
-            parent[key] = groups.load(group, choice if isinstance(choice, dict) else groups.text(choice), key=slot)
+            parent[key] = groups.load(group, choice if isinstance(choice, dict) else groups.to_text(choice), key=slot)
         except UserError as error:
             parent[key] = None
             failed.append(slot)
@@ -138,7 +138,7 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
     return slots, failed, problems
 
 
-def defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     """Names for the data, the task and the model that nobody names: data have a task, a task its data and its model."""
 
     def named(slot: str) -> Any:
@@ -147,7 +147,7 @@ def defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
 
     def of(group: str, choice: Any, key: str) -> Any:
         try:
-            return groups.load(group, choice if isinstance(choice, dict) else groups.text(choice))[key]
+            return groups.load(group, choice if isinstance(choice, dict) else groups.to_text(choice))[key]
         except UserError:
             return None  # whoever loads it says why
 
@@ -161,7 +161,7 @@ def defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def choice_field(parent: Any, key: str) -> Field | None:
+def find_choice_field(parent: Any, key: str) -> Field | None:
     """The field, where the schema of this node holds a whole choice there, rather than nothing or only its name."""
     fields = getattr(OmegaConf.get_type(parent), "__dataclass_fields__", {}) if isinstance(parent, DictConfig) else {}
     return fields[key] if key in fields and fields[key].type is Any else None

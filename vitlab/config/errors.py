@@ -27,7 +27,7 @@ def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
+    """The first line of what an error says, or its type where it has no message."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 

@@ -53,7 +53,7 @@ def is_file_choice(choice: str) -> bool:
 
 
 def read(group: str, choice: str, key: str) -> dict[str, Any]:
-    """The mapping of one YAML file: a shipped choice, the path of a user's file, or `timm:NAME` for models."""
+    """The mapping of one YAML file: a shipped choice, the path of your own file, or `timm:NAME` for models."""
     if group == "model" and choice.startswith("timm:"):
         return {"name": choice, "kind": "timm", "timm_name": choice.removeprefix("timm:")}
     path = Path(choice) if is_file_choice(choice) else config_dir() / group / f"{choice}.yaml"
@@ -65,19 +65,19 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
     try:
         found = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
-        raise UserError(f"{key}={choice}: cannot read the file: {reason(error)}") from None
+        raise UserError(f"{key}={choice}: cannot read the file: {explain(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"{key}={choice}: the file must hold a mapping of keys, it holds {type(found).__name__}")
     return {"name": path.stem, **found}
 
 
-def reason(error: Exception) -> str:
-    """What an error says, in one line; OmegaConf says it in its first."""
+def explain(error: Exception) -> str:
+    """The message of an error in one line; OmegaConf's is its first."""
     said = str(error).splitlines() or [type(error).__name__]
     return " ".join((said[0] if isinstance(error, OmegaConfBaseException) else " ".join(said)).split())
 
 
-def text(value: Any) -> str:
+def to_text(value: Any) -> str:
     """A value as the user wrote it in YAML, near enough."""
     return "null" if value is None else str(value)
 
@@ -104,9 +104,9 @@ def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> Di
     if unfit:
         raise UserError(f"{key}={label}: {k}: a key is a word of letters, digits and underscores" for k in unfit)
     try:
-        node = OmegaConf.structured(schema_of(group, kind, declared))
+        node = OmegaConf.structured(choose_schema(group, kind, declared))
     except OmegaConfBaseException as error:
-        raise UserError(f"{key}={label}: {reason(error)}") from None
+        raise UserError(f"{key}={label}: {explain(error)}") from None
     problems = []
     for name, value in {**found, "kind": kind}.items():
         problems += assign(node, name, value, prefix=f"{key}={label}: ")
@@ -115,7 +115,7 @@ def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> Di
     return node
 
 
-def schema_of(group: str, kind: str, found: dict[str, Any]) -> type:
+def choose_schema(group: str, kind: str, found: dict[str, Any]) -> type:
     """The dataclass that a choice of this kind is checked against."""
     if group == "recipe":
         return schema.RecipeConfig
@@ -126,11 +126,11 @@ def schema_of(group: str, kind: str, found: dict[str, Any]) -> type:
     if group == "data" and declared.get("modality") == "text":
         base = schema.TextDataConfig
     known = {f.name for f in dataclasses.fields(base)}
-    extra = [(k, *typed_default(v)) for k, v in declared.items() if k not in known]
+    extra = [(k, *infer_field(v)) for k, v in declared.items() if k not in known]
     return dataclasses.make_dataclass(f"{kind.rpartition('.')[2].title().replace('_', '')}Config", extra, bases=(base,))
 
 
-def typed_default(value: Any) -> tuple[Any, Any]:
+def infer_field(value: Any) -> tuple[Any, Any]:
     """The type and the default of a field that a YAML file declares by example."""
     if value == "???":
         return str, dataclasses.field(default=schema.MISSING)
@@ -151,15 +151,15 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
     for depth, part in enumerate(parts):
         at = ".".join(parts[:depth])
         if not isinstance(parent, DictConfig):
-            return [f"{prefix}{key}: '{at}' has no keys of its own{of_each_run(node, key, value)}"]
+            return [f"{prefix}{key}: '{at}' has no keys{suggest_set(node, key, value)}"]
         if parent._metadata.object_type is not dict and part not in parent.keys():
             where = f" in '{at}'" if at else ""
-            hint = of_each_run(node, key, value) or f"; {nearest_key(node, parent, at, part)}"
+            hint = suggest_set(node, key, value) or f"; {suggest_key(node, parent, at, part)}"
             return [f"{prefix}{key}: no key '{part}'{where}{hint}"]
         if depth < len(parts) - 1:
             parent = parent._get_node(part)
     old = parent._get_node(parts[-1])
-    shown = f"{prefix}{key}={text(value)}"
+    shown = f"{prefix}{key}={to_text(value)}"
     if isinstance(old, ListConfig) and value is not None and not isinstance(value, (list, ListConfig)):
         return [f"{shown}: expected a list, for example {key}=[{value}]"]
     if OmegaConf.is_config(old) and dataclasses.is_dataclass(old._metadata.object_type):
@@ -175,33 +175,33 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
         OmegaConf.update(node, str(key), value, merge=True)
     except (OmegaConfBaseException, ValueError) as error:
         if value is None and not old._is_optional():
-            kept = "" if old._is_missing() else f", or leave it out for {text(old._value())}"
-            return [f"{shown}: must not be empty; give a value{kept}"]
-        return [f"{shown}: {reason(error)}"]
+            kept = "" if old._is_missing() else f", or leave it out for the default, {to_text(old._value())}"
+            return [f"{shown}: must not be null; give a value{kept}"]
+        return [f"{shown}: {explain(error)}"]
     return []
 
 
-def of_each_run(node: DictConfig, key: str, value: Any) -> str:
+def suggest_set(node: DictConfig, key: str, value: Any) -> str:
     """How a study sets a key that only its runs have; nothing for other keys."""
     of_runs = str(key).partition(".")[0] in ("recipe", "model", "init")
     if OmegaConf.get_type(node) is not schema.StudyConfig or not of_runs:
         return ""
-    return f' in a study; give "set=[{",".join([*node.set, f"{key}={text(value)}"])}]" for every run'
+    return f' in a study; give "set=[{",".join([*node.set, f"{key}={to_text(value)}"])}]" for every run'
 
 
-def nearest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
+def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:
     """The nearest key beside a misspelt one, else the nearest anywhere, with the keys that are there."""
     here = choices_text(part, map(str, parent.keys()))
     if here.startswith("did you mean"):
         return here
-    everywhere = dict(key_paths(root))
+    everywhere = dict(list_key_paths(root))
     near = difflib.get_close_matches(part, everywhere, n=1, cutoff=0.6)
     return (f"did you mean '{everywhere[near[0]]}'? " if near else "") + here
 
 
-def key_paths(node: DictConfig, path: str = "") -> Iterator[tuple[str, str]]:
+def list_key_paths(node: DictConfig, path: str = "") -> Iterator[tuple[str, str]]:
     """(last part, dotted path) of every key below a node."""
     for key in node.keys():
         yield str(key), f"{path}{key}"
         if isinstance(node._get_node(key), DictConfig):
-            yield from key_paths(node._get_node(key), f"{path}{key}.")
+            yield from list_key_paths(node._get_node(key), f"{path}{key}.")

@@ -61,7 +61,7 @@ class ViTConfig(ModelConfig):
     head_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu"] = "gelu"
-    patch_size: Union[int, list[int], Literal["auto"]] = ranged(16, least=1)  # auto: see `checks.auto_patch`
+    patch_size: Union[int, list[int], Literal["auto"]] = ranged(16, least=1)  # auto: see `checks.choose_patch`
     stem: list[int] = items(
         least=1, most=1000
     )  # blocks per stage of a ResNet before the patches; none: the image's own

@@ -27,7 +27,7 @@ def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
     config.per_model = {model: words for model, words in config.per_model.items() if model not in left_out}
     if not NAME.fullmatch(config.name):
         raise UserError(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
-    models_of(config)
+    compose_models(config)
     return config
 
 
@@ -39,12 +39,12 @@ class Spec:
     config: dict[str, Any]
 
 
-def run_name(model: str, size: Any, seed: int) -> str:
+def name_run(model: str, size: Any, seed: int) -> str:
     """`<model>-n<size>-s<seed>`, safe as a folder's name."""
     return f"{re.sub(r'[^A-Za-z0-9_.+-]', '-', model)}-n{size}-s{seed}"
 
 
-def run_config(study: DictConfig, model: str, size: Any, seed: int) -> DictConfig:
+def compose_run(study: DictConfig, model: str, size: Any, seed: int) -> DictConfig:
     """The configuration of one run. Raises UserError."""
     plain = resolved(study)
     kept = {key: plain[key] for key in ("data", "task", "recipe", "budget", "trainer", "wandb", "analyses", "probes")}
@@ -67,7 +67,7 @@ def list_study_changes(new: DictConfig, old: DictConfig) -> list[str]:
         if model not in old.models:
             before.per_model = new.per_model
         try:
-            runs = [resolved(run_config(study, model, "all", 0)) for study in (new, before)]
+            runs = [resolved(compose_run(study, model, "all", 0)) for study in (new, before)]
         except UserError:  # of the old settings with a model that they were not for
             changes.append(f"set {old.set} -> {new.set}")
         else:
@@ -75,16 +75,16 @@ def list_study_changes(new: DictConfig, old: DictConfig) -> list[str]:
     return list(dict.fromkeys(changes))
 
 
-def models_of(study: DictConfig) -> dict[str, DictConfig]:
+def compose_models(study: DictConfig) -> dict[str, DictConfig]:
     """One run's configuration per model of the study, by model. Raises UserError with the problems of all."""
-    problems = list(override_problems(study))
+    problems = list(check_overrides(study))
     found = {}
     for model in study.models:
         try:
-            found[model] = run_config(study, model, "all", study.seeds[0])
+            found[model] = compose_run(study, model, "all", study.seeds[0])
         except UserError as error:
             problems += error.problems
-    names = [run_name(config.model.name, "", 0) for config in found.values()]
+    names = [name_run(config.model.name, "", 0) for config in found.values()]
     problems += [
         f"models: two are named '{config.model.name}' or alike; their runs would share a folder"
         for index, config in enumerate(found.values())
@@ -95,7 +95,7 @@ def models_of(study: DictConfig) -> dict[str, DictConfig]:
     return found
 
 
-def override_problems(study: DictConfig) -> Iterator[str]:
+def check_overrides(study: DictConfig) -> Iterator[str]:
     for model in study.per_model:
         if model not in study.models:
             yield f"per_model.{model}: is not a model of this study; choices: {', '.join(study.models)}"
@@ -111,12 +111,12 @@ def override_problems(study: DictConfig) -> Iterator[str]:
 
 def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:
     """Every run, the smallest sizes first, so that a first picture comes early."""
-    configs = models_of(study)
+    configs = compose_models(study)
     specs = []
     for seed in study.seeds:
         for size in sizes:
             for first in configs.values():
                 config = first.copy()
                 config.train_size, config.seed = int(size), int(seed)
-                specs.append(Spec(run_name(first.model.name, size, seed), resolved(config)))
+                specs.append(Spec(name_run(first.model.name, size, seed), resolved(config)))
     return specs

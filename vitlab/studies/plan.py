@@ -25,7 +25,7 @@ from vitlab.hardware import count_cores
 from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.models.freezing import freeze_body
-from vitlab.studies.grid import Spec, expand, models_of
+from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
 from vitlab.training.files import source_of, source_problems
@@ -112,7 +112,7 @@ class Plan:
 
 def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Console) -> Plan:
     """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems."""
-    first = models_of(config)
+    first = compose_models(config)
     data = open_data(config.data, console)
     task = build_task(next(iter(first.values())), data)
     asked = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)

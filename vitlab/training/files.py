@@ -25,7 +25,7 @@ def refuse_folder(folder: Path, marker: str) -> None:
         if folder.is_dir() and not (folder / marker).exists() and any(p.name[0] != "." for p in folder.iterdir()):
             raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
     except OSError as error:
-        raise UserError(f"--out {folder}: cannot look there ({error.strerror}); give another folder") from None
+        raise UserError(f"--out {folder}: cannot read it ({error.strerror}); give another folder") from None
     refuse_unwritable(folder)
 
 
@@ -64,7 +64,7 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise UserError(
-            f"--out {folder}: another vitlab is training there; wait for it, or give another folder"
+            f"--out {folder}: another vitlab is running there; wait for it, or give another folder"
         ) from None
     try:
         yield
@@ -85,9 +85,9 @@ def source_problems(source: str | None) -> Iterator[str]:
     if not path.exists():
         yield f"init={source}: no such file or folder; give timm:NAME, a run's folder, or a file of weights"
     elif not path.is_dir() and not path.is_file():
-        yield f"init={source}: is no file; give timm:NAME, a run's folder, or a file of weights"
+        yield f"init={source}: is not a regular file; give timm:NAME, a run's folder, or a file of weights"
     elif path.is_dir() and not any(file.is_file() for file in (RunFiles(path).checkpoint_path, path / "config.json")):
-        yield f"init={source}: not a run, it holds no checkpoints/last.ckpt; nor a folder of Hugging Face's"
+        yield f"init={source}: holds neither a run (checkpoints/last.ckpt) nor a Hugging Face model (config.json)"
 
 
 class RunFiles:

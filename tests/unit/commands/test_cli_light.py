@@ -157,11 +157,11 @@ MISTAKES = [
     ),
     (
         ("train", "data=pydoc", "data.tokenizer=null"),
-        "data.tokenizer=null: must not be empty; give a value, or leave it out for bpe",
+        "data.tokenizer=null: must not be null; give a value, or leave it out for the default, bpe",
     ),
     (
         ("scale", "text_quick", "recipe.batch_size=4"),
-        "recipe.batch_size: 'recipe' has no keys of its own in a study; give "
+        "recipe.batch_size: 'recipe' has no keys in a study; give "
         '"set=[model.dropout=0.2,recipe.batch_size=4]" for every run',
     ),
     (

@@ -90,7 +90,7 @@ def other_value(key, value):
 @pytest.mark.parametrize("key", [key for key, _ in leaves(resolved(DEFAULTS))])
 def test_a_key_is_part_of_the_identity_unless_the_final_weights_do_not_depend_on_it(key):
     if key in SETTLED or key.rpartition(".")[2] in SETTLED:
-        assert "comes with the choice" in problem(f"{key}=other")
+        assert "is fixed by the choice" in problem(f"{key}=other")
         return
     value = dict(leaves(resolved(DEFAULTS)))[key]
     beside = {  # what else a key needs, and another choice of it with the same

@@ -82,8 +82,11 @@ def test_a_model_without_a_head_is_refused():
     ("words", "says"),
     [
         ("recipe.freeze=all", "recipe.freeze=all"),
-        ("recipe.freeze=body recipe.optimizer=muon", "leaves no hidden matrices for recipe.optimizer=muon; give adamw"),
-        ("recipe.freeze=body recipe.layer_decay=0.9", "recipe.freeze=body leaves one layer to train; give null"),
+        (
+            "recipe.freeze=body recipe.optimizer=muon",
+            "trains the head only, which recipe.optimizer=muon cannot; give adamw",
+        ),
+        ("recipe.freeze=body recipe.layer_decay=0.9", "recipe.freeze=body trains the head only; give null"),
     ],
 )
 def test_what_freezing_does_not_go_with_is_refused(words, says):

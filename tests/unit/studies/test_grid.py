@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from vitlab.config import TrainConfig, UserError, compose, identity, load, resolved
-from vitlab.studies.grid import compose_study, expand, list_study_changes, models_of, run_name
+from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
 
 
 def study(*overrides):
@@ -27,7 +27,7 @@ def test_every_model_size_and_seed_is_one_run_small_sizes_first():
     assert len({identity(spec.config, "") for spec in specs}) == len(specs)
     for spec in specs:
         config = spec.config
-        assert spec.name == run_name(config["model"]["name"], config["train_size"], config["seed"])
+        assert spec.name == name_run(config["model"]["name"], config["train_size"], config["seed"])
         assert config["study"] == "quick"
 
 
@@ -71,7 +71,7 @@ def test_a_run_does_not_depend_on_the_rest_of_the_grid():
 
 def test_set_goes_to_every_run_and_per_model_to_one():
     config = study("set=[recipe.lr=0.5,trainer.log_every=3]", "per_model.vit_nano=[model.depth=2,recipe.lr=0.25]")
-    runs = models_of(config)
+    runs = compose_models(config)
     assert {name: run.recipe.lr for name, run in runs.items()} == {"vit_nano": 0.25, "resnet_nano": 0.5}
     assert {run.trainer.log_every for run in runs.values()} == {3}
     assert runs["vit_nano"].model.depth == 2
@@ -87,13 +87,13 @@ def test_settings_of_a_model_that_a_start_leaves_out_are_ignored(tmp_path):
 
 def test_each_model_has_its_own_recipe_unless_the_study_names_one():
     own = {name: load("model", name).recipe for name in ("vit_nano", "resnet_nano")}
-    assert {name: run.recipe.name for name, run in models_of(study()).items()} == own
+    assert {name: run.recipe.name for name, run in compose_models(study()).items()} == own
     assert len(set(own.values())) == 2
-    assert {r.recipe.name for r in models_of(study("recipe=adamw")).values()} == {"adamw"}
+    assert {r.recipe.name for r in compose_models(study("recipe=adamw")).values()} == {"adamw"}
 
 
 def test_the_studys_budget_and_data_are_those_of_every_run():
-    for run in models_of(study("data=digits", "data.image_size=12", "budget.examples=77")).values():
+    for run in compose_models(study("data=digits", "data.image_size=12", "budget.examples=77")).values():
         assert (run.data.name, run.data.image_size) == ("digits", 12)
         assert run.budget == {"steps": None, "epochs": None, "examples": 77, "flops": None}
 
@@ -109,7 +109,7 @@ def test_the_studys_budget_and_data_are_those_of_every_run():
     ],
 )
 def test_a_runs_name_is_safe_as_a_folder(model, name):
-    assert run_name(model, 7, 0) == name
+    assert name_run(model, 7, 0) == name
 
 
 def test_models_of_timm_take_part():

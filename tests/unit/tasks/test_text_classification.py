@@ -168,5 +168,5 @@ def test_targets_that_cannot_be_learned_and_labels_that_are_no_choice_are_refuse
 
 
 def test_an_auxiliary_loss_for_a_model_that_sees_the_next_token_is_refused_at_once():
-    with pytest.raises(UserError, match=r"task\.auxiliary_lm=0\.5: model=bert_nano sees the tokens that it would"):
+    with pytest.raises(UserError, match=r"task\.auxiliary_lm=0\.5: model=bert_nano is bidirectional"):
         compose(TrainConfig, ["task=text_classification", "task.auxiliary_lm=0.5"])

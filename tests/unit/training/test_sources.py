@@ -63,7 +63,7 @@ def test_a_damaged_file_is_one_line(tmp_path, content, says):
 def test_a_source_that_is_not_there_is_said_before_anything_else(tmp_path):
     assert list(source_problems(None)) == list(source_problems("timm:x")) == []
     assert "no such file or folder; give timm:NAME" in next(source_problems(f"{tmp_path}/nothing"))
-    assert "not a run, it holds no checkpoints/last.ckpt" in next(source_problems(str(tmp_path)))
+    assert "holds neither a run (checkpoints/last.ckpt) nor" in next(source_problems(str(tmp_path)))
     torch.save({"a": 1}, tmp_path / "a.pt")
     with pytest.raises(UserError, match=r"a.pt: contains no weights"):
         read_weights(str(tmp_path / "a.pt"))
@@ -176,4 +176,4 @@ def test_a_checkpoint_that_holds_itself_is_no_endless_loop(tmp_path):
 
 def test_a_pipe_is_no_source(tmp_path):
     os.mkfifo(tmp_path / "pipe.pt")
-    assert "is no file; give timm:NAME" in next(source_problems(str(tmp_path / "pipe.pt")))
+    assert "is not a regular file; give timm:NAME" in next(source_problems(str(tmp_path / "pipe.pt")))

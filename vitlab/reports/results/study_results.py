@@ -8,7 +8,7 @@ from typing import Any
 
 from vitlab.files import read_json
 from vitlab.reports.results.run_results import RunResults
-from vitlab.studies.grid import run_name
+from vitlab.studies.grid import name_run
 from vitlab.studies.metrics import Metric, main_metric
 from vitlab.studies.store import StudyFiles
 
@@ -37,7 +37,7 @@ class StudyResults:
     def unfinished(self) -> list[str]:
         """Names of the runs that were asked for and have neither finished nor failed."""
         ended = {*self.runs, *(failure["run"] for failure in self.failures)}
-        return [name for cell in self.files.cells() if (name := run_name(*cell)) not in ended]
+        return [name for cell in self.files.cells() if (name := name_run(*cell)) not in ended]
 
     @cached_property
     def failures(self) -> list[dict[str, str]]:
