@@ -41,7 +41,7 @@ def find_problems(config: DictConfig) -> list[str]:
     problems += list(check_auxiliary_lm(config))
     if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
         problems.append(
-            f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has an encoder too; give one of them"
+            f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
         )
     problems += list(check_images(config))
     problems += list(check_crop(config))
@@ -160,7 +160,7 @@ def check_crop(config: DictConfig) -> Iterator[str]:
     for key, of in examples.items():
         value = OmegaConf.select(config, f"data.augment.{key}", throw_on_missing=False)
         if value is not None and (len(value) != 2 or value[0] > value[1]):
-            yield f"data.augment.{key}={value}: give [smallest,largest] of {of}"
+            yield f"data.augment.{key}={value}: give [min,max] of {of}"
 
 
 def extent(value: Any) -> tuple[int, int]:

@@ -156,12 +156,12 @@ def test_a_study_has_its_own_budget():
         ("recipe.mixup=1e-300", "recipe.mixup=1e-300: too small for a Beta distribution; give 0, or at least 1e-06"),
         (
             "data.augment.crop_aspect=[2,1]",
-            "data.augment.crop_aspect=[2.0, 1.0]: give [smallest,largest] of the aspect",
+            "data.augment.crop_aspect=[2.0, 1.0]: give [min,max] of the aspect",
         ),
-        ("data.augment.crop_scale=[0.5]", "data.augment.crop_scale=[0.5]: give [smallest,largest] of the area"),
+        ("data.augment.crop_scale=[0.5]", "data.augment.crop_scale=[0.5]: give [min,max] of the area"),
         (
             "data.augment.crop_scale=[0.9,0.5]",
-            "data.augment.crop_scale=[0.9, 0.5]: give [smallest,largest] of the area",
+            "data.augment.crop_scale=[0.9, 0.5]: give [min,max] of the area",
         ),
         ("data.augment.crop_scale=[0,1]", "data.augment.crop_scale=0.0: must be above 0"),
     ],
