@@ -15,7 +15,7 @@ from vitlab.data.opening import progress_bar
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.hardware import count_cores
-from vitlab.studies.store import line_of
+from vitlab.studies.store import format_line
 from vitlab.training.files import refuse_unwritable, round_numbers
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def write(
         counts = tables["confusion_matrix"].tolist()
         lines = [["true \\ predicted", *classes], *([name, *row] for name, row in zip(classes, counts, strict=True))]
         paths.append(folder / "confusion_matrix.csv")
-        write_text(paths[-1], "".join(map(line_of, lines)))
+        write_text(paths[-1], "".join(map(format_line, lines)))
         paths += matplotlib_backend.save(evaluation.plot_confusion_matrix(counts, classes, title), folder)
     if "reliability" in tables:
         figure = evaluation.plot_reliability(tables["reliability"].tolist(), results["calibration_error"], title)
