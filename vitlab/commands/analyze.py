@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line, utf8_text
 from vitlab.config import UserError, load, names, parse_override
-from vitlab.config.checks import ranges
+from vitlab.config.checks import check_ranges
 from vitlab.config.errors import choices_text
 from vitlab.data.opening import progress_bar
 from vitlab.training.files import refuse_unwritable, write_findings
@@ -80,7 +80,7 @@ def load_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
     analyses = {name: load("analysis", {"name": name, **options}) for name, options in changes.items()}
     problems = []
     for name, options in analyses.items():
-        problems += ranges(options, f"{name}.")
+        problems += check_ranges(options, f"{name}.")
         if options.get("pictures", 1) < 1:
             problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
     if problems:
