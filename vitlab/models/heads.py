@@ -1,4 +1,4 @@
-"""What a model of text is asked for: the next token, masked tokens, a class of the whole or of each token.
+"""Heads of text models: the next token, masked tokens, a class of the whole text or of each token.
 
 Shapes: B batch, N tokens, K chosen places, D width, V vocabulary.
 """
@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-STD = 0.02  # of the first weights, as in BERT and GPT-2
+STD = 0.02  # of the initial weights, as in BERT and GPT-2
 TO_RESIDUAL = ("mixer.proj.weight", "mlp.fc2.weight")
 LONGEST_SPAN = 10  # tokens (Joshi et al., 2020, section 3.1)
 
 
 class TextModel(nn.Module):
-    """A body `text`, which maps tokens (B, N) to hidden states (B, N, D), and a head; the heads' common ground."""
+    """The base class: a body `text`, tokens (B, N) -> hidden states (B, N, D), and a head."""
 
     def __init__(self, text: nn.Module):
         super().__init__()
@@ -35,15 +35,15 @@ class TextModel(nn.Module):
         return self.text(tokens, mask, segments)
 
     def by_tokens(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> logits (..., V) by the tokens' own vectors: tied embeddings (Press and Wolf, 2017)."""
+        """(..., D) -> logits (..., V) with tied embeddings (Press and Wolf, 2017)."""
         return F.linear(hidden, self.text.embed.tokens.weight)
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters that are neither norm nor bias and yet are not decayed."""
+        """Parameters without weight decay, beside norms and biases."""
         return {"text.embed.positions"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Which layer each parameter belongs to, as timm's layer-wise decay reads it."""
+        """The layer of each parameter, in the format of timm's layer-wise decay."""
         layers = [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.lstm\.\w+_l(\d+)", None)]
         return {"stem": r"^text\.embed", "blocks": [*layers, (r"^text\.", (99999,))]}
 
@@ -168,7 +168,7 @@ class Classifier(TextModel):
 
     def hidden(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """(B, N) -> (B, N, D)"""
-        # a causal body does not look at what is behind, and without a mask its attention is the faster
+        # padding is at the end, which a causal body does not see; attention without a mask is faster
         return self.text(tokens, None if self.text.causal else mask, segments)
 
     def read(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -197,9 +197,9 @@ class Classifier(TextModel):
 def with_head(
     text: nn.Module, head: str, norm: Callable[[int], nn.Module], num_classes: int | None, *, mean: bool = False
 ) -> TextModel:
-    """A body with what a task wants of it: next_token, masked, span, sequence (`mean`: of its tokens) or token.
+    """A body with a head: next_token, masked, span, sequence (with `mean` over its tokens) or token.
 
-    Raises ValueError for a body that sees what it would have to predict, or that does not see both sides.
+    Raises ValueError for a body that sees the tokens it should predict, or a causal one for masked tokens.
     """
     if head == "next_token":
         if not text.causal:
@@ -207,15 +207,15 @@ def with_head(
         return LanguageModel(text)
     if head in ("masked", "span"):
         if text.causal:
-            raise ValueError("model.causal=true sees one side of a masked token alone; give model.causal=false")
+            raise ValueError("model.causal=true does not see the tokens after a masked one; give model.causal=false")
         return Bert(text, norm) if head == "masked" else SpanBert(text, norm)
     return Classifier(text, num_classes, each=head == "token", mean=mean)
 
 
 def reset_parameters(model: nn.Module) -> None:
-    """Normal of std 0.02 for matrices, zero biases; norms as they are.
+    """Normal of std 0.02 for matrices, zero biases; norms keep their defaults.
 
-    Last layers of a block's two parts, which add to the residual stream, take the body's `residual_scale` of it.
+    The last layers of a block's two parts, which add to the residual stream, have the body's `residual_scale` of it.
     """
     scale = getattr(model.text, "residual_scale", 1.0)
     for name, parameter in model.named_parameters():

@@ -19,10 +19,10 @@ from vitlab.registry import implementation
 
 
 class TokenEmbed(nn.Module):
-    """Tokens (B, N) -> (B, N, D): a vector per token, and where there are any one per place and one per segment.
+    """Tokens (B, N) -> (B, N, D): the sum of token, position and segment embeddings.
 
-    `positions` is "learned", "sincos" (the tokens' vectors are scaled by sqrt(D) there: Vaswani et al., 2017, section
-    3.4) or "none".
+    `positions` is "learned", "sincos" (token embeddings are scaled by sqrt(D): Vaswani et al., 2017, section 3.4) or
+    "none".
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TokenEmbed(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None, first: int = 0) -> Tensor:
-        """tokens and segments int64 (B, N); `first` is the place of the first token.
+        """tokens and segments int64 (B, N); `first` is the position of the first token.
 
         Raises ValueError beyond `length`.
         """
@@ -67,10 +67,10 @@ class TokenEmbed(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Tokens (B, N) -> what the encoder gives of each (B, N, D).
+    """Tokens (B, N) -> hidden states (B, N, D).
 
-    `rotary` (2, length, head width) are rotary positions; `residual_scale` is of the first weights of the layers that
-    add to the residual stream.
+    `rotary` (2, length, head width) are rotary positions; `residual_scale` scales the initial weights of the
+    layers that add to the residual stream.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TextEncoder(nn.Module):
     ) -> Tensor:
         """mask bool (B, M), False where a token is padding; with `caches` M counts the tokens in them too.
 
-        A mixer without weights, such as Fourier's, has no way to leave padding out (Lee-Thorp et al., 2022).
+        A mixer without attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
         """
         first = 0 if caches is None else len(caches[0])
         x = self.embed(tokens, segments, first)
@@ -137,9 +137,9 @@ def transformer(
 ) -> TextEncoder:
     """The shared encoder over tokens; `mixer` makes one layer's, attention when not given; `positions` also "rotary".
 
-    With `scaled_residuals` the first weights of the layers that add to the residual stream, two a block, are divided by
-    the square root of their number (Radford et al., 2019, section 2.3).
-    Without `norm_first` the embeddings have a norm and the encoder no last one, as in BERT. Raises ValueError for
+    With `scaled_residuals` the initial weights of the layers that add to the residual stream, two per block, are
+    divided by the square root of their number (Radford et al., 2019, section 2.3). Without `norm_first` the embeddings
+    have a norm and the encoder has no last one, as in BERT. Raises ValueError for
     sizes that do not go together.
     """
     encoder = TransformerEncoder(

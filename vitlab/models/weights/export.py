@@ -18,18 +18,18 @@ LARGEST_ONNX = 2**31 - 2**24  # bytes of weights: a protobuf message ends at 2 G
 def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
     """The model's state dict in timm's names, or with format="own" in this project's.
 
-    In timm's it loads into timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet of the same sizes
-    and gives the same logits; fixed positions are in it as `pos_embed`. Raises UserError for a model that timm has
-    not.
+    With timm's names it loads into timm's VisionTransformer, VisionTransformerDistilled, MlpMixer or ResNet of the same
+    sizes, with the same logits; fixed positions are in it as `pos_embed`. Raises UserError for a model that timm does
+    not have.
     """
     if format not in FORMATS:
         raise UserError(f"format={format}: unknown format; {choices_text(format, FORMATS)}")
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    if format == "own" or not hasattr(model, "timm_name"):  # a model of timm has timm's names
+    if format == "own" or not hasattr(model, "timm_name"):  # timm's own models have its names
         return state
     lacking = model.timm_lacks() if hasattr(model, "timm_lacks") else None
     if lacking:
-        raise UserError(f"format=timm: timm's models have no {lacking}; give format=own, or --names own")
+        raise UserError(f"format=timm: timm's models have no {lacking}; give format=own (--names own)")
     positions = getattr(model, "pos_embed", None)
     if positions is not None and "pos_embed" not in state:
         state["pos_embed"] = positions.detach().cpu()
@@ -39,7 +39,7 @@ def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
 def save_safetensors(
     model: nn.Module, path: str | Path, format: str = "timm", about: Mapping[str, str] | None = None
 ) -> None:
-    """Write the weights as one safetensors file, whole or not at all; `about` is kept in its header."""
+    """Write the weights as one safetensors file, atomically; `about` goes into its header."""
     state = {name: value.contiguous() for name, value in export_weights(model, format).items()}
     with replacing(Path(path)) as file:
         file.write(save(state, metadata={"format": "pt", **(about or {})}))
@@ -53,10 +53,9 @@ def save_onnx(
     channels: int,
     about: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the model as ONNX: `images` float32 (batch, C, Y, X), normalised, -> `logits`, for any batch size.
+    """Write the model as ONNX: normalised `images` float32 (batch, C, Y, X) -> `logits`, for any batch size.
 
-    `about` is kept in the file's metadata. Raises UserError where the packages for it are not
-    installed, and above 2 GiB.
+    `about` goes into the file's metadata. Raises UserError without the packages for ONNX, and above 2 GiB.
     """
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     if size > LARGEST_ONNX:
