@@ -6,7 +6,6 @@ Writes docs/report.png (the top of report.html, through headless Chromium) and p
 """
 
 import sys
-import tempfile
 from pathlib import Path
 
 from PIL import Image
@@ -16,7 +15,7 @@ from vitlab.studies.store import StudyFiles
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from tests.unit.reports.chromium import CHROMIUM, Browser  # noqa: E402
+from tests.unit.reports.chromium import CHROMIUM, Browser, launch_chromium  # noqa: E402
 
 DOCS = ROOT / "docs"
 WIDTH, HEIGHT = 1100, 1670  # pixels: headline, figures 1 and 2
@@ -26,22 +25,19 @@ MARGIN = 24  # pixels below the end of a page
 def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 256) -> None:
     """The top of a page once its plots are drawn, no taller than it is; few colours, so that the file stays small."""
     if CHROMIUM is None:
-        sys.exit("needs chromium")
-    with tempfile.TemporaryDirectory() as profile:
-        browser = Browser(profile)
-        try:
-            browser.open(page, width=WIDTH, height=height)
-            browser.run("""new Promise((done) => {
-                const shown = () => [...document.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
-                const drawn = () => shown().every((plot) => plot.querySelector('.trace'));
-                const look = () => drawn() ? done() : setTimeout(look, 50);
-                look();
-            })""")
-            end = browser.run("""Math.max(...[...document.querySelectorAll('body *')]
-                .map((element) => element.getBoundingClientRect().bottom))""")
-            browser.screenshot(picture)
-        finally:
-            browser.close()
+        sys.exit("Chromium is needed: install it, for example by apt install chromium")
+    with launch_chromium() as chromium:
+        browser = Browser(chromium)
+        browser.open(page, width=WIDTH, height=height)
+        browser.run("""new Promise((done) => {
+            const shown = () => [...document.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
+            const drawn = () => shown().every((plot) => plot.querySelector('.trace'));
+            const look = () => drawn() ? done() : setTimeout(look, 50);
+            look();
+        })""")
+        end = browser.run("""Math.max(...[...document.querySelectorAll('body *')]
+            .map((element) => element.getBoundingClientRect().bottom))""")
+        browser.page.screenshot(path=picture, full_page=True)
     image = Image.open(picture).convert("RGB")
     image.crop((0, 0, image.width, min(image.height, height, round(end) + MARGIN))).quantize(colours).save(
         picture, optimize=True

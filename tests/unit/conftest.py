@@ -2,20 +2,33 @@ import shutil
 
 import pytest
 
-from tests.unit.reports.chromium import Browser
 from vitlab.studies.store import StudyFiles
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
+def chromium():
+    """The system's Chromium; the test is skipped without one."""
+    from tests.unit.reports.chromium import CHROMIUM, launch_chromium
+
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with launch_chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def browser(chromium):
+    """A new tab for each test."""
+    from tests.unit.reports.chromium import Browser
+
+    tab = Browser(chromium)
+    yield tab
+    tab.page.context.close()
 
 
 @pytest.fixture(scope="session")
 def few_runs(tmp_path_factory):
-    from tests.unit.reports.few_runs import train_few  # which brings torch
+    from tests.unit.reports.few_runs import train_few  # imports torch
 
     return train_few(tmp_path_factory.mktemp("studies") / "few")
 

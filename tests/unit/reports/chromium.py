@@ -1,114 +1,85 @@
-"""Headless Chromium, driven over its debugging pipe."""
+"""A tab of the system's Chromium, driven by Playwright."""
 
-import base64
 import contextlib
-import itertools
 import json
-import os
-import select
 import shutil
-import subprocess
 import time
 
-import pytest
+import numpy as np
+from playwright.sync_api import sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine opens the page")
-FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-FLAGS += " --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-quic", "--no-first-run"]
+PIXELS = """(() => { const canvas = document.querySelector(%s);
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    const bytes = copy.getImageData(0, 0, canvas.width, canvas.height).data;
+    return [canvas.height, canvas.width, Array.from(bytes, (byte) => String.fromCharCode(byte)).join('')] })()"""
+
+
+@contextlib.contextmanager
+def launch_chromium():
+    """A headless browser; closed at the end."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
 
 
 class Browser:
-    """One tab. `errors` are uncaught exceptions, console errors and blocked loads; `requests` every address asked."""
+    """One tab with its own storage. `errors` are exceptions, console errors and warnings; `requests` are addresses."""
 
-    def __init__(self, profile):
-        ours, theirs = os.pipe(), os.pipe()  # what we read, what we write
+    def __init__(self, chromium, **options):
+        self.page = chromium.new_context(**options).new_page()
+        self.session = self.page.context.new_cdp_session(self.page)
+        self.errors, self.requests, self.address = [], [], ""
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self.note_message)
+        self.page.on("request", lambda request: self.requests.append(request.url))  # without data: addresses
+        self.run = self.page.evaluate  # the value of a JavaScript expression; a promise is awaited
+        self.press = self.page.keyboard.press
+        self.type = self.page.keyboard.insert_text
 
-        def connect():
-            for end, number in ((theirs[0], 10), (ours[1], 11), (10, 3), (11, 4)):
-                os.dup2(end, number)
-                os.set_inheritable(number, True)
+    def note_message(self, message):
+        if message.type in ("error", "warning", "assert"):
+            self.errors.append(message.text)
 
-        command = [CHROMIUM, *FLAGS.split(), f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
-        self.process = subprocess.Popen(
-            command, preexec_fn=connect, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        os.close(theirs[0])
-        os.close(ours[1])
-        self.read, self.write = ours[0], theirs[1]
-        self.numbers, self.rest = itertools.count(1), b""
-        self.errors, self.requests, self.loaded = [], [], False
-        self.session = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method, **params):
-        number = next(self.numbers)
-        message = {"id": number, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
-        os.write(self.write, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self.receive()
-            if answer.get("id") == number:
-                assert "error" not in answer, (method, answer)
-                return answer["result"]
-
-    def receive(self, seconds=60):
-        end = time.monotonic() + seconds
-        while b"\0" not in self.rest:
-            ready, _, _ = select.select([self.read], [], [], max(0.0, end - time.monotonic()))
-            assert ready, "the browser does not answer"
-            self.rest += os.read(self.read, 1 << 20)
-        text, _, self.rest = self.rest.partition(b"\0")
-        message = json.loads(text)
-        self.note(message.get("method"), message.get("params", {}))
-        return message
-
-    def note(self, method, params):
-        if method == "Runtime.exceptionThrown":
-            self.errors.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
-        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
-            self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in params["args"]))
-        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
-            self.errors.append(params["entry"]["text"])
-        elif method == "Network.requestWillBeSent":
-            self.requests.append(params["request"]["url"])
-        elif method == "Page.loadEventFired":
-            self.loaded = True
-
-    def open(self, path, width=1280, height=900, scheme="light", media=""):
-        """Load a file in a window of that size; gives the seconds until it was loaded."""
+    def open(self, path, width=1280, height=900, scheme="light", media="screen", motion="no-preference"):
+        """Load a file in a window of that size; returns the seconds until it was loaded."""
+        self.page.set_viewport_size({"width": width, "height": height})
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        self.call("Emulation.setDeviceMetricsOverride", **size)
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.call("Emulation.setEmulatedMedia", media=media, features=features)
-        self.errors, self.requests, self.loaded = [], [], False
+        self.session.send("Emulation.setDeviceMetricsOverride", size)  # Playwright: mobile for a whole context only
+        self.page.emulate_media(color_scheme=scheme, reduced_motion=motion)
+        self.errors.clear()
+        self.requests.clear()
+        self.address = path.resolve().as_uri()
         start = time.monotonic()
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        while not self.loaded:
-            self.receive()
-        return time.monotonic() - start
+        self.page.goto(self.address)
+        seconds = time.monotonic() - start
+        self.page.emulate_media(media=media)  # not before: the load resets it
+        return seconds
 
-    def run(self, script):
-        """The value of a JavaScript expression; a promise is waited for."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
-        return answer["result"].get("value")
+    def assert_quiet(self):
+        """No message on the console, no exception, and no request except for the file itself."""
+        assert self.errors == []
+        assert set(self.requests) == {self.address}
 
-    def screenshot(self, path):
-        """The whole page, however tall."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
+    def choose(self, selector, value):
+        """Give a field a value as a user does."""
+        self.run(f"""(() => {{ const field = document.querySelector({json.dumps(selector)});
+            field.value = {json.dumps(value)};
+            for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, {{ bubbles: true }})) }})()""")
 
-    def close(self):
-        with contextlib.suppress(OSError, AssertionError):
-            self.session = None
-            self.call("Browser.close")
-        os.close(self.read)
-        os.close(self.write)
-        self.process.wait(20)
+    def show_figure(self, selector):
+        """Scroll to a figure and wait until it is drawn: figures are drawn when they come near the window."""
+        self.run(f"""new Promise((done) => {{
+            const figure = document.querySelector('{selector}');
+            figure.scrollIntoView({{ behavior: 'instant' }});
+            const look = () => figure.querySelector('.scatterlayer .trace') ? done() : requestAnimationFrame(look);
+            look();
+        }})""")
+
+    def read_pixels(self, selector):
+        """Red, green, blue and opacity of a canvas: uint8 (height, width, 4)."""
+        height, width, characters = self.run(PIXELS % json.dumps(selector))
+        return np.frombuffer(characters.encode("latin-1"), np.uint8).reshape(height, width, 4)

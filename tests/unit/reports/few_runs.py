@@ -1,7 +1,4 @@
-"""A study of three runs of a few steps, through the real code, and what the browser shows of its pages."""
-
-import json
-import re
+"""A study of three runs of a few steps, trained by the real code, and what its pages show in a browser."""
 
 import numpy as np
 
@@ -39,44 +36,16 @@ def train_few(folder):
     return study
 
 
-def press(browser, key, code):
-    for kind in ("keyDown", "keyUp"):
-        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+def draws_shares(browser, selector, values, largest):
+    """Whether a canvas shows values in 0..largest, to within two of 255 levels."""
+    drawn = browser.read_pixels(selector)[..., :3].astype(int)
+    low, high = (shade(np.clip(values + by * largest / 255, 0, largest) / largest) for by in (-2, 2))
+    return bool((np.minimum(low, high) - 2 <= drawn).all() and (drawn <= np.maximum(low, high) + 2).all())
 
 
-def left(browser):
-    press(browser, "ArrowLeft", 37)
+def shade(shares):
+    return (255 * SHADES(shares)[..., :3]).round().astype(int)
 
 
-def quiet(browser, path):
-    """No console message, no exception, and no request but for the file itself."""
-    assert browser.errors == []
-    assert [address for address in browser.requests if not address.startswith("data:")] == [path.resolve().as_uri()]
-
-
-def shades_of(browser, selector):
-    """The colours of a canvas, red, green and blue, row by row."""
-    found = browser.run(f"""(() => {{ const c = document.querySelector({json.dumps(selector)});
-        const copy = new OffscreenCanvas(c.width, c.height).getContext('2d', {{willReadFrequently: true}});
-        copy.drawImage(c, 0, 0);
-        return [c.height, c.width, ...copy.getImageData(0, 0, c.width, c.height).data] }})()""")
-    return np.array(found[2:]).reshape(*found[:2], 4)[..., :3]
-
-
-def expected_shades(values, most):
-    return (255 * SHADES(np.clip(values / most, 0, 1))[..., :3]).round().astype(int)
-
-
-def near(found, values, most):
-    """Shades that are the values' to within a level of the 255."""
-    low, high = (expected_shades(np.clip(values + by * most / 255, 0, most), most) for by in (-2, 2))
-    return (np.minimum(low, high) - 2 <= found).all() and (found <= np.maximum(low, high) + 2).all()
-
-
-def slider(browser):
+def layer_text(browser):
     return browser.run("document.getElementById('layer').getAttribute('aria-valuetext')")
-
-
-def embedded(path):
-    text = path.read_text()
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))

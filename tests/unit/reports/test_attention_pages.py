@@ -7,9 +7,8 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from tests.unit.reports.chromium import needs_chromium
-from tests.unit.reports.few_runs import EVIL_MODEL, EVIL_RUN, FOUR, RESNET, left, near, press, quiet, shades_of, slider
-from tests.unit.reports.test_html import Page
+from tests.unit.reports.few_runs import EVIL_MODEL, EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
+from tests.unit.reports.html_page import Page
 from vitlab.config import UserError
 from vitlab.reports.pages import image_attention
 from vitlab.reports.pages.study import write_report
@@ -26,7 +25,6 @@ def page(few_runs):
 # ---- the page of a run
 
 
-@needs_chromium
 def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_runs, page):
     browser.open(page)
     maps = RunResults(few_runs.run(FOUR)).attention_maps()
@@ -35,42 +33,37 @@ def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_run
     canvases = {kind: f'[data-picture="2"] [data-map="{kind}"] canvas' for kind in ("map", "rollout")}
     pictures = []
     for layer in (5, 4, 3):
-        assert slider(browser) == f"layer {layer} of 5"
+        assert layer_text(browser) == f"layer {layer} of 5"
         mean = maps.maps.mean(axis=2)[:, layer - 1]
-        pictures.append(shades_of(browser, canvases["map"]))
-        assert near(pictures[-1], mean[2], mean.max())
+        pictures.append(browser.read_pixels(canvases["map"]))
+        assert draws_shares(browser, canvases["map"], mean[2], mean.max())
         reached = maps.rollout[:, layer - 1]
-        assert near(shades_of(browser, canvases["rollout"]), reached[2], reached.max())
+        assert draws_shares(browser, canvases["rollout"], reached[2], reached.max())
         shown = browser.run("[...document.querySelectorAll('tr[data-layer]:not([hidden])')].map(r => r.dataset.layer)")
         assert shown == [str(layer)] * 4
         assert browser.run("[...document.querySelectorAll('g.now')].map(g => g.dataset.layer)") == [str(layer)] * 2
-        left(browser)
+        browser.press("ArrowLeft")
     assert not np.array_equal(pictures[0], pictures[1])
-    quiet(browser, page)
+    browser.assert_quiet()
 
 
-@needs_chromium
 def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
     browser.open(page)
     maps = RunResults(few_runs.run(FOUR)).attention_maps().maps
-    for id_, value in (("head", "1"), ("scale", "all")):
-        browser.run(f"""(() => {{ const s = document.getElementById('{id_}'); s.value = '{value}';
-            s.dispatchEvent(new Event('change')) }})()""")
-    assert near(shades_of(browser, '[data-picture="5"] [data-map="map"] canvas'), maps[5, 4, 1], maps[:, :, 1].max())
+    browser.choose("#head", "1")
+    browser.choose("#scale", "all")
+    assert draws_shares(browser, '[data-picture="5"] [data-map="map"] canvas', maps[5, 4, 1], maps[:, :, 1].max())
     assert browser.run("document.querySelector('#maps h2').textContent") == "layer 5 of 5, head 2"
-    browser.run("document.getElementById('scale').value = 'map'")
-    browser.run("document.getElementById('scale').dispatchEvent(new Event('change'))")
-    found = shades_of(browser, '[data-picture="5"] [data-map="map"] canvas')
-    assert near(found, maps[5, 4, 1], maps[5, 4, 1].max())
+    browser.choose("#scale", "map")
+    assert draws_shares(browser, '[data-picture="5"] [data-map="map"] canvas', maps[5, 4, 1], maps[5, 4, 1].max())
 
 
-@needs_chromium
 def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
     browser.open(page)
     maps = RunResults(few_runs.run(FOUR)).attention_maps()
     mean = maps.maps.mean(axis=2)
     browser.run("document.querySelector('[data-picture=\"0\"]').focus({focusVisible: true})")
-    press(browser, "ArrowRight", 39)
+    browser.press("ArrowRight")
     reading = "document.getElementById('reading').textContent"
     words, attention, reached = re.fullmatch(r"(.*): attention (.*), rollout (.*)", browser.run(reading)).groups()
     assert words == f"Picture 1, {maps.names[0]}, row 1, column 2"
@@ -85,11 +78,10 @@ def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
             done([r.left + r.width * 0.9, r.top + r.height * 0.6]);
         }));
     })""")
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    browser.page.mouse.move(*box)
     assert browser.run(reading).startswith(f"Picture 4, {maps.names[3]}, row 3, column 2: ")
 
 
-@needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["attention", "compare"])
 def test_narrow_pages_fit_and_the_theme_changes(browser, page, compare, name, scheme):
@@ -100,11 +92,9 @@ def test_narrow_pages_fit_and_the_theme_changes(browser, page, compare, name, sc
     before = browser.run(paper)
     browser.run("document.querySelector('#theme').click()")
     assert {before, browser.run(paper)} == {"rgb(252, 252, 251)", "rgb(19, 21, 25)"}
-    browser.run("localStorage.clear()")
-    quiet(browser, path)
+    browser.assert_quiet()
 
 
-@needs_chromium
 def test_print_shows_the_present_layer_and_no_controls(browser, page):
     browser.open(page, width=794, scheme="dark", media="print")
     assert browser.run("getComputedStyle(document.querySelector('.bar')).display") == "none"
@@ -143,7 +133,6 @@ def test_the_report_links_what_there_is_and_says_what_a_resnet_lacks(few_runs):
     assert not (few_runs.folder / "attention" / f"{RESNET}.html").exists()
 
 
-@needs_chromium
 @pytest.mark.parametrize("name", [f"attention/{EVIL_RUN}.html", "compare.html", "report.html"])
 def test_names_are_never_markup(browser, few_runs, name):
     path = few_runs.folder / name

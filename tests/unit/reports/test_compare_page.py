@@ -7,43 +7,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.reports.chromium import needs_chromium
-from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET, embedded, left, near, press, quiet, shades_of, slider
-from tests.unit.reports.test_html import Page
-from tests.unit.reports.test_study import make_study
+from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
+from tests.unit.reports.html_page import Page, read_script_data
+from tests.unit.reports.written_study import make_study
 from vitlab.reports.pages import compare
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.run_results import RunResults
 from vitlab.reports.results.study_results import load_results
 
 
-@needs_chromium
 def test_two_runs_of_other_depths_are_under_one_slider(browser, few_runs, compare):
     browser.open(compare)
     assert browser.run("[document.getElementById('a').value, document.getElementById('b').value]") == [FOUR, EVIL_RUN]
-    assert slider(browser) == "A layer 5 of 5, B layer 2 of 2"
+    assert layer_text(browser) == "A layer 5 of 5, B layer 2 of 2"
     a, b = (f'[data-picture="1"] [data-side="{letter}"] canvas' for letter in "AB")
     four, two = (RunResults(few_runs.run(run)).attention_maps().maps.mean(axis=2) for run in (FOUR, EVIL_RUN))
     assert (four.shape, two.shape) == ((8, 5, 4, 2), (8, 2, 2, 4))
     browser.run("document.getElementById('layer').focus()")
     for mine, theirs in ((5, 2), (4, 2), (3, 2), (2, 1)):
-        assert slider(browser) == f"A layer {mine} of 5, B layer {theirs} of 2"
-        assert near(shades_of(browser, a), four[1, mine - 1], four[:, mine - 1].max())
-        assert near(shades_of(browser, b), two[1, theirs - 1], two[:, theirs - 1].max())
-        left(browser)
-    quiet(browser, compare)
+        assert layer_text(browser) == f"A layer {mine} of 5, B layer {theirs} of 2"
+        assert draws_shares(browser, a, four[1, mine - 1], four[:, mine - 1].max())
+        assert draws_shares(browser, b, two[1, theirs - 1], two[:, theirs - 1].max())
+        browser.press("ArrowLeft")
+    browser.assert_quiet()
 
 
-@needs_chromium
 def test_another_run_is_chosen_and_the_address_says_so(browser, few_runs, compare):
     browser.open(compare)
-    choose = (
-        "(() => {{ const s = document.getElementById('{}'); s.value = {}; s.dispatchEvent(new Event('change')) }})()"
-    )
-    browser.run(choose.format("b", json.dumps(RESNET)))
+    browser.choose("#b", RESNET)
     assert browser.run("document.querySelector('h1').textContent") == f"{FOUR} against {RESNET}"
     assert browser.run("location.hash") == f"#a={FOUR}&b={RESNET}"
-    assert slider(browser) == "layer 5 of 5"
+    assert layer_text(browser) == "layer 5 of 5"
     assert "has no attention over patches" in browser.run("document.getElementById('lacking').textContent")
     rows = {row["run"]: row for row in few_runs.rows()}
     numbers = browser.run(
@@ -63,10 +57,9 @@ def test_another_run_is_chosen_and_the_address_says_so(browser, few_runs, compar
     assert browser.run("document.querySelectorAll('[data-chart=\"distances\"] .curve').length") == 1
     browser.run("document.getElementById('swap').click()")
     assert browser.run("document.querySelector('h1').textContent") == f"{RESNET} against {FOUR}"
-    quiet(browser, compare)
+    browser.assert_quiet()
 
 
-@needs_chromium
 def test_an_address_chooses_the_runs_and_an_unknown_one_is_said(browser, compare):
     browser.open(compare)
     wait = "new Promise((done) => setTimeout(done, 50))"
@@ -81,11 +74,10 @@ def test_an_address_chooses_the_runs_and_an_unknown_one_is_said(browser, compare
     assert browser.errors == []
 
 
-@needs_chromium
 def test_a_curve_is_read_by_keyboard(browser, few_runs, compare):
     browser.open(compare)
     browser.run("document.querySelector('[data-chart=\"train\"] svg').focus({focusVisible: true})")
-    press(browser, "Home", 36)
+    browser.press("Home")
     rows = {run: few_runs.run(run).metrics() for run in (FOUR, EVIL_RUN)}
     first = [next(row["train/loss"] for row in rows[run] if "train/loss" in row) for run in (FOUR, EVIL_RUN)]
     found = browser.run("document.querySelector('[data-chart=\"train\"] .value').textContent")
@@ -107,7 +99,7 @@ def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(co
     write_report(load_results(copy.folder))
     text = Page(copy.report_path.read_text()).text
     assert f"vitlab analyze 'a b/{FOUR}' attention_maps" in text
-    lacking = {one["name"]: one["maps"] for one in embedded(copy.folder / "compare.html")["runs"]}
+    lacking = {one["name"]: one["maps"] for one in read_script_data((copy.folder / "compare.html").read_text())["runs"]}
     assert lacking[FOUR]["command"] == f"vitlab analyze 'a b/{FOUR}' attention_maps && vitlab report 'a b'"
     assert lacking[RESNET] == {"why": "has no attention over patches"}
     assert "set" in lacking[EVIL_RUN]
@@ -124,11 +116,10 @@ def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(few_runs
     assert [one.get("why") for one in found][:2] == [None, "has maps, but they are left out to keep this page small"]
 
 
-@needs_chromium
 def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, copy, monkeypatch):
     monkeypatch.setattr(compare, "MOST_PICTURES", 3 * 5 * 8)  # 3 of the first run's maps, 7 of the other's
     write_report(load_results(copy.folder))
-    data = embedded(copy.folder / "compare.html")
+    data = read_script_data((copy.folder / "compare.html").read_text())
     assert [len(one["pictures"]) for one in data["sets"]] == [7]
     assert [one["maps"].get("pictures") for one in data["runs"]] == [3, 7, None]
     browser.open(copy.folder / "compare.html")
@@ -137,7 +128,7 @@ def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, 
     told = browser.run("document.getElementById('maps-note').textContent")
     assert told.startswith("5 of 8 pictures are left out to keep this page small. The mean")
     two = RunResults(copy.run(EVIL_RUN)).attention_maps().maps.mean(axis=2)
-    assert near(shades_of(browser, '[data-picture="2"] [data-side="B"] canvas'), two[2, 1], two[:3, 1].max())
+    assert draws_shares(browser, '[data-picture="2"] [data-side="B"] canvas', two[2, 1], two[:3, 1].max())
     assert browser.errors == []
 
 
@@ -145,7 +136,7 @@ def test_an_older_study_has_its_comparison_and_no_page(tmp_path):
     study = make_study(tmp_path / "old")
     write_report(load_results(study.folder))
     assert not (study.folder / "attention").exists()
-    data = embedded(study.folder / "compare.html")
+    data = read_script_data((study.folder / "compare.html").read_text())
     assert len(data["runs"]) == 15
     assert data["start"] == ["vit_nano-n32000-s0", "resnet_nano-n32000-s0"]
     (first, *_) = data["runs"]

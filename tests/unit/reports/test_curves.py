@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.unit.reports.test_study import make_study
+from tests.unit.reports.written_study import make_study
 from vitlab.files import write_text
 from vitlab.reports.figures import learning_curves
 from vitlab.reports.figures.learning_curves import plot_training_curves, thin

@@ -12,7 +12,7 @@ from wandb_workspaces.reports.v2 import internal as report_internal
 from wandb_workspaces.workspaces import internal as workspace_internal
 
 from tests.unit.reports.fake_wandb import KEY, wandb_server
-from tests.unit.reports.test_study import make_study
+from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.files import write_json
 from vitlab.reports.figures.theme import THEMES

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from tests.unit.reports.test_study import make_study
+from tests.unit.reports.written_study import make_study
 from vitlab.reports.figures import heads_by_layer, layers_by_step, metric_by_cost, metric_by_size, theme
 from vitlab.reports.figures.backends import matplotlib_backend, plotly_backend
 from vitlab.reports.figures.learning_curves import plot_training_curves

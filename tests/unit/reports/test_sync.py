@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.unit.reports.fake_wandb import KEY, wandb_server
-from tests.unit.reports.test_study import make_study
+from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.config import TrainConfig, compose
 from vitlab.files import write_json

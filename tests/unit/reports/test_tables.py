@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.unit.reports.test_study import make_study
+from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.config import names
 from vitlab.config.groups import config_dir

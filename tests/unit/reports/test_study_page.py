@@ -1,12 +1,12 @@
 import json
 import shutil
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.unit.reports.test_study import make_study
+from tests.unit.reports.html_page import EVIL, Page
+from tests.unit.reports.written_study import make_study
 from vitlab import formatting
 from vitlab.config import UserError
 from vitlab.files import write_json
@@ -15,35 +15,6 @@ from vitlab.reports.pages.study import write_report
 from vitlab.reports.pages.urls import file_stem, folder_link, link
 from vitlab.reports.results import provenance
 from vitlab.reports.results.study_results import load_results
-
-EVIL = "</script><script>alert(1)</script>"
-
-
-class Page(HTMLParser):
-    """Elements as (tag, attributes), the text outside scripts and styles, and the JSON of the figures."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.text, self.scripts, self.inside = [], "", [], ""
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        self.inside = tag
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, tag):
-        self.inside = ""
-
-    def handle_data(self, data):
-        if self.inside == "script":
-            self.scripts[-1] += data
-        elif self.inside != "style":
-            self.text += data
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.elements if name == tag]
 
 
 @pytest.fixture(scope="module")

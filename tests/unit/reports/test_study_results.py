@@ -1,0 +1,81 @@
+"""The results of a study, loaded once from its folder."""
+
+import shutil
+from collections import Counter
+
+import pytest
+
+from tests.unit.reports.written_study import make_study
+from vitlab.cli import main
+from vitlab.commands.scale import conclude
+from vitlab.reports.pages import study as study_page
+from vitlab.reports.results.study_results import load_results
+from vitlab.studies.store import StudyFiles
+from vitlab.training.files import RunFiles
+
+
+def test_study_reads_back_as_it_was_written(tmp_path):
+    results = load_results(make_study(tmp_path / "quick").folder)
+    rows = results.rows
+    assert len(rows) == 15
+    assert [row["run"] for row in rows[:3]] == ["vit_nano-n500-s0", "vit_nano-n500-s1", "vit_nano-n2000-s0"]
+    assert len(results.runs[rows[0]["run"]].metrics) == 48
+    assert results.failures[0]["run"] == "resnet_nano-n32000-s1"
+    assert results.unfinished == []
+
+
+def test_the_results_are_parsed_once_for_the_report_and_its_dashboards(tmp_path, monkeypatch, capsys):
+    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
+    reads = Counter()
+
+    def counted(read):
+        return lambda files: reads.update([(read.__name__, files.folder.name)]) or read(files)
+
+    monkeypatch.setattr(StudyFiles, "rows", counted(StudyFiles.rows))
+    monkeypatch.setattr(RunFiles, "metrics", counted(RunFiles.metrics))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    runs = [path.parent.name for path in study.folder.glob("*/result.json")]
+    assert reads == {("rows", "quick"): 1, **{("metrics", run): 1 for run in runs}}
+
+
+@pytest.mark.parametrize("lost", ["all rows", "one row"])
+def test_results_csv_is_rebuilt_from_the_folders_of_the_runs(tmp_path, lost, capsys):
+    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
+    assert main(["report", str(study.folder)]) == 0
+    rows, page = study.rows(), study.report_path.read_text()
+    if lost == "all rows":
+        study.results_path.unlink()
+    else:
+        study.write_rows([rows[0], *rows[2:]])
+    assert main(["sync", str(study.folder)]) == 0
+    assert capsys.readouterr().out.count("its offline files are gone") == 4
+    assert study.rows() == rows
+    study.results_path.unlink()
+    assert main(["report", str(study.folder)]) == 0
+    assert study.report_path.read_text() == page
+
+
+def test_only_the_cells_that_were_asked_for_are_missing(tmp_path):
+    """Two starts, of other models and other sizes, are not the product of both."""
+    study = make_study(tmp_path / "quick", models={"vit_nano": "vit"}, sizes=(53, 59), seeds=(0,), failed=0)
+    study.add_start({**study.config(), "models": ["resnet_nano"]}, [("resnet_nano", 61, 0)])
+    results = load_results(study.folder)
+    assert results.unfinished == ["resnet_nano-n61-s0"]
+    assert study_page.caveats(results)[-1] == "1 run has not finished."
+    assert study_page.tiles(results)[0]["value"] == "2 of 3"
+
+
+def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, capsys):
+    study = make_study(tmp_path / "quick", models={"vit_nano": "vit"}, sizes=(53,), seeds=(0,), failed=0)
+    offline = study.run("vit_nano-n53-s0").folder / "wandb" / "offline-run-1"
+    (offline / "files").mkdir(parents=True)
+    for there in (True, False):
+        if there:
+            (offline / "run-1.wandb").touch()
+        else:
+            shutil.rmtree(offline.parent)
+        results = load_results(study.folder)
+        conclude(results, {}, study_page.write_report(results))
+        assert ("vitlab sync" in capsys.readouterr().out) is there
+        assert ("vitlab sync" in study.report_path.read_text()) is there
