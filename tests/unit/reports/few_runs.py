@@ -24,7 +24,8 @@ RUNS = {
 def train_few(folder):
     """Two ViTs of other depths and grids, and a ResNet, of 16 x 16 pixels; with their report. Gives the StudyFiles."""
     study = StudyFiles(folder)
-    study.write_config({"name": "few", "models": ["vit_nano", "resnet_nano"], "sizes": [60], "seeds": [0]})
+    grid = {"models": ["vit_nano", "resnet_nano"], "sizes": [60], "seeds": [0]}
+    study.write_config({"name": "few", **grid, "budget": {"steps": 4}})
     shared = ["data=digits", "train_size=60", "budget.steps=4", "trainer.evaluations=2", "trainer.log_every=1"]
     for run, words in RUNS.items():
         config = compose(TrainConfig, [*shared, "study=few", "wandb.mode=off", *words])

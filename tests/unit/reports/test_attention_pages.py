@@ -112,10 +112,8 @@ def test_the_page_holds_the_heads_numbers(few_runs, page):
         str(row["layer"]) for row in last
     ]
     assert f"{last[0]['type']} " in found.text
-    assert "reads no class token" in found.text
-    assert (
-        "What the class token attends to" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
-    )
+    assert "does not read a class token" in found.text
+    assert "Attention of the class token" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text
     assert page.stat().st_size < 100_000
 
 

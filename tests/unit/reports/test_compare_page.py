@@ -1,4 +1,4 @@
-"""Two runs side by side: of real runs, in a browser."""
+"""The page that compares two runs: real runs, in a browser."""
 
 import json
 import re
@@ -107,13 +107,13 @@ def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(co
 
 def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(few_runs, monkeypatch):
     results = load_results(few_runs.folder)
-    found, sets = compare.packed_maps(results)
+    found, sets = compare.pack_maps(results)
     assert len(sets) == 1
     assert (len(sets[0]["pictures"]), sets[0]["count"]) == (8, 8)
     assert [one.get("set") for one in found] == [0, 0, None]
     monkeypatch.setattr(compare, "MOST", 8 * 5 * 8)
-    found, _ = compare.packed_maps(results)
-    assert [one.get("why") for one in found][:2] == [None, "has maps, but they are left out to keep this page small"]
+    found, _ = compare.pack_maps(results)
+    assert [one.get("why") for one in found][:2] == [None, "has maps, which are left out to keep this page small"]
 
 
 def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, copy, monkeypatch):
@@ -126,7 +126,7 @@ def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, 
     assert browser.run("document.querySelectorAll('.picture').length") == 3
     assert "other pictures" not in browser.run("document.getElementById('lacking').textContent")
     told = browser.run("document.getElementById('maps-note').textContent")
-    assert told.startswith("5 of 8 pictures are left out to keep this page small. The mean")
+    assert told.startswith("5 of 8 pictures are left out to keep this page small. Mean over the heads.")
     two = RunResults(copy.run(EVIL_RUN)).attention_maps().maps.mean(axis=2)
     assert draws_shares(browser, '[data-picture="2"] [data-side="B"] canvas', two[2, 1], two[:3, 1].max())
     assert browser.errors == []

@@ -136,9 +136,9 @@ def test_values_that_are_no_numbers(tmp_path):
     assert "nan" not in found.text.lower().replace("nano", "")
 
 
-def test_times_of_different_machines_are_said_not_to_compare(tmp_path):
+def test_times_of_different_machines_are_marked_as_not_comparable(tmp_path):
     study = make_study(tmp_path / "study", sizes=(500,), seeds=(0,), failed=0)
-    said = "The runs were on different machines, so their times do not compare."
+    said = "The runs were on different machines, so their times are not comparable."
     assert said not in Page(write_report(load_results(study.folder)).read_text()).text
     path = study.run("vit_nano-n500-s0").result_path
     result = json.loads(path.read_text())

@@ -62,8 +62,8 @@ def test_only_the_cells_that_were_asked_for_are_missing(tmp_path):
     study.add_start({**study.config(), "models": ["resnet_nano"]}, [("resnet_nano", 61, 0)])
     results = load_results(study.folder)
     assert results.unfinished == ["resnet_nano-n61-s0"]
-    assert study_page.caveats(results)[-1] == "1 run has not finished."
-    assert study_page.tiles(results)[0]["value"] == "2 of 3"
+    assert study_page.collect_caveats(results)[-1] == "1 run has not finished."
+    assert study_page.make_tiles(results)[0]["value"] == "2 of 3"
 
 
 def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, capsys):

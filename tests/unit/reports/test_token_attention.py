@@ -15,7 +15,7 @@ from vitlab.analysis.position_similarity import position_distances, position_sim
 from vitlab.models.text import bert, language_model
 from vitlab.reports.figures import position_embeddings
 from vitlab.reports.figures.backends import heatmap, matplotlib_backend
-from vitlab.reports.pages.token_attention import TokenAttention, page, write_token_attention
+from vitlab.reports.pages.token_attention import TokenAttention, render_page, write_token_attention
 
 LAYERS, HEADS, N = 2, 3, 11
 TOKENS = ["[CLS]", "the", "cat", "saw", "the", "[SEP]", "a", "d<b>og", "ran", "&amp;", "[SEP]"]
@@ -49,7 +49,7 @@ def labels():
 
 def test_weights_are_off_by_at_most_a_510th_of_the_querys_largest():
     weights = random_weights() * np.array([1, 0.5, 0.01])[None, :, None, None]
-    (text,) = read_script_data(page("heads", [TokenAttention(TOKENS, weights, SEGMENTS)]))["texts"]
+    (text,) = read_script_data(render_page("heads", [TokenAttention(TOKENS, weights, SEGMENTS)]))["texts"]
     assert text["tokens"] == TOKENS
     assert text["segments"] == SEGMENTS
     for layer, expected in zip(text["layers"], weights, strict=True):
@@ -62,7 +62,7 @@ def test_weights_are_off_by_at_most_a_510th_of_the_querys_largest():
 
 
 def test_a_head_without_weights_is_all_zeros():
-    (text,) = read_script_data(page("heads", [TokenAttention(TOKENS, np.zeros((1, HEADS, N, N)))]))["texts"]
+    (text,) = read_script_data(render_page("heads", [TokenAttention(TOKENS, np.zeros((1, HEADS, N, N)))]))["texts"]
     assert not unpacked(text["layers"][0], N).any()
     assert text["segments"] is None
 
@@ -77,8 +77,8 @@ def test_user_text_is_never_markup():
     text = TokenAttention([EVIL, "\u2028", "a b", "\n", "", *TOKENS[5:]], random_weights(), SEGMENTS, name=EVIL)
     rows = labels()
     rows[0]["label"] = EVIL
-    found = Page(page(EVIL, [text, TokenAttention(TOKENS, random_weights())], rows))
-    plain = Page(page("title", [TokenAttention(TOKENS, random_weights(), SEGMENTS)], labels()))
+    found = Page(render_page(EVIL, [text, TokenAttention(TOKENS, random_weights())], rows))
+    plain = Page(render_page("title", [TokenAttention(TOKENS, random_weights(), SEGMENTS)], labels()))
     assert len(found.scripts) == len(plain.scripts) == 8
     assert [tag for tag, _ in found.elements].count("iframe") == 0
     assert not [tag for tag, _ in found.elements if tag == "b"]
@@ -90,7 +90,7 @@ def test_user_text_is_never_markup():
 
 
 def test_a_text_without_a_name_is_named_after_its_tokens():
-    (text,) = read_script_data(page("t", [TokenAttention(["word"] * N, random_weights())]))["texts"]
+    (text,) = read_script_data(render_page("t", [TokenAttention(["word"] * N, random_weights())]))["texts"]
     assert text["name"] == " ".join(["word"] * N)
 
 
@@ -99,11 +99,11 @@ def test_a_text_without_a_name_is_named_after_its_tokens():
     [
         ({"weights": random_weights(tokens=7)}, r"shape \(3, 7, 7\): 11 tokens need \(heads, 11, 11\)"),
         ({"weights": random_weights()[:, 0]}, r"shape \(11, 11\): 11 tokens"),
-        ({"weights": random_weights() * np.nan}, "shares in 0..1"),
-        ({"weights": -random_weights()}, "shares in 0..1"),
-        ({"weights": random_weights() * 2}, "shares in 0..1"),
-        ({"weights": []}, "the same layers"),
-        ({"weights": random_weights(layers=1)}, r"the same layers, with as many heads: \[\[3, 3\], \[3\]\]"),
+        ({"weights": random_weights() * np.nan}, "must lie in 0..1"),
+        ({"weights": -random_weights()}, "must lie in 0..1"),
+        ({"weights": random_weights() * 2}, "must lie in 0..1"),
+        ({"weights": []}, "the same layers and heads"),
+        ({"weights": random_weights(layers=1)}, r"the same layers and heads, got heads per layer \[\[3, 3\], \[3\]\]"),
         ({"weights": random_weights(heads=2)}, r"\[\[3, 3\], \[2, 2\]\]"),
         ({"segments": [0, 1]}, "11 tokens, 2 segments"),
         ({"tokens": []}, "0 tokens"),
@@ -117,17 +117,17 @@ def test_what_does_not_fit_is_refused(tmp_path, changes, told):
 
 
 def test_a_page_without_a_text_is_refused():
-    with pytest.raises(ValueError, match="needs a text"):
-        page("t", [])
+    with pytest.raises(ValueError, match="needs at least one text"):
+        render_page("t", [])
 
 
 def test_the_labels_are_a_table(tmp_path):
-    found = page("t", [TokenAttention(TOKENS, random_weights())], labels())
+    found = render_page("t", [TokenAttention(TOKENS, random_weights())], labels())
     cells = re.findall(r'<td data-value="([^"]*)">([^<]*)</td>', found)
     assert len(cells) == LAYERS * HEADS * len(PATTERNS)
     assert cells[:2] == [("0.3", "0.30"), ("0.1", "0.10")]
     assert cells[4] == ("", "\u2013")
-    assert 'id="labels"' not in page("t", [TokenAttention(TOKENS, random_weights())])
+    assert 'id="labels"' not in render_page("t", [TokenAttention(TOKENS, random_weights())])
 
 
 # ---- positions

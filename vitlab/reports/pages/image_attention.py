@@ -1,4 +1,4 @@
-"""A page per run of what its layers look at in pictures: `attention/<run>.html` in the study's folder, behind a slider.
+"""A page per run with the attention maps of its layers: `attention/<run>.html` in the study's folder.
 
 Shapes: B images, L layers, H heads, gy x gx patches.
 """
@@ -23,18 +23,18 @@ from vitlab.studies.store import StudyFiles
 Rows = list[dict[str, Any]]
 FOLDER = "attention"
 SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "attention_pictures.js")
-MEASURES = {  # analyses with a number per head -> how a column of theirs is called
+MEASURES = {  # analyses with a number per head -> the title of their column
     "attention_distance": "distance",
     "attention_entropy": "entropy",
     "head_types": "type",
 }
-MOST = 1_000_000  # bytes of maps in a page: further pictures are left out
-CHART = (240, 110)  # pixels that the points of a chart have
+MOST = 1_000_000  # bytes of maps in a page; further images are left out
+CHART = (240, 110)  # pixels: width and height of the plotting area
 
 
 @dataclass(frozen=True)
 class Group:
-    """A model's line in the report: its runs' pages, or why there are none."""
+    """A model's line in the report: links to its runs' pages, or why there are none."""
 
     model: str
     pages: list[tuple[str, str]]  # label, address
@@ -43,25 +43,29 @@ class Group:
 
 
 def write_attention_pages(results: StudyResults) -> list[Group]:
-    """Write the page of each run that has maps; gives what the report says, a group per model. Raises UserError."""
-    addresses = {run: link(FOLDER, f"{run}.html") for run in results.runs if write_page(results, run)}
+    """Write the page of each run that has maps; return a group per model for the report. Raises UserError."""
+    addresses = {run: page_link(run) for run in results.runs if write_page(results, run)}
     models = groupby(results.rows, key=lambda row: row["model"])
-    return [group(results, model, list(rows), addresses) for model, rows in models]
+    return [make_group(results, model, list(rows), addresses) for model, rows in models]
+
+
+def page_link(run: str) -> str:
+    return link(FOLDER, f"{run}.html")
 
 
 def write_page(results: StudyResults, run: str) -> bool:
-    """Write a run's page where it has maps; whether it has. Of many runs no more than one's are in memory."""
+    """Write a run's page if it has maps; return whether it has. Only one run's maps are in memory at a time."""
     maps = results.runs[run].attention_maps()
     if maps is None:
         return False
     measured = {name: results.runs[run].last_analysis(name) for name in MEASURES}
-    text = page(results.files, run, maps, measured, comparable=len(results.rows) > 1)
+    text = render_page(results.files, run, maps, measured, comparable=len(results.rows) > 1)
     write_text(results.files.folder / FOLDER / f"{run}.html", text)
     return True
 
 
-def group(results: StudyResults, model: str, rows: Rows, addresses: dict[str, str]) -> Group:
-    """What the report says of a model's runs."""
+def make_group(results: StudyResults, model: str, rows: Rows, addresses: dict[str, str]) -> Group:
+    """The report's line about a model's runs."""
     study, unit = results.files, results.metric.sized_by
     named = {row["run"]: f"{plural(row['train_size'], unit)}, seed {row['seed']}" for row in rows}
     pages = [(label, addresses[run]) for run, label in named.items() if run in addresses]
@@ -70,45 +74,45 @@ def group(results: StudyResults, model: str, rows: Rows, addresses: dict[str, st
     run = rows[-1]["run"]
     lacks = results.runs[run].lacks_attention
     if results.runs[run].reads_text:
-        return Group(model, [], "has no attention.") if lacks else text_group(study, model, named)
+        return Group(model, [], "has no attention.") if lacks else make_text_group(study, model, named)
     if lacks:
-        fields = [(f"receptive fields, {label}", field(results, run)) for run, label in named.items()]
+        fields = [(f"receptive fields, {label}", find_receptive_field(results, run)) for run, label in named.items()]
         return Group(
             model, [(label, address) for label, address in fields if address], "has no attention over patches."
         )
-    return Group(model, [], "has no page of its attention yet.", command(study, run))
+    return Group(model, [], "has no attention page yet.", format_command(study, run))
 
 
-def text_group(study: StudyFiles, model: str, named: dict[str, str]) -> Group:
-    """The pages that `vitlab analyze` wrote of a model's runs on texts, or how to have them."""
+def make_text_group(study: StudyFiles, model: str, named: dict[str, str]) -> Group:
+    """The pages that `vitlab analyze` wrote for a text model's runs, or the command that writes them."""
     parts = ("analysis", "trained", "attention.html")
     there = {run: label for run, label in named.items() if study.run(run).folder.joinpath(*parts).is_file()}
     if there:
         return Group(model, [(label, link(run, *parts)) for run, label in there.items()])
-    return Group(model, [], "has no page of its attention yet.", command(study, list(named)[-1], ""))
+    return Group(model, [], "has no attention page yet.", format_command(study, list(named)[-1], ""))
 
 
-def field(results: StudyResults, run: str) -> str | None:
-    """The address of the picture of a run's receptive fields."""
+def find_receptive_field(results: StudyResults, run: str) -> str | None:
+    """The link to the picture of a run's receptive fields, None without one."""
     path = results.runs[run].find_file("receptive_field.png")
     return None if path is None else link(*path.relative_to(results.files.folder).parts)
 
 
-def command(study: StudyFiles, run: str, analyses: str = MAPS) -> str:
-    """What adds analyses of a run, "" for all, to the pages; to be given in the folder that the study's own lies in."""
+def format_command(study: StudyFiles, run: str, analyses: str = MAPS) -> str:
+    """The command that adds analyses of a run ("" for all) to the pages; run it in the parent of the study's folder."""
     name = study.folder.resolve().name
     analyze = f"vitlab analyze {shlex.quote(f'{name}/{run}')} {analyses}".rstrip()
     return f"{analyze} && vitlab report {shlex.quote(name)}"
 
 
-def page(
+def render_page(
     study: StudyFiles, run: str, maps: AttentionMaps, measured: dict[str, dict[str, Any] | None], comparable: bool
 ) -> str:
     """The whole document of a run. `comparable`: whether the study has a page that compares runs."""
     count, layers, heads, *grid = maps.maps.shape
-    shown = map_payload.fitting(MOST, maps.maps, maps.rollout)
-    pictures = map_payload.pictures(maps, shown)
-    there = {name: found for name, found in measured.items() if found is not None}
+    shown = map_payload.count_fitting(MOST, maps.maps, maps.rollout)
+    pictures = map_payload.encode_pictures(maps, shown)
+    analyses = {name: analysis for name, analysis in measured.items() if analysis is not None}
     up = "../" * len(Path(run).parts)
     return render(
         "attention_pictures.html.j2",
@@ -119,9 +123,9 @@ def page(
             "layers": layers,
             "heads": heads,
             "names": [picture["name"] for picture in pictures],
-            "maps": map_payload.rows_of(maps.maps[:shown]),
-            "rollout": map_payload.rows_of(maps.rollout[:shown]),
-            "shades": map_payload.shade_table(),
+            "maps": map_payload.quantize_maps(maps.maps[:shown]),
+            "rollout": map_payload.quantize_maps(maps.rollout[:shown]),
+            "shades": map_payload.encode_shades(),
         },
         run=run,
         report=f"{up}report.html",
@@ -133,26 +137,26 @@ def page(
         heads=heads,
         pictures=pictures,
         left_out=count - shown,
-        gradient=map_payload.shade_gradient(),
-        columns=[(name, column_title(name, found)) for name, found in there.items()],
-        table=table(there),
-        charts=[chart(name, found, layers) for name, found in there.items() if name != "head_types"],
-        missing=[name for name in MEASURES if name not in there],
-        command=command(study, run, " ".join(name for name in MEASURES if name not in there)),
+        gradient=map_payload.format_gradient(),
+        columns=[(name, format_column_title(name, analysis)) for name, analysis in analyses.items()],
+        table=make_table(analyses),
+        charts=[make_chart(name, analysis, layers) for name, analysis in analyses.items() if name != "head_types"],
+        missing=[name for name in MEASURES if name not in analyses],
+        command=format_command(study, run, " ".join(name for name in MEASURES if name not in analyses)),
     )
 
 
-def column_title(name: str, found: dict[str, Any]) -> str:
+def format_column_title(name: str, analysis: dict[str, Any]) -> str:
     """`distance (pixels)`"""
-    unit = str(found.get("unit") or "")
+    unit = str(analysis.get("unit") or "")
     return MEASURES[name] if name == "head_types" or not unit else f"{MEASURES[name]} ({printable(unit)})"
 
 
-def table(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def make_table(analyses: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """A row per head of every layer: `{"layer", "head", "cells"}`, a cell for each measure that is there."""
     cells = {
-        name: {(row["layer"], row["head"]): cell(name, row) for row in analysis["rows"]}
-        for name, analysis in found.items()
+        name: {(row["layer"], row["head"]): format_cell(name, row) for row in analysis["rows"]}
+        for name, analysis in analyses.items()
     }
     heads = sorted({place for of_measure in cells.values() for place in of_measure})
     return [
@@ -161,20 +165,20 @@ def table(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def cell(name: str, row: dict[str, Any]) -> str:
+def format_cell(name: str, row: dict[str, Any]) -> str:
     """A head's number, or its type with the score."""
     value = significant(row["value"])
     return f"{printable(str(row.get('type', DASH)))} {value}" if name == "head_types" else value
 
 
-def chart(name: str, found: dict[str, Any], layers: int) -> dict[str, Any]:
-    """A point per head against the layer: places in pixels from the upper left of the chart."""
+def make_chart(name: str, analysis: dict[str, Any], layers: int) -> dict[str, Any]:
+    """A point per head against the layer: coordinates in pixels from the upper left."""
     width, height = CHART
-    values = [(row["layer"], finite(row["value"])) for row in found["rows"]]
+    values = [(row["layer"], finite(row["value"])) for row in analysis["rows"]]
     most = max((value for _, value in values if value is not None), default=0) or 1
     across = {layer: width * (layer - 0.5) / layers for layer in range(1, layers + 1)}
     return {
-        "title": column_title(name, found),
+        "title": format_column_title(name, analysis),
         "most": significant(most),
         "width": width,
         "height": height,
@@ -187,11 +191,11 @@ def chart(name: str, found: dict[str, Any], layers: int) -> dict[str, Any]:
             }
             for layer, x in across.items()
         ],
-        "alt": alt(values, layers, str(found.get("unit") or "")),
+        "alt": describe_chart(values, layers, str(analysis.get("unit") or "")),
     }
 
 
-def alt(values: Sequence[tuple[int, float | None]], layers: int, unit: str) -> str:
+def describe_chart(values: Sequence[tuple[int, float | None]], layers: int, unit: str) -> str:
     """The mean over the heads of the first and the last layer."""
     means = []
     for layer in dict.fromkeys((1, layers)):

@@ -1,4 +1,4 @@
-"""Attention over pictures as the scripts of pages take it: pictures as PNG, maps as bytes, the shades as a table."""
+"""Attention over images in the form that the scripts of pages read: images as PNG, maps and the colour map as bytes."""
 
 import io
 from typing import Any
@@ -8,44 +8,44 @@ from PIL import Image
 
 from vitlab.config import printable
 from vitlab.reports.figures.backends.image_grid import SHADES, pixels
-from vitlab.reports.pages.quantize import encoded, packed
+from vitlab.reports.pages.quantize import encode_bytes, quantize_rows
 from vitlab.reports.pages.render import data_address
 from vitlab.reports.results.run_results import AttentionMaps
 
-STOPS = 9  # of the gradient that stands for the shades in a legend
+STOPS = 9  # of the legend's gradient
 
 
-def fitting(most: int, *arrays: np.ndarray) -> int:
-    """Of how many pictures these arrays (B, ...) take no more than so many bytes in all; at least one."""
+def count_fitting(most: int, *arrays: np.ndarray) -> int:
+    """How many images fit: the arrays (B, ...) take one byte per value and at most `most` bytes; at least one image."""
     return max(1, min(len(arrays[0]), most // sum(array[0].size for array in arrays)))
 
 
-def pictures(maps: AttentionMaps, count: int) -> list[dict[str, str]]:
-    """`{"src", "name"}` of the first pictures."""
+def encode_pictures(maps: AttentionMaps, count: int) -> list[dict[str, str]]:
+    """`{"src", "name"}` of the first images."""
     return [
-        {"src": png(image), "name": printable(name)}
+        {"src": encode_png(image), "name": printable(name)}
         for image, name in zip(maps.pictures[:count], maps.names[:count], strict=True)
     ]
 
 
-def png(image: np.ndarray) -> str:
-    """A picture uint8 (C, Y, X) as a data address; of one channel as a grey file, which is a third as large."""
+def encode_png(image: np.ndarray) -> str:
+    """An image uint8 (C, Y, X) as a data URL; a single channel as a greyscale file, which is a third as large."""
     file = io.BytesIO()
     Image.fromarray(image[0] if len(image) == 1 else pixels(image)).save(file, format="PNG", optimize=True)
     return data_address(file.getvalue(), "image/png")
 
 
-def rows_of(maps: np.ndarray) -> dict[str, Any]:
-    """Maps (..., gy, gx), each of them packed by itself, row by row."""
-    return packed(maps.reshape(*maps.shape[:-2], -1))
+def quantize_maps(maps: np.ndarray) -> dict[str, Any]:
+    """Maps (..., gy, gx), each scaled by its own largest value."""
+    return quantize_rows(maps.reshape(*maps.shape[:-2], -1))
 
 
-def shade_table() -> str:
-    """The 256 shades as bytes, red, green and blue of each, in base64."""
-    return encoded((255 * SHADES(np.arange(256))[:, :3]).round().astype(np.uint8))
+def encode_shades() -> str:
+    """The colour map: 256 colours, three bytes each (RGB), in base64."""
+    return encode_bytes((255 * SHADES(np.arange(256))[:, :3]).round().astype(np.uint8))
 
 
-def shade_gradient() -> str:
-    """The shades from 0 to the largest value, as a gradient of CSS."""
+def format_gradient() -> str:
+    """The colour map as a CSS gradient."""
     colours = (255 * SHADES(np.linspace(0, 1, STOPS))[:, :3]).round().astype(int)
     return f"linear-gradient(to right, {', '.join('rgb({} {} {})'.format(*colour) for colour in colours)})"

@@ -1,4 +1,4 @@
-"""A study as one page that opens with no network: `report.html`, and its figures and tables as files."""
+"""A study as one page that works offline, `report.html`, and its figures and tables as files."""
 
 import json
 from collections.abc import Iterator
@@ -31,54 +31,54 @@ from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
 SCRIPTS = ("theme_button.js", "table.js", "report.js")
-OF_HEADS = (  # the figures of an analysis of heads, and how each is read
+OF_HEADS = (  # the figures of an analysis of heads, with the start of their captions
     (
         heads_by_layer.plot_heads_by_size,
         "A filled point is a head of the trained model, a ring a head of the untrained one",
     ),
     (layers_by_step.plot_layers_by_size, "Each line is the mean over the heads of a layer while the model trains"),
 )
-WIDE, NARROW = 700, 360  # pixels: the least that a figure has on a screen, and on a phone's
+WIDE, NARROW = 700, 360  # pixels: the smallest width of a figure on a screen and on a phone
 
 
 def write_report(results: StudyResults) -> Path:
-    """Write a study's figures/, tables/, report.html and the pages of it; gives the report's path.
+    """Write a study's figures/, tables/, report.html, compare.html and attention/; return the report's path.
 
-    Those pages are compare.html and attention/. Raises UserError.
+    Raises UserError.
     """
-    shown = list(drawn(results))
-    for view in (view for one in shown for view in one["views"]):
+    figures = list(make_figures(results))
+    for view in (view for one in figures for view in one["views"]):
         svg, _ = matplotlib_backend.save(view["figure"], results.files.figures)
         view["static"] = data_address(svg.read_bytes(), "image/svg+xml")
     tables.write_tables(results)
     attention = write_attention_pages(results)
     write_compare_page(results)
-    write_text(results.files.report_path, page(results, shown, attention))
+    write_text(results.files.report_path, render_page(results, figures, attention))
     return results.files.report_path
 
 
-def drawn(results: StudyResults) -> Iterator[dict[str, Any]]:
-    """Each figure that the study has data for, how to read it, and the files that it was drawn from."""
-    yield from heldout(results)
+def make_figures(results: StudyResults) -> Iterator[dict[str, Any]]:
+    """Each figure that the study has data for, with its caption and the files it was drawn from."""
+    yield from make_result_figure(results)
     analyses = sorted({name for run in results.runs.values() for name in run.analyses})
     asked = [(name, model, *way) for name in analyses for model in families(results.rows) for way in OF_HEADS]
     stems: dict[str, int] = {}
     for name, model, build, begin in asked:
-        found = build(results, model, name)
-        if found is None:
+        figure = build(results, model, name)
+        if figure is None:
             continue
-        stems[found.name] = stems.get(found.name, 0) + 1
-        if stems[found.name] > 1:  # two models whose names differ only in what a file name cannot hold
-            found = replace(found, name=f"{found.name}-{stems[found.name]}")
+        stems[figure.name] = stems.get(figure.name, 0) + 1
+        if stems[figure.name] > 1:  # two models whose names differ only in what a file name cannot hold
+            figure = replace(figure, name=f"{figure.name}-{stems[figure.name]}")
         note = load("analysis", name).note if name in names("analysis") else ""
         caption = f"{begin}: {note}" if note else f"{begin}."
         files = [
             (f"{panel.title}", f"{series.links[0]}analysis/{quote(name)}.json")
-            for panel in found.panels
+            for panel in figure.panels
             for series in panel.series[-1:]
             if series.links
         ]
-        yield shown_as(found.title, [view(found, caption, files)])
+        yield group_views(figure.title, [make_view(figure, caption, files)])
     losses = learning_curves.plot_training_curves(results)
     if losses.series:
         caption = "Dotted: loss on the training batches. Solid: loss on held-out data. "
@@ -89,11 +89,11 @@ def drawn(results: StudyResults) -> Iterator[dict[str, Any]]:
         caption += " Long curves are drawn as means of neighbouring points."
         hint = "Drag to zoom, double-click to go back."
         files = [("metrics.jsonl of each run", "#runs")]
-        yield shown_as(losses.title, [view(losses, caption, files, hint)], choosers=True)
+        yield group_views(losses.title, [make_view(losses, caption, files, hint)], choosers=True)
 
 
-def heldout(results: StudyResults) -> Iterator[dict[str, Any]]:
-    """The study's metric against what its runs were given, as one figure with a choice of the horizontal axis."""
+def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
+    """The study's metric against training-set size, compute and time in one figure with a choice of the axis."""
     rows = results.rows
     size = metric_by_size.plot_metric_by_size(rows)
     if not size.series:
@@ -105,24 +105,24 @@ def heldout(results: StudyResults) -> Iterator[dict[str, Any]]:
     if not results.metric.higher_is_better:
         caption += " Lower is better."
     order = f"{caption} Along a line the training set grows."
-    time = f"{order} Time on the clock from the first step to the last, evaluations and checkpoints included."
+    time = f"{order} Wall-clock time from the first step to the last, including evaluations and checkpoints."
     if len({provenance.identify_machine(run.result) for run in results.runs.values()}) > 1:
-        time += " The runs were on different machines, so their times do not compare."
+        time += " The runs were on different machines, so their times are not comparable."
     files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
     views = [
-        view(size, caption + band, files, hint, "size"),
-        view(metric_by_cost.plot_metric_by_flops(rows), order, files, hint, "compute"),
-        view(metric_by_cost.plot_metric_by_time(rows), time, files, hint, "time"),
+        make_view(size, caption + band, files, hint, "size"),
+        make_view(metric_by_cost.plot_metric_by_flops(rows), order, files, hint, "compute"),
+        make_view(metric_by_cost.plot_metric_by_time(rows), time, files, hint, "time"),
     ]
     views = [one for one in views if one["figure"].series]
     title = size.title if len(views) == 1 else f"{size.title}, {' and '.join(one['choice'] for one in views[1:])}"
-    yield shown_as(title, views)
+    yield group_views(title, views)
 
 
-def view(
+def make_view(
     described: Figure, caption: str, files: list[tuple[str, str]], hint: str = "", choice: str = ""
 ) -> dict[str, Any]:
-    """One picture of a figure as the template takes it; `choice` tells it from the figure's other ones."""
+    """One view of a figure for the template; `choice` is its name among the figure's views."""
     several = len(described.panels) > 1
     alone = replace(described, panels=described.panels[:1])
     return {
@@ -140,8 +140,8 @@ def view(
     }
 
 
-def shown_as(title: str, views: list[dict[str, Any]], choosers: bool = False) -> dict[str, Any]:
-    """A figure as the template takes it: what its views share. With `choosers` of a model and of a panel."""
+def group_views(title: str, views: list[dict[str, Any]], choosers: bool = False) -> dict[str, Any]:
+    """A figure for the template: what its views share; `choosers` adds menus of models and panels."""
     first = views[0]["figure"]
     legend = first.legend()
     models = list(dict.fromkeys(series.model for series in first.series))
@@ -155,7 +155,7 @@ def shown_as(title: str, views: list[dict[str, Any]], choosers: bool = False) ->
     }
 
 
-def page(results: StudyResults, shown: list[dict[str, Any]], attention: list[Group]) -> str:
+def render_page(results: StudyResults, figures: list[dict[str, Any]], attention: list[Group]) -> str:
     """The whole document."""
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.runs.values()]
@@ -164,15 +164,15 @@ def page(results: StudyResults, shown: list[dict[str, Any]], attention: list[Gro
     return render(
         "report.html.j2",
         styles=["report.css"],
-        scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if shown else [])],
-        script_data={"plots": [view["plot"] for one in shown for view in one["views"]], "themes": THEMES},
+        scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if figures else [])],
+        script_data={"plots": [view["plot"] for one in figures for view in one["views"]], "themes": THEMES},
         name=results.name,
         data=rows[0]["data"] if rows else None,
-        date=date(study, run_results),
+        date=format_date(study, run_results),
         conclusion=sentence(rows),
-        caveats=caveats(results),
-        tiles=tiles(results),
-        figures=shown,
+        caveats=collect_caveats(results),
+        tiles=make_tiles(results),
+        figures=figures,
         texts=[(plural(one["size"], metric.sized_by), one["texts"]) for one in results.sample_texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
@@ -184,7 +184,7 @@ def page(results: StudyResults, shown: list[dict[str, Any]], attention: list[Gro
         columns=columns,
         choices=runs_table.choices(rows),
         runs=runs_table.run_rows(study, rows, columns),
-        failed=[failure(study, **one) for one in results.failures],
+        failed=[describe_failure(study, **one) for one in results.failures],
         held_fixed=provenance.describe_budget(config, rows),
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
@@ -193,7 +193,7 @@ def page(results: StudyResults, shown: list[dict[str, Any]], attention: list[Gro
     )
 
 
-def tiles(results: StudyResults) -> list[dict[str, Any]]:
+def make_tiles(results: StudyResults) -> list[dict[str, Any]]:
     """The four numbers: runs, best result per family, time, compute."""
     config, rows, metric = results.config, results.rows, results.metric
     best = {
@@ -203,7 +203,7 @@ def tiles(results: StudyResults) -> list[dict[str, Any]]:
     }
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
     planned = len(rows) + len(results.failures) + len(results.unfinished)
-    found = [
+    return [
         {
             "label": "finished runs",
             "value": f"{len(rows)} of {planned}" if planned > len(rows) else f"{len(rows)}",
@@ -213,28 +213,27 @@ def tiles(results: StudyResults) -> list[dict[str, Any]]:
         {"label": "training time", "value": duration(time), "note": "summed over runs"},
         {"label": "training compute", "value": with_prefix(compute, "FLOP"), "note": "summed over runs"},
     ]
-    return found
 
 
-def caveats(results: StudyResults) -> list[str]:
-    """What to know before the sentence above is quoted."""
-    found = []
+def collect_caveats(results: StudyResults) -> list[str]:
+    """Limits of the conclusion: single seeds, failed and unfinished runs."""
+    caveats = []
     rows, metric, failed = results.rows, results.metric, results.failures
     if rows and len({row["seed"] for row in rows}) == 1:
-        found.append("One seed per model and size, so a small difference may be chance.")
+        caveats.append("One seed per model and size, so a small difference may be chance.")
     lost = sum(metric.value(row) is None for row in rows)
     if lost and lost < len(rows):
-        found.append(f"{plural(lost, 'run')} ended without a finite {metric.name}.")
+        caveats.append(f"{plural(lost, 'run')} ended without a finite {metric.name}.")
     missing = len(results.unfinished)
     if failed:
-        found.append(f"{plural(len(failed), 'run')} failed.")
+        caveats.append(f"{plural(len(failed), 'run')} failed.")
     if missing:
-        found.append(f"{plural(missing, 'run')} {'has' if missing == 1 else 'have'} not finished.")
-    return found
+        caveats.append(f"{plural(missing, 'run')} {'has' if missing == 1 else 'have'} not finished.")
+    return caveats
 
 
-def date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
-    """When the last run ended, else when the study was last written: `21 November 2025`."""
+def format_date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
+    """When the last run ended, otherwise when the study was last written: `21 November 2025`."""
     ends = [text for one in run_results if isinstance(text := one.get("finished_at"), str)]
     try:
         when = datetime.fromisoformat(max(ends))
@@ -244,8 +243,8 @@ def date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
     return f"{when.day} {when:%B %Y}"
 
 
-def failure(study: StudyFiles, run: str, error: str) -> dict[str, str | None]:
-    """A failed run as the template takes it: with addresses of its folder and log where they are there."""
+def describe_failure(study: StudyFiles, run: str, error: str) -> dict[str, str | None]:
+    """A failed run for the template, with links to its folder and log if they exist."""
     folder = study.folder / run
     return {
         "run": run,

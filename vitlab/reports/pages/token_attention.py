@@ -1,4 +1,4 @@
-"""The attention between the tokens of a few texts as one interactive page that opens with no network.
+"""The attention between the tokens of a few texts as one interactive page that works offline.
 
 After BertViz (Vig, 2019, arXiv 1906.05714): all heads at once, and one head as lines or as a heat map.
 """
@@ -16,7 +16,7 @@ from vitlab.config import printable
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural
 from vitlab.reports.figures.theme import FIXED, OTHERS
-from vitlab.reports.pages.quantize import packed
+from vitlab.reports.pages.quantize import quantize_rows
 from vitlab.reports.pages.render import render, source
 
 SCRIPTS = ("theme_button.js", "table.js", "packed.js", "token_lines.js", "token_map.js", "token_attention.js")
@@ -40,49 +40,49 @@ class TokenAttention:
 def write_token_attention(
     path: str | Path, title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[str, Any]] = ()
 ) -> Path:
-    """Write the page of one or more texts, all of one model; gives its path.
+    """Write the page of one or more texts, all of one model; return its path.
 
     `heads` are the labels of the heads: rows of `vitlab.analysis.head_patterns.HeadPatterns`. A weight in the page is
     off by at most 1/510 of its query's largest; a text takes 4/3 bytes per layer, head, query and key. Raises
-    ValueError for weights that are no shares, that do not fit the tokens, or whose layers differ between the texts.
+    ValueError for weights outside 0..1 or whose shape does not fit the tokens, and for texts with different layers.
     """
     path = Path(path)
-    write_text(path, page(title, texts, heads))
+    write_text(path, render_page(title, texts, heads))
     return path
 
 
-def page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[str, Any]] = ()) -> str:
+def render_page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Mapping[str, Any]] = ()) -> str:
     """The whole document. Raises ValueError as `write_token_attention`."""
     if not texts:
-        raise ValueError("a page of attention needs a text")
-    shown = [packed_text(text) for text in texts]
-    counts = [[layer["heads"] for layer in text["layers"]] for text in shown]
+        raise ValueError("an attention page needs at least one text")
+    packed_texts = [pack_text(text) for text in texts]
+    counts = [[layer["heads"] for layer in text["layers"]] for text in packed_texts]
     if not counts[0] or any(count != counts[0] for count in counts):
-        raise ValueError(f"the texts need the same layers, with as many heads: {counts}")
-    label_rows = [label_row(row) for row in heads]
+        raise ValueError(f"all texts need the same layers and heads, got heads per layer {counts}")
+    label_rows = [format_label_row(row) for row in heads]
     labels = {(row["layer"], row["head"]): row for row in label_rows}
     layers = [[labels.get((layer, head)) for head in range(1, n + 1)] for layer, n in enumerate(counts[0], 1)]
     return render(
         "token_attention.html.j2",
         styles=["token_attention.css"],
         scripts=[source(name) for name in SCRIPTS],
-        script_data={"texts": shown},
+        script_data={"texts": packed_texts},
         title=printable(title),
         size=f"{plural(len(layers), 'layer')}, {plural(max(counts[0]), 'head')} each",
-        names=[text["name"] for text in shown],
+        names=[text["name"] for text in packed_texts],
         layers=layers,
         most_heads=max(counts[0]),
-        segmented=any(text["segments"] for text in shown),
+        segmented=any(text["segments"] for text in packed_texts),
         patterns=PATTERNS,
         accents=ACCENTS,
         rows=label_rows,
-        found=list(dict.fromkeys(row["label"] for row in label_rows)),
+        label_names=list(dict.fromkeys(row["label"] for row in label_rows)),
     )
 
 
-def packed_text(text: TokenAttention) -> dict[str, Any]:
-    """A text as the script takes it. Raises ValueError."""
-    tokens = [visible(token) for token in text.tokens]
+def pack_text(text: TokenAttention) -> dict[str, Any]:
+    """A text in the form that the script reads. Raises ValueError."""
+    tokens = [show_blanks(token) for token in text.tokens]
     segments = None if text.segments is None else [int(segment) for segment in text.segments]
     if not tokens or (segments is not None and len(segments) != len(tokens)):
         raise ValueError(f"{len(tokens)} tokens, {len(segments or [])} segments: each token needs one")
@@ -91,30 +91,30 @@ def packed_text(text: TokenAttention) -> dict[str, Any]:
         "name": name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}",
         "tokens": tokens,
         "segments": segments if segments and len(set(segments)) > 1 else None,
-        "layers": [packed_layer(np.asarray(layer), len(tokens)) for layer in text.weights],
+        "layers": [pack_layer(np.asarray(layer), len(tokens)) for layer in text.weights],
     }
 
 
-def visible(token: str) -> str:
-    """A token with its blanks and control characters to be seen."""
+def show_blanks(token: str) -> str:
+    """A token with visible blanks and control characters."""
     return printable(token).replace(" ", "\N{OPEN BOX}") or "\N{EMPTY SET}"
 
 
-def packed_layer(weights: np.ndarray, tokens: int) -> dict[str, Any]:
-    """Weights (heads, N, N), each query's packed by itself. Raises ValueError.
+def pack_layer(weights: np.ndarray, tokens: int) -> dict[str, Any]:
+    """Weights (heads, N, N), each query's row scaled by its own largest weight. Raises ValueError.
 
-    By itself, for the first query of a causal model has but one key, with a weight of 1.
+    The first query of a causal model has a single key of weight 1, which would darken all others.
     """
     if weights.ndim != 3 or weights.shape[1:] != (tokens, tokens) or not len(weights):
         raise ValueError(f"weights of shape {weights.shape}: {tokens} tokens need (heads, {tokens}, {tokens})")
     weights = weights.astype(np.float64)
     if not (weights.min() >= 0 and weights.max() <= 1 + 1e-3):  # false of NaN; half precision has rows just above 1
-        raise ValueError("attention weights are shares in 0..1")
-    return {"heads": len(weights), **packed(weights)}
+        raise ValueError("attention weights must lie in 0..1")
+    return {"heads": len(weights), **quantize_rows(weights)}
 
 
-def label_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A head's label and scores as the template takes them: each number with its text."""
+def format_label_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A head's label and scores for the template: each number with its text."""
     scores = [finite(row["scores"].get(pattern)) for pattern in PATTERNS]
     return {
         "layer": int(row["layer"]),
