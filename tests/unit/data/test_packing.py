@@ -25,13 +25,6 @@ def test_a_stream_joins_all_texts():
     assert read(whole)[3] == [30, STOP, NOTHING, NOTHING]
 
 
-def test_where_texts_begin_in_a_stream_is_counted_once():
-    stream = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False).read
-    stream(np.array([0]))
-    assert stream.firsts.tolist() == [0, 4, 12, 14]
-    assert stream.firsts is stream.firsts
-
-
 def test_each_token_of_a_stream_is_ahead_of_one_sequence_and_in_the_next():
     split = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False, ahead=1, whole=False)
     assert read(split) == [

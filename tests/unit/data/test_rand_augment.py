@@ -6,9 +6,7 @@ import torch
 from PIL import Image
 from timm.data import auto_augment
 
-from vitlab import tasks
-from vitlab.config import TrainConfig, UserError, compose
-from vitlab.data.base import ImageData, Split
+from vitlab.config import TrainConfig, compose
 from vitlab.data.transforms.rand_augment import NAMES, OPERATIONS, SIGNED, UNSIGNED, rand_augment
 
 TIMM = {  # the names there
@@ -90,19 +88,9 @@ def test_each_operation_is_timms(name, increasing, magnitude, sign):
         assert not torch.equal(found, x), "it does something"
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("channels", [1, 3])
-def test_each_operation_takes_one_channel_too(name, channels):
-    found = OPERATIONS[name](pictures(channels=channels), 0.9, True)
-    assert found.shape == (5, channels, 37, 53)
-    assert found.dtype == torch.uint8
-
-
-def test_with_no_magnitude_only_what_has_none_does_much():
-    x = pictures()
-    for name in set(NAMES) - {"auto_contrast", "equalize", "invert"}:
-        difference = (OPERATIONS[name](x, 0.0, True).int() - x.int()).abs().float().mean()
-        assert difference < (10 if name == "posterize" else 0.6), name  # timm's keeps 4 bits then
+def test_each_operation_takes_one_channel_too():
+    for name in NAMES:
+        assert OPERATIONS[name](pictures(channels=1), 0.9, True).shape == (5, 1, 37, 53)
 
 
 def test_off_it_is_the_very_tensor_and_draws_nothing():
@@ -168,12 +156,3 @@ def test_a_random_magnitude_is_normal_about_the_recipes_and_at_most_ten(monkeypa
     assert levels[levels < 10].std() > 0.3
     assert (levels > 6.5).all()
     assert set(UNSIGNED) | set(SIGNED) == {name for name, _ in seen}
-
-
-def test_images_of_two_channels_are_refused():
-    pixels = np.zeros((4, 2, 5, 5), dtype=np.uint8)
-    half = Split(np.arange(4) % 2, pixels.__getitem__)
-    data = ImageData("pairs", ("a", "b"), (5, 5), 2, half, half)
-    chosen = compose(TrainConfig, ["recipe.rand_augment.layers=2"])
-    with pytest.raises(UserError, match=r"take images of 1 or 3 channels, data=pairs has 2; give"):
-        tasks.build(chosen.task, recipe=chosen.recipe, data=data, data_config=chosen.data)
