@@ -6,28 +6,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.texts import ragged
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.pair_inputs import frame_texts, truncate_pair
-from vitlab.data.text.types import NO_TAG, Ragged, Texts
+from vitlab.data.text.types import NO_TAG, Texts
 
 GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, size=29)
 BERT = SimpleNamespace(pad=0, start=1, separator=2, end=2, size=29)
 X = NOTHING
 
 
-def ragged(*rows):
-    starts = np.cumsum([0, *map(len, rows)])
-    return Ragged(np.array([value for row in rows for value in row], dtype=np.int32), starts.astype(np.int64))
-
-
 def texts(*parts, tags=None, targets=None):
     labels = np.arange(len(parts[0]), dtype=np.int64) % 3
-    return Texts(tuple(ragged(*part) for part in parts), labels, targets, tags, size=0)
+    return Texts(tuple(map(ragged, parts)), labels, targets, tags, size=0)
 
 
-def read(*parts, length, rows=None, tokenizer=GPT, tags=None, **options):
+def read(*parts, length, tokenizer=GPT, tags=None, **options):
     split = frame_texts(texts(*parts, tags=tags), tokenizer, length, **options)
-    found = split.read(np.arange(len(split)) if rows is None else np.array(rows))
+    found = split.read(np.arange(len(split)))
     assert found.dtype == np.int64
     return found.tolist()
 
@@ -54,13 +50,8 @@ def test_a_pair_has_a_separator_and_segments():
     assert read(*pair, length=8, tokenizer=BERT)[0][0] == [1, 11, 12, 2, 21, 2, X, X]
 
 
-def test_the_longer_of_a_pair_is_cut_first():
-    assert read([[11, 12, 13, 14, 15, 16]], [[21, 22]], length=8)[0] == [
-        [1, 11, 12, 13, 2, 21, 22, 3],
-        [0, 0, 0, 0, 0, 1, 1, 1],
-    ]
-    assert read([[11]], [[21, 22, 23, 24, 25]], length=6)[0][0] == [1, 11, 2, 21, 22, 3]
-    assert read([[11, 12, 13]], [[21, 22, 23]], length=6)[0][0] == [1, 11, 12, 2, 21, 3]
+def test_a_long_pair_is_cut():
+    assert read([[11, 12, 13]], [[21, 22, 23]], length=6)[0] == [[1, 11, 12, 2, 21, 3], [0, 0, 0, 0, 1, 1]]
 
 
 def by_tokens(first, second, room):
@@ -100,18 +91,11 @@ def test_both_orders_are_two_sequences():
 
 
 def test_tags_stand_below_their_tokens():
-    rows, tags = [[11, 12, 13], [14, 15, 16, 17]], ragged([5, NO_TAG, 6], [7, 8, NO_TAG, 9])
+    rows, tags = [[11, 12, 13], [14, 15, 16, 17]], ragged([[5, NO_TAG, 6], [7, 8, NO_TAG, 9]])
     assert read(rows, length=5, tags=tags) == [
         [[1, 11, 12, 13, 3], [0] * 5, [X, 5, X, 6, X]],
         [[1, 14, 15, 16, 3], [0] * 5, [X, 7, 8, X, X]],
     ]
-
-
-def test_rows_are_read_in_any_order_and_as_often_as_asked():
-    parts = [[11], [12, 13], [14]], [[21], [22], [23, 24]]
-    whole = read(*parts, length=7)
-    assert read(*parts, length=7, rows=[2, 0, 2, 1]) == [whole[2], whole[0], whole[2], whole[1]]
-    assert read(*parts, length=7, rows=[1]) == [whole[1]]
 
 
 def test_a_split_has_the_labels_counts_texts_and_travels_to_other_processes():

@@ -15,11 +15,6 @@ from vitlab.data.images import imagefolder
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
-
-
 def save(path, colour=RED, size=(37, 23), mode="RGB", **options):
     """An image file of one colour; width x height."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,11 +13,6 @@ from vitlab.config import UserError
 from vitlab.data.text.types import NO_TAG
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
-
-
 def load(name, **changes):
     return data.load(config.load("data", {"name": name, "vocabulary": 300, **changes}))
 

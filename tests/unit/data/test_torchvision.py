@@ -23,8 +23,7 @@ rng = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+def no_network(monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", offline)
 
 
