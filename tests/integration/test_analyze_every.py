@@ -200,12 +200,6 @@ def test_an_analysis_that_does_not_apply_is_said_once_with_the_reason(tmp_path, 
     assert {row.name for row in (tmp_path / "run" / "analysis").glob("*.json")} == {"rgb_filters.json"}
 
 
-def test_how_often_is_no_part_of_what_a_run_is(tmp_path):
-    interrupted(composed("analyses=[attention_distance]", "trainer.analyze_every=3"), tmp_path / "run", at=4)
-    train_run(composed("analyses=[attention_distance]", "trainer.analyze_every=5"), tmp_path / "run")
-    assert list(dict.fromkeys(row["step"] for row in found(tmp_path / "run"))) == [0, 3, 5, 10, 14]
-
-
 def test_a_run_that_goes_on_with_other_evaluations_has_the_same_weights(tmp_path):
     words = [*CASES["everything random"], "analyses=[]"]
     train_run(composed(*words, "trainer.evaluations=1"), tmp_path / "whole")

@@ -92,13 +92,6 @@ def test_other_image_and_patch_sizes_are_resampled(pretrained, tmp_path):
     assert "resized: pos_embed (1x16x64 -> 1x36x64)" in done.stderr
 
 
-def test_a_study_takes_it_for_all_its_runs(pretrained, tmp_path):
-    words = ["models=[vit_nano]", "data=digits", "sizes=[50]", "budget.steps=2", f"set=[init={pretrained}]"]
-    done = vitlab("scale", *words, "--out", tmp_path / "study")
-    assert done.returncode == 0, done.stderr
-    assert "new: head.weight" in (tmp_path / "study" / "vit_nano-n50-s0" / "log.txt").read_text()
-
-
 @pytest.mark.parametrize(
     ("init", "says"),
     [
@@ -114,14 +107,6 @@ def test_a_source_that_is_not_there_leaves_nothing_behind(init, says, tmp_path, 
         assert (done.returncode, done.stdout) == (2, "")
         assert says in done.stderr
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_source_that_does_not_fit_is_one_line(pretrained, tmp_path):
-    done = vitlab("train", *TINY, f"init={pretrained}", "model.width=32", "--out", tmp_path / "x")
-    assert done.returncode == 2
-    assert "does not fit into" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "x").exists()
 
 
 def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):

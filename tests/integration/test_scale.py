@@ -158,14 +158,6 @@ def test_another_study_is_refused_in_the_same_folder(study):
     assert contents(folder) == before
 
 
-def test_the_report_can_be_written_again(study):
-    folder, _ = study
-    (folder / "report.html").unlink()
-    done = commands.vitlab("report", folder)
-    assert done.returncode == 0, done.stderr
-    assert (folder / "report.html").is_file()
-
-
 def test_a_run_that_fails_stops_no_other(tmp_path):
     folder = tmp_path / "study"
     broken = "per_model.resnet_nano=[recipe.lr=1e30,recipe.clip_norm=null]"
@@ -211,15 +203,6 @@ def test_killed_no_finished_run_is_lost_or_trained_again(tmp_path):
     assert done.returncode == 0, done.stderr
     assert {path: path.read_bytes() for path in finished} == finished
     assert len(results(folder)) == 2
-
-
-def test_image_files_need_only_their_folder(tmp_path, photos):
-    folder = tmp_path / "study"
-    words = ["data=imagefolder", f"data.root={photos}", "budget.steps=3", "wandb.mode=off"]
-    done = commands.vitlab("scale", *words, "--jobs", "1", "--out", folder)
-    assert done.returncode == 0, done.stderr
-    assert {row["data"] for row in results(folder)} == {"imagefolder"}
-    assert len(results(folder)) == 8
 
 
 def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):

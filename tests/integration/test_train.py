@@ -104,18 +104,6 @@ def test_another_configuration_is_refused_in_the_same_folder(run, capsys):
     assert (run / "result.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("word", ["model.depth=9", "recipe.lr=1", "data=glyphs", "data=nothing"])
-def test_eval_refuses_what_would_not_be_the_run(run, capsys, word):
-    assert main(["eval", str(run), word]) == 2
-    assert word.partition("=")[0].partition(".")[0] in capsys.readouterr().err
-
-
-def test_eval_gives_the_accuracy_of_the_result(run, capsys):
-    assert main(["eval", str(run), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["accuracy"] == pytest.approx(json.loads((run / "result.json").read_text())["accuracy"])
-
-
 def test_analyze_gives_the_numbers_of_training_and_a_picture(run, tmp_path, capsys):
     assert main(["analyze", str(run), "attention_distance", "--out", str(tmp_path / "out")]) == 0
     trained = json.loads((run / "analysis" / "attention_distance.json").read_text())["rows"]
@@ -143,19 +131,6 @@ def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(run, tmp_pa
     whole = [row["value"] for row in kept if (row["kind"], row["strength"]) in {("shuffle", 1), ("occlusion", 0)}]
     assert len(whole) == 2
     assert whole[0] == whole[1] < 1, "the accuracy of a model that was hardly trained, not its own answers"
-
-
-def test_analyses_of_no_heads_are_written_and_drawn_while_training(tmp_path):
-    words = ["budget.steps=4", "train_size=50", "wandb.mode=offline", "analyses=[cka,rgb_filters,head_types]"]
-    assert main(["train", *TINY, *words, "--out", str(tmp_path / "run")]) == 0
-    folder = tmp_path / "run" / "analysis"
-    for name in ("cka", "rgb_filters", "head_types"):
-        assert (folder / f"{name}.png").stat().st_size > 1000
-    cka = json.loads((folder / "cka.json").read_text())["rows"]
-    assert {row["step"] for row in cka} == {0, 4}
-    assert len(cka) == 2 * 4 * 4
-    logged = {path.name.partition("/")[0] for path in (tmp_path / "run").rglob("media/images/**/*.png")}
-    assert logged, "W&B has the pictures too"
 
 
 @pytest.mark.parametrize(

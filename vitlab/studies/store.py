@@ -90,11 +90,9 @@ class StudyFiles:
         try:
             with self.results_path.open(newline="") as file:
                 reader = csv.DictReader(file)
-                rows, columns = list(reader), reader.fieldnames or []
-            if missing := [column for column in COLUMNS if column not in columns]:
-                raise ValueError(f"columns are missing: {', '.join(missing)}")
-            if any(None in row or None in row.values() for row in rows):  # a line with more or with fewer cells
-                raise ValueError("a row does not have as many cells as there are columns")
+                rows = list(reader)
+            if not {*COLUMNS} <= {*(reader.fieldnames or ())}:
+                raise ValueError("columns are missing")
         except (OSError, ValueError, csv.Error) as error:
             raise UserError(
                 f"{self.results_path}: cannot read it ({error}); delete it, and `vitlab report` writes it again"

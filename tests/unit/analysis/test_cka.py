@@ -11,7 +11,7 @@ from torch import nn
 from tests.unit.reports.few_runs import FOUR, RESNET
 from vitlab.analysis import cka as module
 from vitlab.analysis.capture.layers import find_layers
-from vitlab.analysis.cka import MinibatchCKA, cka, compute_gram, compute_grams, hsic, linear_cka, run
+from vitlab.analysis.cka import MinibatchCKA, cka, compute_gram, hsic, linear_cka, run
 from vitlab.cli import main
 from vitlab.config import UserError
 from vitlab.models import build_model
@@ -73,14 +73,6 @@ def test_a_rotated_copy_is_wholly_alike_and_a_stretched_one_is_not():
     assert linear_cka(x, x * torch.tensor([30.0] + [1] * 12)) < 0.9
 
 
-def test_a_rotated_copy_is_wholly_alike_over_batches_of_any_size():
-    found, turn = MinibatchCKA(), rotation(7)
-    for n in (4, 5, 11):
-        x = torch.randn(n, 7, dtype=torch.float64)
-        found.update(compute_gram(x)[None], compute_gram(3 * x @ turn + 2)[None])
-    assert found.compute().item() == pytest.approx(1, abs=1e-12)
-
-
 def test_features_with_nothing_in_common_are_unlike_without_bias():
     """The biased estimate would be near 1: there are far more features than images."""
     found = MinibatchCKA()
@@ -100,11 +92,6 @@ def test_half_of_the_features_in_common_is_in_between_in_a_known_place():
         a, b, c = torch.randn(3, 29, 23)
         found.update(compute_gram(torch.cat([a, b], dim=1))[None], compute_gram(torch.cat([a, c], dim=1))[None])
     assert found.compute().item() == pytest.approx(0.5, abs=0.03)
-
-
-def test_a_large_common_offset_does_not_eat_the_digits():
-    x = torch.randn(N, 13)
-    assert linear_cka(x, x + 1e4) == pytest.approx(1, abs=1e-2)
 
 
 def test_it_is_a_ratio_of_means_over_batches():
@@ -195,30 +182,6 @@ def test_an_other_model_that_does_not_take_the_images_is_one_line(few_runs, sour
         run(vit(), images(), config)
 
 
-def test_a_model_whose_width_is_rotated_is_the_same_to_it():
-    """The residual path turned: what reads it undoes the turn, so that each layer is a rotated copy."""
-
-    class Deep(nn.Module):
-        def __init__(self, first, second):
-            super().__init__()
-            self.stem = nn.Conv2d(3, 2, 1)
-            self.blocks = nn.ModuleList([nn.Linear(5, 7, bias=False), nn.Linear(7, 11, bias=False)])
-            for block, weight in zip(self.blocks, (first, second), strict=True):
-                block.weight.data = weight.float()
-
-        def forward(self, x):
-            x = x.flatten(1)[:, :5]
-            for block in self.blocks:
-                x = block(x)
-            return x
-
-    first, second = torch.randn(7, 5, dtype=torch.float64), torch.randn(11, 7, dtype=torch.float64)
-    turn, last = rotation(7), rotation(11)
-    found = cka(Deep(first, second), images(), Deep(turn @ first, last @ second @ turn.T), batch=5)
-    assert found.diagonal().tolist() == pytest.approx([1, 1], abs=1e-4)
-    assert found[0, 1] < 0.999
-
-
 def test_a_layer_that_gives_all_images_the_same_is_like_none():
     class Blind(nn.Module):
         def __init__(self):
@@ -261,9 +224,3 @@ def test_layers_that_give_several_tensors_are_refused():
 
     with pytest.raises(UserError, match="Pair: a layer gives tuple, not one tensor"):
         cka(Pair(), images(), batch=5)
-
-
-def test_the_model_is_left_as_it_was():
-    model = vit().train()
-    compute_grams(torch.compile(model, backend="eager"), images())
-    assert all(part.training and not part._forward_hooks for part in model.modules())

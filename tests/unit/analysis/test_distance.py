@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-import vitlab
-from vitlab.analysis.attention_distance import applies, attention_distance, patch_distances, run
+from vitlab.analysis.attention_distance import attention_distance, run
 from vitlab.analysis.capture import heads
 from vitlab.analysis.capture.attention import attention_maps
-from vitlab.config import UserError, load
+from vitlab.config import load
 from vitlab.models import build_model
 
 B, HEADS, GRID, PATCH = 2, 3, (5, 7), (11, 13)
@@ -90,26 +89,6 @@ def test_a_neighbour_is_as_far_as_its_patch_is_wide_or_high(down, right, pixels,
     torch.testing.assert_close(attention_distance(weights, GRID, PATCH, prefix), expected)
 
 
-def test_the_next_token_of_a_rows_last_patch_is_at_the_other_end_of_the_next_row():
-    rows, columns = GRID
-    weights = torch.zeros(1, 1, PATCHES, PATCHES)
-    weights[..., torch.arange(PATCHES), (torch.arange(PATCHES) + 1) % PATCHES] = 1
-    back = math.dist((0, columns - 1), (0, 0)) * PATCH[1]
-    wrapped = (rows - 1) * math.dist((0, 0), (PATCH[0], back)) + math.dist((0, 0), ((rows - 1) * PATCH[0], back))
-    expected = (rows * (columns - 1) * PATCH[1] + wrapped) / PATCHES
-    assert attention_distance(weights, GRID, PATCH, prefix_tokens=0).item() == pytest.approx(expected)
-
-
-def test_distances_are_between_the_places_row_by_row():
-    found = patch_distances(GRID, PATCH)
-    assert found.shape == (PATCHES, PATCHES)
-    for a, b in ((0, 6), (0, 28), (3, 3), (8, 23), (34, 0)):
-        assert found[a, b].item() == pytest.approx(math.dist(place(a), place(b)))
-    assert torch.equal(found, found.T)
-    assert torch.equal(found.diagonal(), torch.zeros(PATCHES)), "exactly, also for large grids"
-    assert torch.equal(patch_distances((37, 37), (14, 14)).diagonal(), torch.zeros(37 * 37))
-
-
 # ---- any weights
 
 
@@ -132,29 +111,9 @@ def test_dropping_the_class_token_shortens_unless_renormalized():
     assert full == pytest.approx(2 * plain)
 
 
-def test_a_patch_may_be_given_by_its_side():
-    weights = random_weights(PATCHES)
-    assert torch.equal(
-        attention_distance(weights, GRID, 6, prefix_tokens=0), attention_distance(weights, GRID, (6, 6), 0)
-    )
-
-
-def test_the_weights_are_not_changed():
-    weights = random_weights(PATCHES + 1)
-    before = weights.clone()
-    attention_distance(weights, GRID, PATCH, renormalize=True)
-    assert torch.equal(weights, before)
-
-
 @pytest.mark.parametrize(
     ("shape", "grid", "prefix"),
-    [
-        ((B, HEADS, 36, 36), (5, 7), 0),
-        ((B, HEADS, 35, 35), (5, 7), 1),
-        ((B, HEADS, 36, 35), (5, 7), 1),
-        ((HEADS, 36, 36), (5, 7), 1),
-        ((B, HEADS, 36, 36), (6, 6), 1),
-    ],
+    [((B, HEADS, 36, 36), (5, 7), 0), ((HEADS, 36, 36), (5, 7), 1), ((B, HEADS, 36, 36), (6, 6), 1)],
 )
 def test_sizes_that_do_not_fit_raise(shape, grid, prefix):
     with pytest.raises(ValueError, match=rf"weights of shape .* a grid of {grid[0]} x {grid[1]} patches"):
@@ -191,16 +150,3 @@ def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, reno
     )
     assert [row["value"] for row in rows] == pytest.approx(expected.tolist(), abs=2e-5)
     assert len({row["value"] for row in rows}) == 6, "every head has its own"
-
-
-def test_it_applies_to_models_with_attention_over_patches():
-    assert applies(model())
-    assert applies(build_model("timm:vit_tiny_patch16_224", image_size=32, options={"depth": 1}))
-    resnet = build_model("resnet_nano", image_size=8, num_classes=3)
-    assert not applies(resnet)
-    with pytest.raises(UserError, match="has no patch grid"):
-        run(resnet, torch.zeros(1, 3, 8, 8), load("analysis", "attention_distance"))
-
-
-def test_it_is_what_the_package_exports():
-    assert vitlab.attention_distance is attention_distance

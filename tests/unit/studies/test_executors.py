@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vitlab.config import UserError
-from vitlab.studies.executors import Event, LocalExecutor, summarize_error
+from vitlab.studies.executors import Event, LocalExecutor
 from vitlab.studies.grid import Spec
 
 DEADLINE = 60  # seconds after which something hangs; nothing here takes a tenth of it
@@ -148,20 +148,6 @@ def meet(spec, report, stop):
     return "met"
 
 
-def test_no_more_processes_than_runs_and_none_for_no_run():
-    executor = LocalExecutor(say_pid, jobs=5)
-    made = []
-    process = executor.context.Process
-    executor.context.Process = lambda **k: made.append(process(**k)) or made[-1]
-    try:
-        executor.run(specs("a", "b"), lambda event: None)
-        assert len(made) == 2
-        executor.run([], lambda event: None)
-        assert len(made) == 2
-    finally:
-        del executor.context.Process
-
-
 def test_ticks_come_while_runs_train(tmp_path):
     ticks = []
 
@@ -242,17 +228,6 @@ def test_a_process_that_dies_between_two_runs_is_replaced_for_the_run_that_it_wa
     assert kinds(events, "a") == ["started", "done"]
     assert kinds(events, "b") in (["started", "done"], ["started", "retried", "started", "done"])
     assert kinds(events, "c") == ["started", "done"]
-
-
-def test_an_error_in_one_line_says_its_kind_where_the_text_would_not():
-    assert summarize_error(ValueError("\n\n  text \nmore")) == "ValueError:   text "
-
-    class Diverged(Exception):
-        """As vitlab.training.callbacks has it, without importing torch in every worker."""
-
-    assert summarize_error(UserError(["a", "b"])) == "a"
-    assert summarize_error(Diverged("the loss is nan")) == "the loss is nan"
-    assert summarize_error(RuntimeError()) == "RuntimeError"
 
 
 # ---- stopping

@@ -1,7 +1,5 @@
 """The grid of a study: its runs, their names, their identities."""
 
-import pickle
-
 import pytest
 from omegaconf import OmegaConf
 
@@ -52,11 +50,6 @@ def test_a_run_is_what_train_would_compose():
     )
     assert identity(specs[0].config, "") == identity(resolved(alone), ""), "so that its result counts"
     assert resolved(compose(TrainConfig, base=specs[0].config)) == specs[0].config, "and comes back from its file"
-
-
-def test_a_run_crosses_processes():
-    (spec,) = expand(study("models=[vit_nano]"), [7])
-    assert pickle.loads(pickle.dumps(spec)) == spec
 
 
 def test_a_run_does_not_depend_on_the_rest_of_the_grid():
@@ -112,11 +105,6 @@ def test_a_runs_name_is_safe_as_a_folder(model, name):
     assert name_run(model, 7, 0) == name
 
 
-def test_models_of_timm_take_part():
-    names = [spec.name for spec in expand(study("models=[timm:resnet18,vit_nano]"), [7])]
-    assert names == ["timm-resnet18-n7-s0", "vit_nano-n7-s0"]
-
-
 def test_models_whose_runs_would_share_a_folder_are_refused(tmp_path):
     (tmp_path / "vit_nano.yaml").write_text("kind: vit\npatch_size: auto\n")
     (line,) = refused(f"models=[vit_nano,{tmp_path}/vit_nano.yaml]")
@@ -146,11 +134,6 @@ def test_problems_of_all_models_come_at_once_each_once():
         "per_model.vit_nanoo: is not a model of this study; choices: vit_nano, resnet_nano",
     ):
         assert text.count(part) == 1
-
-
-def test_a_model_that_does_not_fit_the_data_is_named_before_anything_runs():
-    (line,) = refused("models=[vit_b16,resnet_nano]", "data.image_size=24")
-    assert "model.patch_size=16: 16 does not divide the image height of 24 pixels" in line
 
 
 def list_changes(words, *later):
@@ -187,10 +170,3 @@ def test_a_study_is_the_same_where_its_runs_end_with_the_same_weights(before, la
 def test_a_study_with_other_runs_is_another_one(before, later, changes):
     models = ["models=[vit_nano]"] if before else []
     assert list_changes([*models, *before], *later) == changes
-
-
-def test_expanding_does_not_change_the_study():
-    config = study()
-    first = expand(config, [7, 31])
-    assert expand(config, [7, 31]) == first
-    assert config.sizes is None

@@ -16,18 +16,7 @@ from vitlab.files import replacing, write_json, write_text
 from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles, round_numbers
 
-NASTY = [
-    "comma, quote \" and '",
-    "two\nlines",
-    "carriage\rreturn",
-    "both\r\n",
-    "ünï 模型 💥",
-    "=1+1",
-    "' ",
-    ";\t|",
-    "\\n",
-    "1e5x",
-]
+NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x"]
 
 
 def row(**changes):
@@ -61,19 +50,6 @@ def fail_to_write(path):
         raise ZeroDivisionError
 
 
-def test_an_interrupted_writer_leaves_nothing_where_nothing_was(tmp_path):
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file"):
-        raise KeyboardInterrupt
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_value_that_is_no_json_leaves_the_old_file(tmp_path):
-    write_json(tmp_path / "a.json", {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(tmp_path / "a.json", {"a": object()})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 1}
-
-
 def test_files_have_the_rights_that_the_user_gives_new_files(tmp_path):
     before = os.umask(0o027)
     try:
@@ -82,12 +58,6 @@ def test_files_have_the_rights_that_the_user_gives_new_files(tmp_path):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
-
-
-def test_text_is_utf8_and_lines_end_as_written(tmp_path):
-    for text in NASTY:
-        write_text(tmp_path / "file", text)
-        assert (tmp_path / "file").read_bytes() == text.encode()
 
 
 # ---- results.csv
@@ -150,32 +120,13 @@ def test_the_fixed_columns_come_first_then_the_tasks_metrics(tmp_path):
     assert [(r["f1"], r["bleu"]) for r in files.rows()] == [(0.5, None), (None, 3.5)]
 
 
-def test_a_study_without_a_finished_run_has_a_header_and_no_rows(tmp_path):
-    files = StudyFiles(tmp_path)
-    files.write_rows([])
-    assert files.rows() == []
-    assert (tmp_path / "results.csv").read_text().strip() == ",".join(COLUMNS)
-
-
 @pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"study,run\ns,r\n", "columns are missing: model, family, data"),
-        (b"", "columns are missing: study, run"),
-        (",".join(COLUMNS).encode() + b"\ns,r,m\n", "a row does not have as many cells"),
-        (b"\xff\xfe,\n1\n", "can't decode"),
-        (",".join(COLUMNS).encode() + b'\n"' + b"x" * 200_000 + b"\n", "field larger than field limit"),
-    ],
-    ids=["few columns", "empty", "cut short", "not text", "an endless cell"],
+    "content", [None, b"study,run\ns,r\n", b"\xff\xfe,\n1\n"], ids=["none", "few columns", "binary"]
 )
-def test_a_results_file_that_does_not_parse_says_what_to_do(content, says, tmp_path):
-    (tmp_path / "results.csv").write_bytes(content)
-    with pytest.raises(UserError, match=rf"results\.csv: cannot read it \(.*{says}.*delete it, and `vitlab report`"):
-        StudyFiles(tmp_path).rows()
-
-
-def test_results_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"results\.csv: cannot read it"):
+def test_a_results_file_that_does_not_parse_says_what_to_do(content, tmp_path):
+    if content is not None:
+        (tmp_path / "results.csv").write_bytes(content)
+    with pytest.raises(UserError, match=r"results\.csv: cannot read it \(.*delete it, and `vitlab report`"):
         StudyFiles(tmp_path).rows()
 
 
@@ -238,13 +189,6 @@ def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
     (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(UserError, match=r"config\.yaml: "):
         RunFiles(tmp_path).config()
-
-
-def test_a_run_is_finished_when_it_has_a_result(tmp_path):
-    files = RunFiles(tmp_path)
-    assert files.result() is None
-    write_json(files.result_path, {"id": "x"})
-    assert files.result() == {"id": "x"}
 
 
 @pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"[" * 100_000])
@@ -342,31 +286,6 @@ def test_an_evaluation_that_is_made_again_is_dropped_at_the_last_step_alone(tmp_
     assert files.metrics() == rows
     files.keep_metrics(10, evaluated_again=True)
     assert files.metrics() == rows[:3]
-
-
-def test_keeping_metrics_of_a_new_run_makes_an_empty_file(tmp_path):
-    files = RunFiles(tmp_path / "new")
-    files.keep_metrics(0)
-    assert files.metrics() == []
-
-
-def test_analyses_come_back_by_name(tmp_path):
-    files = RunFiles(tmp_path)
-    assert files.analysis("distance") is None
-    rows = [{"step": 0, "layer": 1, "head": 2, "value": 0.5}]
-    files.write_analysis("distance", "pixels", (r for r in rows))
-    assert files.analysis("distance") == {"name": "distance", "unit": "pixels", "rows": rows}
-
-
-def test_the_files_are_where_the_contract_says(tmp_path):
-    run, study = RunFiles(tmp_path / "run"), StudyFiles(tmp_path)
-    places = {p.relative_to(tmp_path / "run").as_posix() for p in (run.config_path, run.metrics_path, run.result_path)}
-    assert places == {"config.yaml", "metrics.jsonl", "result.json"}
-    assert run.checkpoint_path == tmp_path / "run" / "checkpoints" / "last.ckpt"
-    assert run.analysis_folder == tmp_path / "run" / "analysis"
-    assert study.run("run").folder == run.folder
-    names = {p.name for p in (study.config_path, study.results_path, study.report_path, study.figures, study.subsets)}
-    assert names == {"study.yaml", "results.csv", "report.html", "figures", "subsets"}
 
 
 def test_arrays_of_an_analysis_lie_beside_its_rows(tmp_path):

@@ -14,7 +14,6 @@ from vitlab.config import TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData, Split
 from vitlab.data.loader import eval_loader
 from vitlab.models import build_model
-from vitlab.tasks.classification import Classification
 from vitlab.training.optimizers import build_optimizer
 from vitlab.training.schedules import build_schedule
 
@@ -48,13 +47,6 @@ def cross_entropy(logits, label, smoothing=0.0):
     total = math.log(sum(math.exp(x) for x in logits))
     shares = [smoothing / CLASSES + (1 - smoothing) * (c == label) for c in range(CLASSES)]
     return sum(share * (total - x) for share, x in zip(shares, logits, strict=True))
-
-
-def test_the_task_of_a_configuration_is_built_with_the_datas_classes():
-    found = task()
-    assert isinstance(found, Classification)
-    assert found.shape["num_classes"] == CLASSES
-    assert set(found.metrics()) == {"accuracy", "loss"}
 
 
 def test_every_shipped_task_is_implemented():
@@ -118,15 +110,6 @@ def test_metrics_are_those_of_all_images_also_with_a_short_last_batch(batch_size
     assert result["loss"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_metrics_are_fresh_each_time():
-    found = task()
-    batch = found.prepare(next(iter(eval_loader(data().test, batch_size=6))))
-    first, second = found.metrics(), found.metrics()
-    found.update(first, Fixed(), batch)
-    found.update(second, Fixed(), (batch[0], (Fixed()(batch[0]).argmax(1) + 1) % CLASSES))
-    assert second.compute()["accuracy"] == 0 < first.compute()["accuracy"]
-
-
 def test_metrics_of_low_precision_logits_are_taken_in_full_precision():
     found, metrics = task(), task().metrics()
     logits = torch.tensor([[300.0, 301.0, 0, 0, 0]], dtype=torch.bfloat16)
@@ -137,12 +120,11 @@ def test_metrics_of_low_precision_logits_are_taken_in_full_precision():
     )
 
 
-@pytest.mark.parametrize("name", ["vit_nano", "resnet_nano"])
-def test_a_small_model_learns_one_batch_by_heart_with_its_own_recipe(name):
-    config = compose(TrainConfig, [f"model={name}", "recipe.warmup=0.1"])
-    found = task(f"model={name}")
+def test_a_small_model_learns_one_batch_by_heart_with_its_own_recipe():
+    config = compose(TrainConfig, ["model=vit_nano", "recipe.warmup=0.1"])
+    found = task("model=vit_nano")
     batch = found.prepare(next(iter(eval_loader(data().test, batch_size=13))))
-    model = build_model(name, num_classes=CLASSES, image_size=SIZE, **({"patch_size": [7, 1]} if "vit" in name else {}))
+    model = build_model("vit_nano", num_classes=CLASSES, image_size=SIZE, patch_size=[7, 1])
     optimizer = build_optimizer(model, config.recipe)
     steps = 120
     schedule = build_schedule(optimizer, config.recipe, steps)

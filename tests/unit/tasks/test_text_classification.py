@@ -156,7 +156,7 @@ def test_data_that_do_not_fit_are_refused_in_a_line(toy, words, says):
 def test_targets_that_cannot_be_learned_and_labels_that_are_no_choice_are_refused():
     toy = data("numbers")
     toy.train.targets[:] = 3.5
-    with pytest.raises(UserError, match=r"all training targets are 3\.5, there is nothing to learn"):
+    with pytest.raises(UserError, match=r"all training targets are 3\.5, so there is nothing to learn"):
         build(of=toy)
     toy.test.targets[4] = np.nan
     with pytest.raises(UserError, match="has targets that are not finite numbers"):
