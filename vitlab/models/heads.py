@@ -80,7 +80,19 @@ class LanguageModel(TextModel):
         return self.text.new_caches()
 
 
-class Bert(TextModel):
+class MaskedModel(TextModel):
+    """The base of BERT and SpanBERT, which have `transform`, `norm` and `bias` for masked tokens."""
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Hidden states (B, N, D)."""
+        return self.text(tokens, mask, segments)
+
+    def masked_logits(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (..., V): what a masked token is."""
+        return self.by_tokens(self.norm(F.gelu(self.transform(hidden)))) + self.bias
+
+
+class Bert(MaskedModel):
     """BERT (Devlin et al., 2019): hidden states, and the heads of its two pre-training tasks."""
 
     def __init__(self, text: nn.Module, norm: Callable[[int], nn.Module]):
@@ -93,24 +105,16 @@ class Bert(TextModel):
         self.next_sentence = nn.Linear(width, 2)
         reset_parameters(self)
 
-    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Hidden states (B, N, D)."""
-        return self.text(tokens, mask, segments)
-
     def pooled(self, hidden: Tensor) -> Tensor:
         """(B, N, D) -> (B, D): a tanh layer of the first token's hidden state."""
         return self.pooler(hidden[:, 0]).tanh()
-
-    def masked_logits(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> (..., V): what a masked token is."""
-        return self.by_tokens(self.norm(F.gelu(self.transform(hidden)))) + self.bias
 
     def next_sentence_logits(self, hidden: Tensor) -> Tensor:
         """(B, N, D) -> (B, 2): whether the second segment follows the first (0) or not (1)."""
         return self.next_sentence(self.pooled(hidden))
 
 
-class SpanBert(TextModel):
+class SpanBert(MaskedModel):
     """SpanBERT (Joshi et al., 2020): masked tokens, and each token of a span from the two tokens beside the span."""
 
     def __init__(self, text: nn.Module, norm: Callable[[int], nn.Module]):
@@ -125,14 +129,6 @@ class SpanBert(TextModel):
         )
         self.boundary_bias = nn.Parameter(torch.zeros(self.vocabulary))
         reset_parameters(self)
-
-    def forward(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Hidden states (B, N, D)."""
-        return self.text(tokens, mask, segments)
-
-    def masked_logits(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> (..., V): what a masked token is."""
-        return self.by_tokens(self.norm(F.gelu(self.transform(hidden)))) + self.bias
 
     def boundary_logits(self, left: Tensor, right: Tensor, places: Tensor) -> Tensor:
         """Hidden states left and right of the span (B, K, D), the token's place in it from 0 (B, K) -> (B, K, V).

@@ -5,11 +5,13 @@ Shapes: B batch, N tokens, D width, V vocabulary.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.models import build_model
 from vitlab.models.encoder import NORMS, TransformerEncoder, feed_forward
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
 from vitlab.models.mixers import MixerSpec
@@ -21,8 +23,8 @@ from vitlab.registry import implementation
 class TokenEmbed(nn.Module):
     """Tokens (B, N) -> (B, N, D): the sum of token, position and segment embeddings.
 
-    `positions` is "learned", "sincos" (token embeddings are scaled by sqrt(D): Vaswani et al., 2017, section 3.4) or
-    "none".
+    `positions` is "learned" or "sincos" (token embeddings are scaled by sqrt(D): Vaswani et al., 2017, section 3.4);
+    with another value there are no position embeddings.
     """
 
     def __init__(
@@ -116,113 +118,56 @@ class TextEncoder(nn.Module):
         )
 
 
-def transformer(
-    vocabulary: int,
-    length: int,
-    *,
-    width: int,
-    depth: int,
-    heads: int,
-    mlp_width: int | None = None,
-    mlp: str = "gelu_tanh",
-    mixer: Callable[[], nn.Module] | None = None,
-    causal: bool = True,
-    positions: str = "learned",
-    segments: int = 0,
-    norm: Callable[[int], nn.Module] = nn.LayerNorm,
-    norm_first: bool = True,
-    dropout: float = 0.0,
-    drop_path: float = 0.0,
-    scaled_residuals: bool = False,
-) -> TextEncoder:
-    """The shared encoder over tokens; `mixer` makes one layer's, attention when not given; `positions` also "rotary".
+def language_model(vocabulary: int, *, length: int = 1024, dropout: float = 0.0, **sizes: Any) -> LanguageModel:
+    """A causal language model of GPT-2's sizes (Radford et al., 2019); `sizes` are other fields of model=gpt2.
 
-    With `scaled_residuals` the initial weights of the layers that add to the residual stream, two per block, are
-    divided by the square root of their number (Radford et al., 2019, section 2.3). Without `norm_first` the embeddings
-    have a norm and the encoder has no last one, as in BERT. Raises ValueError for
-    sizes that do not go together.
+    Raises UserError, a ValueError, for sizes that do not go together.
     """
+    return build_model("gpt2", vocabulary=vocabulary, length=length, dropout=dropout, **sizes)
+
+
+def bert(vocabulary: int, *, length: int = 512, **sizes: Any) -> Bert:
+    """BERT of the base model's sizes (Devlin et al., 2019); `sizes` are other fields of model=bert_base.
+
+    Raises UserError, a ValueError, for sizes that do not go together.
+    """
+    return build_model("bert_base", vocabulary=vocabulary, length=length, **sizes)
+
+
+def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_classes: int | None = None) -> TextModel:
+    """The shared encoder over tokens, with a head.
+
+    Post-norm (without `norm_first`), the embeddings have a norm and the encoder has no last one, as in BERT. With
+    `scaled_residuals` the initial weights of the layers that add to the residual stream, two per block, are divided by
+    the square root of their number (Radford et al., 2019, section 2.3).
+    """
+    norm = partial(NORMS[config.norm], eps=config.norm_eps)
+    if config.mixer.kind != "attention" and (config.causal or config.positions == "rotary"):
+        given = "model.causal=true" if config.causal else "model.positions=rotary"
+        raise ValueError(f"{given} needs model.mixer=attention, not {config.mixer.name}")
+    width, depth, head_width = config.width, config.depth, config.width // config.heads
+    spec = MixerSpec(width, config.heads, head_width, (1, length), 0, config.dropout, norm)
+    mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     encoder = TransformerEncoder(
         width,
         depth,
-        mixer=mixer or partial(Attention, width, heads, dropout=dropout),
-        mlp=partial(feed_forward, width, mlp_width or 4 * width, dropout, mlp),
+        mixer=partial(mixers.build, config.mixer, spec),
+        mlp=partial(feed_forward, width, config.mlp_width or 4 * width, config.dropout, config.mlp),
         norm=norm,
-        norm_first=norm_first,
-        norm_last=norm_first,
-        drop_path=drop_path,
+        norm_first=config.norm_first,
+        norm_last=config.norm_first,
+        drop_path=config.drop_path,
     )
-    rotary = rotary1d(length, width // heads) if positions == "rotary" else None
     embed = TokenEmbed(
         vocabulary,
         width,
         length,
-        positions="none" if positions == "rotary" else positions,
-        segments=segments,
-        norm=None if norm_first else norm,
-        dropout=dropout,
+        positions=config.positions,
+        segments=config.segments,
+        norm=None if config.norm_first else norm,
+        dropout=config.dropout,
     )
-    scale = (2 * depth) ** -0.5 if scaled_residuals else 1.0
-    return TextEncoder(embed, encoder, causal=causal, rotary=rotary, residual_scale=scale)
-
-
-def language_model(
-    vocabulary: int,
-    *,
-    length: int = 1024,
-    width: int = 768,
-    depth: int = 12,
-    heads: int = 12,
-    mlp_width: int | None = None,
-    mlp: str = "gelu_tanh",
-    positions: str = "learned",
-    norm_eps: float = 1e-5,
-    dropout: float = 0.0,
-) -> LanguageModel:
-    """A causal language model of GPT-2's shape; `positions` is "learned", "sincos", "rotary" or "none".
-
-    The defaults are GPT-2's (Radford et al., 2019). Raises ValueError for sizes that do not go together.
-    """
-    sizes = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width, "mlp": mlp}
-    norm = partial(nn.LayerNorm, eps=norm_eps)
-    options = {"positions": positions, "norm": norm, "dropout": dropout, "scaled_residuals": True}
-    return LanguageModel(transformer(vocabulary, length, **sizes, **options))
-
-
-def bert(
-    vocabulary: int,
-    *,
-    length: int = 512,
-    width: int = 768,
-    depth: int = 12,
-    heads: int = 12,
-    mlp_width: int | None = None,
-    mlp: str = "gelu",
-    segments: int = 2,
-    norm_eps: float = 1e-12,
-    dropout: float = 0.1,
-) -> Bert:
-    """BERT; the defaults are the base model's (Devlin et al., 2019).
-
-    Raises ValueError for sizes that do not go together.
-    """
-    sizes = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width, "mlp": mlp}
-    norm = partial(nn.LayerNorm, eps=norm_eps)
-    kind = {"causal": False, "segments": segments, "norm": norm, "norm_first": False}
-    return Bert(transformer(vocabulary, length, **sizes, **kind, dropout=dropout), norm)
-
-
-def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_classes: int | None = None) -> TextModel:
-    norm = partial(NORMS[config.norm], eps=config.norm_eps)
-    attends = config.mixer.kind == "attention"
-    if not attends and (config.causal or config.positions == "rotary"):
-        given = "model.causal=true" if config.causal else "model.positions=rotary"
-        raise ValueError(f"{given} needs model.mixer=attention, not {config.mixer.name}")
-    head_width = config.width // config.heads
-    spec = MixerSpec(config.width, config.heads, head_width, (1, length), 0, config.dropout, norm)
-    mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
-    options = {key: config[key] for key in ("width", "depth", "heads", "mlp_width", "mlp", "causal", "positions")}
-    options |= {key: config[key] for key in ("segments", "norm_first", "dropout", "drop_path", "scaled_residuals")}
-    mixer = partial(mixers.build, config.mixer, spec)
-    text = transformer(vocabulary, length, **options, mixer=mixer, norm=norm)
+    rotary = rotary1d(length, head_width) if config.positions == "rotary" else None
+    scale = (2 * depth) ** -0.5 if config.scaled_residuals else 1.0
+    text = TextEncoder(embed, encoder, causal=config.causal, rotary=rotary, residual_scale=scale)
     return with_head(text, head, norm, num_classes, mean=config.pool == "mean")

@@ -121,19 +121,6 @@ def test_operations_by_part_sum_to_all(name):
 # ---- memory
 
 
-@pytest.mark.parametrize("pool", ["token", "mean"])
-def test_activations_of_a_vit_are_their_formula(pool):
-    """The fused kernel keeps q, k, v, its output and one number per row: nothing of N x N."""
-    T, D = (TOKENS, WIDTH) if pool == "token" else (TOKENS - 1, WIDTH)
-    attention = D * T + 3 * D * T + HEADS * T + D * T  # its input, q k v, the logsumexp, its output
-    mlp = D * T + 2 * HIDDEN * T  # its input, what goes into GELU and what comes out
-    norms = 2 * (D * T + 2 * T)  # their inputs, means and deviations
-    last = D * T + 2 * T + (D * T if pool == "token" else D)  # the class token is a view of all tokens
-    images = CHANNELS * SIZE[0] * SIZE[1]
-    expected = 4 * (images + DEPTH * (attention + mlp + norms) + last)
-    assert count.activation_bytes(vit("meta", pool=pool), IMAGES) == expected
-
-
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -94,30 +94,3 @@ def test_one_batch_is_learned_by_heart(name):
     model, size, channels, classes = small(name)
     right, loss = learned_by_heart(model, size, channels, classes)
     assert right == 8, loss
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", HUGE)
-def test_a_huge_model_learns_one_batch_by_heart(name):
-    torch.manual_seed(0)
-    model = build_model(name, image_size=32, channels=3, num_classes=11)
-    assert learned_by_heart(model, (32, 32), 3, 11, steps=30)[0] == 8
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_images_of_a_batch_do_not_touch_each_other_in_eval(name):
-    model, size, channels, _ = small(name)
-    images = torch.randn(3, channels, *size)
-    model.eval()
-    with torch.inference_mode():
-        torch.testing.assert_close(model(images)[1:2], model(images[1:2]), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_the_same_seed_gives_the_same_weights(name):
-    states = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        states.append(small(name)[0].state_dict())
-    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    assert any(not torch.equal(states[0][key], states[2][key]) for key in states[0])

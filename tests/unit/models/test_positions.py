@@ -7,7 +7,6 @@ import torch
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
 
 from vitlab.models import build_model
-from vitlab.models.mixers.attention import Attention
 from vitlab.models.positions import rotary1d, rotary2d, rotate, sincos1d
 
 N, K = 7, 12
@@ -34,18 +33,6 @@ def test_rotary_positions_turn_each_pair_by_its_angle():
             torch.testing.assert_close(turned[:, :, position, 2 * i + 1], expected.imag)
 
 
-def test_rotary_products_depend_on_the_distance_alone():
-    q, k = torch.randn(K).expand(1, 1, 20, K), torch.randn(K).expand(1, 1, 20, K)
-    table = rotary1d(20, K)
-    products = (rotate(q, table) @ rotate(k, table).transpose(-2, -1))[0, 0]
-    torch.testing.assert_close(products[3, 5], products[11, 13])
-    assert not torch.allclose(products[3, 5], products[3, 9])
-    grid = rotary2d((4, 5), K)
-    products = (rotate(q, grid) @ rotate(k, grid).transpose(-2, -1))[0, 0]
-    torch.testing.assert_close(products[0, 6], products[6, 12])  # one row down and one column on
-    assert not torch.allclose(products[0, 1], products[0, 5])  # a column is not a row
-
-
 def test_rotary2d_is_timms_and_leaves_prefix_tokens_alone():
     theirs = RotaryEmbeddingCat(K, in_pixels=False, feat_shape=[3, 5], temperature=100.0, grid_indexing="ij")
     x, prefix = torch.randn(2, 3, 2 + 15, K), 2
@@ -62,11 +49,3 @@ def test_a_vit_with_rotary_positions_sees_the_order_of_patches():
     images = torch.randn(2, 3, 8, 12)
     swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
     assert not torch.allclose(model(images), model(swapped), atol=1e-3)
-
-
-def test_rotary_positions_reach_queries_and_keys_not_values():
-    module, x, table = Attention(24, 2), torch.randn(2, N, 24), rotary1d(N, 12)
-    plain, turned = module.queries_keys_values(x), module.queries_keys_values(x, rotary=table)
-    torch.testing.assert_close(turned[0], rotate(plain[0], table))
-    torch.testing.assert_close(turned[1], rotate(plain[1], table))
-    assert torch.equal(turned[2], plain[2])

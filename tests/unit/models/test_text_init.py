@@ -106,11 +106,6 @@ def test_fewer_positions_and_another_vocabulary_are_refused_and_change_nothing(s
     assert all(torch.equal(value, before[name]) for name, value in target.state_dict().items())
 
 
-def test_positions_that_are_computed_may_be_fewer():
-    source, target = build("lstm_nano", "next_token", length=11), build("lstm_nano", "sequence", seed=1)
-    assert load_weights(target, source.state_dict()).resized == []
-
-
 def test_another_tokenizer_of_the_same_size_is_refused(tmp_path):
     one, other = (train([text], "characters", 20) for text in ("abc", "xyz"))
     assert one.size == other.size

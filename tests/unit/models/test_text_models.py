@@ -60,27 +60,6 @@ def test_padding_never_changes_a_result(build):
     assert not torch.allclose(build()(padded)[:, :N], alone, atol=1e-3) or build is lm
 
 
-def test_bert_sees_both_sides_and_its_segments():
-    model, words = randomized(bert(V, **SIZES)), tokens()
-    changed = words.clone()
-    changed[:, -1] = (changed[:, -1] + 1) % V
-    assert not torch.allclose(model(words)[:, 0], model(changed)[:, 0])
-    segments = torch.arange(N).gt(3).long().expand(B, N)
-    assert not torch.allclose(model(words), model(words, segments=segments))
-    torch.testing.assert_close(model(words), model(words, segments=torch.zeros_like(words)))
-
-
-def test_predictions_are_by_the_tokens_own_vectors():
-    model, words = lm(), tokens()
-    torch.testing.assert_close(model(words), model.text(words) @ model.text.embed.tokens.weight.T)
-    assert sum(p.numel() for p in model.parameters()) == sum(
-        (
-            V * 24 + LENGTH * 24,  # tokens, places
-            2 * (24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 37 + 37 + 24 + 4 * 24) + 2 * 24,  # blocks, last norm
-        )
-    )
-
-
 def test_gpt2_and_bert_base_have_their_published_sizes():
     with torch.device("meta"):
         assert sum(p.numel() for p in language_model(50257).parameters()) == 124_439_808

@@ -31,41 +31,6 @@ def test_images_of_another_size_are_refused():
         model(torch.zeros(1, 3, 12, 8))
 
 
-def test_a_vit_is_patches_positions_encoder_and_head():
-    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="token", depth=1).eval()
-    images = torch.randn(2, 3, 8, 12)
-    tokens = torch.stack(
-        [
-            torch.einsum("bcyx,dcyx->bd", images[:, :, y : y + 4, x : x + 4], model.patch_embed.proj.weight)
-            for y in (0, 4)
-            for x in (0, 4, 8)
-        ],
-        dim=1,
-    )
-    tokens = torch.cat([model.cls_token.expand(2, 1, -1), tokens + model.patch_embed.proj.bias], dim=1)
-    features = model.encoder(tokens + model.pos_embed)[:, 0]
-    torch.testing.assert_close(model.features(images), features)
-    torch.testing.assert_close(model(images), features @ model.head.weight.T + model.head.bias)
-
-
-def test_mean_pooling_has_no_class_token_and_averages_the_patches():
-    model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, pool="mean").eval()
-    assert model.cls_token is None
-    assert (count.tokens(model), model.num_prefix_tokens) == (6, 0)
-    images = torch.randn(2, 3, 8, 12)
-    out = model.encoder(model.patch_embed(images) + model.pos_embed)
-    torch.testing.assert_close(model.features(images), out.mean(dim=1))
-
-
-def test_positions_none_makes_a_mean_pooled_vit_blind_to_the_order_of_patches():
-    images = torch.randn(2, 3, 8, 12)
-    swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
-    for positions, blind in (("none", True), ("learned", False), ("sincos2d", False)):
-        model = build_model("vit_nano", image_size=(8, 12), patch_size=4, num_classes=3, positions=positions).eval()
-        nn.init.normal_(model.head.weight)
-        assert torch.allclose(model(images), model(swapped), atol=1e-4) is blind, positions
-
-
 def test_sincos2d_is_its_formula():
     rows, columns, width = 3, 5, 12
     table = sincos2d((rows, columns), width)
@@ -78,12 +43,6 @@ def test_sincos2d_is_its_formula():
             torch.testing.assert_close(table[row * columns + column], expected)
     with pytest.raises(UserError, match="multiple of 4, not 6"):
         build_model("vit_nano", width=6, heads=3, positions="sincos2d", image_size=8, patch_size=4)
-
-
-def test_fixed_positions_are_neither_trained_nor_saved():
-    model = build_model("vit_nano", image_size=8, patch_size=4, positions="sincos2d")
-    assert "pos_embed" not in dict(model.named_parameters())
-    assert "pos_embed" not in model.state_dict()
 
 
 def test_initial_weights_follow_the_paper():
@@ -119,30 +78,10 @@ def test_the_tokens_before_the_patches_stand_in_order_and_take_positions():
     assert not torch.allclose(*logits)
 
 
-def test_positions_may_be_the_patches_alone():
-    model = vit(pool="token", registers=2, prefix_positions=False)
-    assert model.pos_embed.shape == (1, 6, 64)
-    tokens = model.embed(torch.randn(2, 3, 8, 12))
-    torch.testing.assert_close(tokens[:, :3], torch.cat([model.cls_token, model.reg_token], dim=1).expand(2, 3, 64))
-
-
-def test_mean_pooling_leaves_the_tokens_before_the_patches_out():
-    model, images = vit(pool="mean", class_token=True, registers=2), torch.randn(2, 3, 8, 12)
-    torch.testing.assert_close(model.features(images), model.tokens(images)[:, 3:].mean(dim=1))
-
-
 def test_without_pooling_every_patch_has_logits():
     model, images = vit(pool="none", registers=1), torch.randn(2, 3, 8, 12)
     assert model(images).shape == (2, 6, 3)
     torch.testing.assert_close(model(images), model.head(model.tokens(images)[:, 1:]))
-
-
-def test_the_norm_may_follow_pooling():
-    model, images = vit(pool="mean", fc_norm=True, norm="rmsnorm"), torch.randn(2, 3, 8, 12)
-    assert isinstance(model.encoder.norm, nn.Identity)
-    pooled = model.tokens(images).mean(dim=1)
-    expected = pooled / (pooled.square().mean(dim=1, keepdim=True) + 1e-6).sqrt()
-    torch.testing.assert_close(model.features(images), expected)
 
 
 def test_the_pre_training_head_has_a_hidden_tanh_layer():

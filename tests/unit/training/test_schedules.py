@@ -119,12 +119,6 @@ def test_a_final_rate_is_where_the_schedule_ends(name):
     assert compute_rate(recipe(f"schedule={name}", "final_lr=0.25"), STEPS, STEPS) == pytest.approx(0.25)
 
 
-def test_the_first_step_has_a_rate_and_the_warm_up_ends_at_the_whole():
-    found = rates(recipe("warmup=10", f"lr={LR}", "schedule=constant"))
-    assert found[:10] == pytest.approx([LR * k / 10 for k in range(1, 11)])
-    assert found[10:] == pytest.approx([LR] * (STEPS - 10))
-
-
 @pytest.mark.parametrize(("warmup", "steps", "fits"), [(20, 20, False), (19, 20, True), (0.9, 1, True), (0, 1, True)])
 def test_a_warm_up_that_the_run_would_not_end_is_refused(warmup, steps, fits):
     options = recipe(f"warmup={warmup}")
@@ -133,14 +127,6 @@ def test_a_warm_up_that_the_run_would_not_end_is_refused(warmup, steps, fits):
         return
     with pytest.raises(UserError, match=f"recipe.warmup=20: the run has only {steps} steps; give recipe.warmup=0.1"):
         refuse_endless_warmup(options, steps)
-
-
-def test_the_rate_is_zero_only_past_the_end():
-    for name, end in (("cosine", 0.0), ("linear", 0.0), ("constant", 1.0)):
-        options = recipe(f"schedule={name}", "warmup=5")
-        assert compute_rate(options, STEPS, STEPS) == pytest.approx(end)
-        assert compute_rate(options, STEPS + 99, STEPS) == pytest.approx(end), "and it does not rise again"
-    assert compute_rate(recipe("schedule=constant", "cooldown=5"), STEPS + 99, STEPS) == 0
 
 
 def test_a_rate_for_another_batch_is_scaled():

@@ -1,7 +1,6 @@
 """Sources of weights: files, the hub and its cache; nothing is unpickled."""
 
 import json
-import os
 import pickle
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -164,16 +163,3 @@ def test_a_hub_that_answers_is_asked(monkeypatch):
     with offline_without_network():
         assert not constants.HF_HUB_OFFLINE
     server.server_close()
-
-
-def test_a_checkpoint_that_holds_itself_is_no_endless_loop(tmp_path):
-    found = {}
-    found["model"] = found
-    torch.save(found, tmp_path / "cycle.pt")
-    with pytest.raises(UserError, match=r"cycle\.pt: contains no weights"):
-        read_weights(str(tmp_path / "cycle.pt"))
-
-
-def test_a_pipe_is_no_source(tmp_path):
-    os.mkfifo(tmp_path / "pipe.pt")
-    assert "is not a regular file; give timm:NAME" in next(source_problems(str(tmp_path / "pipe.pt")))
