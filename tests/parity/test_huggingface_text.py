@@ -122,7 +122,6 @@ def test_a_bert_without_heads_gets_new_ones_and_says_so(their_bert, tmp_path):
     ("config", "says"),
     [
         (None, "cannot read config.json"),
-        ("[", "cannot read config.json"),
         ("[]", "model_type=None; choices: vit, bert, gpt2"),
         ({"model_type": "t5"}, "model_type=t5; choices: vit, bert, gpt2"),
         ({"model_type": "gpt2", "n_embd": 24}, "config.json lacks vocab_size, n_positions, n_layer"),
@@ -187,18 +186,14 @@ def test_a_model_that_transformers_does_not_have_is_not_written(build, says, tmp
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"hidden_size": None}, "config.json lacks hidden_size"),
         ({"tie_word_embeddings": False}, "config.json has tie_word_embeddings=False; vitlab's models have"),
         ({"hidden_act": "silu"}, "unknown activation silu; did you mean"),
-        (
-            {"num_attention_heads": 5},
-            r"cannot build a model of config.json's sizes \(heads=5 does not divide width=24\)",
-        ),
+        ({"num_attention_heads": 5}, r"cannot build a model of config.json's sizes \(.*heads=5: does not divide"),
     ],
 )
 def test_a_config_that_makes_no_model_is_one_line(their_bert, changes, says):
     path = their_bert[1] / "config.json"
     config = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    path.write_text(json.dumps(config))
     with pytest.raises(UserError, match=says):
         load_huggingface(path.parent)

@@ -11,20 +11,20 @@ from vitlab.models.weights.load import Weights, fit
 HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
 PAIRS = {
     "vit_ti16": "vit_tiny_patch16_224",
-    "vit_s16": "vit_small_patch16_224",
     "vit_s32": "vit_small_patch32_224",
-    "vit_b16": "vit_base_patch16_224",
-    "vit_b32": "vit_base_patch32_224",
-    "deit_ti16": "deit_tiny_patch16_224",
     "deit_ti16_distilled": "deit_tiny_distilled_patch16_224",
-    "deit_s16_distilled": "deit_small_distilled_patch16_224",
     "r26_vit_s32": "vit_small_r26_s32_224",
     "r50_vit_b16": "vit_base_r50_s16_224",
     "mixer_s16": "mixer_s16_224",
+}
+SHAPES = {  # the same parameters one for one; of the same classes, and larger
+    "vit_s16": "vit_small_patch16_224",
+    "vit_b16": "vit_base_patch16_224",
+    "vit_b32": "vit_base_patch32_224",
+    "deit_ti16": "deit_tiny_patch16_224",
+    "deit_s16_distilled": "deit_small_distilled_patch16_224",
     "mixer_s32": "mixer_s32_224",
     "mixer_b16": "mixer_b16_224",
-}
-SHAPES = {  # the same parameters one for one; too large to run here
     "deit_b16_distilled": "deit_base_distilled_patch16_224",
     "vit_l16": "vit_large_patch16_224",
     "vit_l32": "vit_large_patch32_224",

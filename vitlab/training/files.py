@@ -84,8 +84,6 @@ def source_problems(source: str | None) -> Iterator[str]:
     path = Path(source)
     if not path.exists():
         yield f"init={source}: no such file or folder; give timm:NAME, a run's folder, or a file of weights"
-    elif not path.is_dir() and not path.is_file():
-        yield f"init={source}: is not a regular file; give timm:NAME, a run's folder, or a file of weights"
     elif path.is_dir() and not any(file.is_file() for file in (RunFiles(path).checkpoint_path, path / "config.json")):
         yield f"init={source}: holds neither a run (checkpoints/last.ckpt) nor a Hugging Face model (config.json)"
 

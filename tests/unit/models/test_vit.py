@@ -97,25 +97,13 @@ def test_layer_scale_begins_where_it_is_told_and_scales_both_parts():
     torch.testing.assert_close(model.encoder(x), block.norm2(inner + 0.25 * block.mlp(inner)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "formula"),
-    [
-        ("relu", lambda mlp, x: mlp.fc2(mlp.fc1(x).relu())),
-        ("gelu", lambda mlp, x: mlp.fc2(mlp.fc1(x) * (1 + torch.erf(mlp.fc1(x) / 2**0.5)) / 2)),
-        ("swiglu", lambda mlp, x: mlp.fc2(mlp.fc1_g(x) * mlp.fc1_g(x).sigmoid() * mlp.fc1_x(x))),
-    ],
-)
-def test_mlps_are_their_formulas(kind, formula):
-    mlp, x = vit(mlp=kind).encoder.blocks[0].mlp, torch.randn(2, 6, 64)
-    torch.testing.assert_close(mlp(x), formula(mlp, x))
+def test_swiglu_is_its_formula():
+    mlp, x = vit(mlp="swiglu").encoder.blocks[0].mlp, torch.randn(2, 6, 64)
+    gate = mlp.fc1_g(x)
+    torch.testing.assert_close(mlp(x), mlp.fc2(gate * gate.sigmoid() * mlp.fc1_x(x)))
 
 
-def test_a_hybrid_reads_the_feature_map_of_its_stem():
-    model = build_model("r50_vit_b16", image_size=(32, 64), patch_size=[16, 32], stem=[1, 1], depth=1, num_classes=3)
-    embed, images = model.patch_embed.eval(), torch.randn(2, 3, 32, 64)
-    assert embed.backbone(images).shape == (2, 512, 4, 8)
-    assert (embed.grid_size, embed.proj.kernel_size) == ((2, 2), (2, 4))
-    assert embed(images).shape == (2, 4, 768)
+def test_patches_of_a_hybrid_are_a_multiple_of_its_stems_stride():
     with pytest.raises(UserError, match=r"patch_size=\(8, 8\) is not a multiple of 16, the stride of the stem"):
         build_model("r50_vit_b16", image_size=32, patch_size=8)
 

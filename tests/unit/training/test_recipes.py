@@ -14,17 +14,8 @@ from vitlab.config import TrainConfig, UserError, compose, groups, names, resolv
 from vitlab.studies.grid import compose_study, expand
 from vitlab.training.optimizers import compute_peak_rate
 
-OWN = {
-    "bert_nano",
-    "vit_mini",
-    "adamw",
-    "resnet",
-    "resnet_nano",
-    "vit_nano",
-    "gpt_nano",
-    "lstm_nano",
-    "muon",
-}  # they reproduce nothing that was published
+# they reproduce nothing that was published
+OWN = {"adamw", "bert_nano", "gpt_nano", "lstm_nano", "muon", "resnet", "resnet_nano", "vit_mini", "vit_nano"}
 PUBLISHED = sorted(set(names("recipe")) - OWN)
 
 
@@ -128,42 +119,18 @@ def test_a_study_has_its_own_budget():
         ("recipe.schedule=noam recipe.warmup=0", "recipe.warmup=0: recipe.schedule=noam divides by it; give"),
         ("recipe.schedule=rsqrt recipe.warmup=0", "takes its timescale from it; give recipe.timescale=10000"),
         ("recipe.timescale=7", "recipe.timescale=7: only recipe.schedule=rsqrt uses it, not cosine; give null"),
-        (
-            "recipe.cooldown=0.2",
-            "recipe.cooldown=0.2: only recipe.schedule=rsqrt or constant uses it, not cosine; give 0",
-        ),
-        ("recipe.final_lr=0.1 recipe.schedule=constant", "recipe.final_lr=0.1: only recipe.schedule=cosine or"),
-        ("recipe.final_lr=2", "recipe.final_lr=2.0: must be at most 1"),
         ("recipe.schedule=multistep", "recipe.milestones=[]: recipe.schedule=multistep needs at least one; give"),
-        (
-            "recipe.milestones=[0.5]",
-            "recipe.milestones=[0.5]: only recipe.schedule=multistep uses it, not cosine; give []",
-        ),
         ("recipe.schedule=multistep recipe.milestones=[0.6,0.3]", "recipe.milestones=[0.6, 0.3]: must increase"),
-        ("recipe.schedule=multistep recipe.milestones=[30]", "recipe.milestones=30.0: must be below 1"),
         ("recipe.optimizer=muon recipe.nesterov=true recipe.momentum=0", "recipe.nesterov=True: needs a recipe.mom"),
         ("recipe.layer_decay=0", "recipe.layer_decay=0.0: must be above 0"),
-        ("recipe.layer_decay=1.5", "recipe.layer_decay=1.5: must be at most 1"),
         ("recipe.ema=1", "recipe.ema=1.0: must be below 1"),
-        ("recipe.eps=0", "recipe.eps=0.0: must be above 0"),
         ("recipe.repeats=5 recipe.batch_size=4", "recipe.repeats=5: must be at most recipe.batch_size=4"),
         ("recipe.mixup=0.2 recipe.batch_size=1", "recipe.mixup=0.2: mixes pairs of images, but recipe.batch_size=1"),
-        ("recipe.cutmix=1 recipe.batch_size=1", "recipe.cutmix=1.0: mixes pairs of images, but recipe.batch_size=1"),
-        ("recipe.rand_augment.magnitude=11", "recipe.rand_augment.magnitude=11.0: must be at most 10"),
         ("recipe.rand_augment=2", "set one of its keys instead; choices: recipe.rand_augment.layers"),
-        ("recipe.random_erasing=1.1", "recipe.random_erasing=1.1: must be at most 1"),
         ("recipe=deit recipe.budget.steps=9", "recipe.budget.steps=9 and recipe.budget.epochs=300.0: give at most one"),
         ("recipe.mixup=1e-300", "recipe.mixup=1e-300: too small for a Beta distribution; give 0, or at least 1e-06"),
-        (
-            "data.augment.crop_aspect=[2,1]",
-            "data.augment.crop_aspect=[2.0, 1.0]: give [min,max] of the aspect",
-        ),
-        ("data.augment.crop_scale=[0.5]", "data.augment.crop_scale=[0.5]: give [min,max] of the area"),
-        (
-            "data.augment.crop_scale=[0.9,0.5]",
-            "data.augment.crop_scale=[0.9, 0.5]: give [min,max] of the area",
-        ),
-        ("data.augment.crop_scale=[0,1]", "data.augment.crop_scale=0.0: must be above 0"),
+        ("data.augment.crop_aspect=[2,1]", "data.augment.crop_aspect=[2.0, 1.0]: give [min,max] of the aspect"),
+        ("data.augment.crop_scale=[0.9,0.5]", "data.augment.crop_scale=[0.9, 0.5]: give [min,max] of the area"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused_with_what_would_be_right(words, says):

@@ -48,13 +48,9 @@ def test_nothing_is_unpickled(tmp_path):
             read_weights(str(bad))
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [(b"", "x.safetensors: cannot read the file"), (b"\x10" * 40, "x.safetensors: cannot read the file")],
-)
-def test_a_damaged_file_is_one_line(tmp_path, content, says):
-    (tmp_path / "x.safetensors").write_bytes(content)
-    with pytest.raises(UserError, match=says) as caught:
+def test_a_damaged_file_is_one_line(tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"\x10" * 40)
+    with pytest.raises(UserError, match=r"x\.safetensors: cannot read the file") as caught:
         read_weights(str(tmp_path / "x.safetensors"))
     assert len(caught.value.problems) == 1
 

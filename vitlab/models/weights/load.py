@@ -164,20 +164,16 @@ def activation_of(model: nn.Module) -> str | None:
 
 def cast(value: Tensor, old: Tensor | None) -> Tensor:
     """A tensor in the precision of the model's own."""
-    same_kind = old is not None and value.is_floating_point() and old.is_floating_point() and not value.is_quantized
+    same_kind = old is not None and value.is_floating_point() and old.is_floating_point()
     return value.to(old.dtype) if same_kind else value
 
 
 def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
     """Problems of a tensor whatever its shape."""
-    if value.layout != torch.strided or value.is_meta or value.is_quantized:
-        yield f"{name} is not a dense tensor of numbers"
-    elif value.is_floating_point() != old.is_floating_point():
+    if value.is_floating_point() != old.is_floating_point():
         yield f"{name} is {value.dtype}, in the model {old.dtype}"
     elif value.is_floating_point() and not value.isfinite().all():
         yield f"{name} has values that are not finite"
-    elif not value.numel() and old.numel():
-        yield f"{name} is empty"
 
 
 def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
