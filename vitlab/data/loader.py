@@ -14,17 +14,13 @@ from vitlab.data.subset import examples
 
 
 class Items(Dataset):
-    """A split as torch sees it. `loader[indices]` is one batched read."""
+    """A split as torch's DataLoader reads it: a batch at a time."""
 
     def __init__(self, split: Split):
         self.split = split
 
     def __len__(self) -> int:
         return len(self.split)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        items, targets = self.__getitems__([index])
-        return items[0], targets[0]
 
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """(items as read: images uint8 (B, C, H, W), targets: labels int64 (B,) unless the split has others)"""

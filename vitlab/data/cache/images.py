@@ -18,7 +18,7 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache.store import Cache, Progress
+from vitlab.data.cache.store import Cache
 from vitlab.files import replacing, write_json
 from vitlab.formatting import with_prefix
 from vitlab.hardware import count_cores
@@ -78,47 +78,44 @@ class ImageCache(Cache[ImageData]):
             return None
 
     def write(self, data: ImageData, entry: Path) -> None:
-        write(data, entry, self.progress)
+        needed, free = count_bytes(data), shutil.disk_usage(entry).free
+        if needed > free:  # rather than fill the disk first
+            room = f"the images take {with_prefix(needed, 'B')}, {with_prefix(free, 'B')} are free"
+            raise OSError(errno.ENOSPC, room)
+        total, done, problems = len(data.train) + len(data.test), 0, []
+        self.progress(f"caching {data.name}", 0, total)
+        for part in ("train", "test"):
+            split = getattr(data, part)
+            shape = (len(split), data.channels, *data.image_size)
+            with replacing(entry / f"{part}.npy") as file:
+                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                # written, not mapped: a full disk is then an error rather than the end of the process
+                for count, future in decode_ahead(split):
+                    try:
+                        images = future.result()
+                    except UserError as error:
+                        problems += error.problems
+                    else:
+                        if images.shape != (count, *shape[1:]) or images.dtype != np.uint8:
+                            wrong = f"{images.dtype} {images.shape}, not uint8 {(count, *shape[1:])}"
+                            raise UserError(f"data={data.name}: its {part} images are read as {wrong}")
+                        file.write(np.ascontiguousarray(images).data)
+                    done += count
+                    self.progress(f"caching {data.name}", done, total)
+            with replacing(entry / f"{part}_labels.npy") as file:
+                np.save(file, np.asarray(split.labels, dtype=np.int64), allow_pickle=False)
+        if problems:
+            if len(problems) > LISTED:
+                problems[LISTED:] = [f"... and {len(problems) - LISTED} more images that cannot be read"]
+            raise UserError(problems)
+        about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
+        write_json(entry / "data.json", about)
 
 
 def count_bytes(data: ImageData) -> int:
     height, width = data.image_size
     return (len(data.train) + len(data.test)) * data.channels * height * width
-
-
-def write(data: ImageData, entry: Path, progress: Progress) -> None:
-    """Write the files of an entry. Raises OSError, and UserError for bad images."""
-    needed, free = count_bytes(data), shutil.disk_usage(entry).free
-    if needed > free:  # rather than fill the disk first
-        raise OSError(errno.ENOSPC, f"the images take {with_prefix(needed, 'B')}, {with_prefix(free, 'B')} are free")
-    total, done, problems = len(data.train) + len(data.test), 0, []
-    progress(f"caching {data.name}", 0, total)
-    for part in ("train", "test"):
-        split = getattr(data, part)
-        shape = (len(split), data.channels, *data.image_size)
-        with replacing(entry / f"{part}.npy") as file:
-            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            # written, not mapped: a full disk is then an error rather than the end of the process
-            for count, future in decode_ahead(split):
-                try:
-                    images = future.result()
-                except UserError as error:
-                    problems += error.problems
-                else:
-                    if images.shape != (count, *shape[1:]) or images.dtype != np.uint8:
-                        wrong = f"{images.dtype} {images.shape}, not uint8 {(count, *shape[1:])}"
-                        raise UserError(f"data={data.name}: its {part} images are read as {wrong}")
-                    file.write(np.ascontiguousarray(images).data)
-                done += count
-                progress(f"caching {data.name}", done, total)
-        with replacing(entry / f"{part}_labels.npy") as file:
-            np.save(file, np.asarray(split.labels, dtype=np.int64), allow_pickle=False)
-    if problems:
-        more = len(problems) - LISTED
-        raise UserError(problems[:LISTED] + ([f"... and {more} more images that cannot be read"] if more > 0 else []))
-    about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
-    write_json(entry / "data.json", about)
 
 
 def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:

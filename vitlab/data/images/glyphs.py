@@ -20,11 +20,8 @@ from vitlab.data.base import ImageData, Split
 VERSION = 1  # of the drawing below
 CLASSES = tuple(string.ascii_uppercase + string.digits)
 HELD_OUT = 2**63  # held-out images count from here, where no training set reaches
-BACKGROUND = (
-    0.1,
-    0.2,
-)  # grey levels in 0..1; light on dark throughout: with random polarity a small ViT stays at chance
-FOREGROUND = (0.7, 1.0)
+BACKGROUND = (0.1, 0.2)  # grey levels in 0..1
+FOREGROUND = (0.7, 1.0)  # always the lighter: with random polarity a small ViT stays at chance
 RASTER = 256  # pixels at which a font is drawn before it is reduced to a master
 LARGEST_MASTER = 160
 
@@ -142,9 +139,8 @@ def draw_masters(side: int):
             shrink = side / max(glyph.size)
             width, height = (max(1, round(shrink * s)) for s in glyph.size)
             master = Image.new("L", (canvas, canvas))
-            master.paste(
-                glyph.resize((width, height), Image.Resampling.BOX), ((canvas - width) // 2, (canvas - height) // 2)
-            )
+            glyph = glyph.resize((width, height), Image.Resampling.BOX)
+            master.paste(glyph, ((canvas - width) // 2, (canvas - height) // 2))
             drawn.append(np.asarray(master))
     stack = torch.from_numpy(np.stack(drawn)).float().div_(255)
     return stack.view(-1, len(CLASSES), 1, canvas, canvas), side / canvas

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from omegaconf import DictConfig
 
-from vitlab.config import UserError, extent
+from vitlab.config import UserError, extent, first_line
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash
@@ -69,11 +69,9 @@ def load(config: DictConfig) -> ImageData:
 
 
 def check_root(root: Path) -> Iterator[str]:
-    if not os.path.exists(root):
-        what = "a broken link" if root.is_symlink() else "no such folder"
+    if not root.is_dir():
+        what = "not a folder" if root.exists() else "a broken link" if root.is_symlink() else "no such folder"
         yield f"data.root={root}: {what}; give the one that holds a folder of images for each class"
-    elif not root.is_dir():
-        yield f"data.root={root}: not a folder; give the one that holds a folder of images for each class"
     elif not os.access(root, os.R_OK | os.X_OK):
         yield f"data.root={root}: may not be read; change its permissions"
     elif not class_names(root):
@@ -162,6 +160,6 @@ class FileImages:
 def explain(path: str, error: Exception) -> str:
     if os.path.exists(path) and not os.path.getsize(path):
         return "the file is empty; replace or delete it"
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = first_line(error)
     text = "it is not an image" if text.startswith("cannot identify image file") else text
     return f"{text}; replace or delete it"

@@ -13,17 +13,13 @@ class Resized:
     size: tuple[int, int]
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        images = resize(self.images[indices], self.size)
-        return images if images.dtype == np.uint8 else images.round().clip(0, 255).astype(np.uint8)
+        return resize(self.images[indices], self.size)
 
 
 def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """uint8 or float (B, C, h, w) -> the same type (B, C, *size): bilinear, antialiased, centre crop.
-
-    Floats are in the range of uint8; rounding is left to the caller.
-    """
+    """(B, C, h, w), values from 0 to 255 -> uint8 (B, C, *size): bilinear, antialiased, centre crop."""
     if images.shape[2:] == size:
-        return np.ascontiguousarray(images)
+        return np.ascontiguousarray(images.round().astype(np.uint8))
     import torch  # not at the top: a warm cache resizes nothing
 
     _, _, height, width = images.shape
@@ -33,6 +29,4 @@ def resize(images: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     values = torch.nn.functional.interpolate(values, inner, mode="bilinear", antialias=True)
     top, left = (inner[0] - size[0]) // 2, (inner[1] - size[1]) // 2
     values = values[:, :, top : top + size[0], left : left + size[1]]
-    if images.dtype == np.uint8:
-        values = values.round().clamp(0, 255).byte()
-    return np.ascontiguousarray(values.numpy())
+    return np.ascontiguousarray(values.round().clamp(0, 255).byte().numpy())

@@ -17,7 +17,7 @@ import numpy as np
 from filelock import FileLock
 from omegaconf import DictConfig
 
-from vitlab.config import UserError, choices_text, extent, resolved
+from vitlab.config import UserError, choices_text, extent, first_line, resolved
 from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.images.resize import Resized
@@ -191,8 +191,7 @@ def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
 
 def shorten(error: Exception) -> str:
     """The first line of an error, without torchvision's advice in its own terms."""
-    text = (str(error).splitlines() or [""])[0] or type(error).__name__
-    return re.sub(r"\.?\s*You can use download=True to download it\.?", "", text).rstrip(" :.")
+    return re.sub(r"\.?\s*You can use download=True to download it\.?", "", first_line(error)).rstrip(" :.")
 
 
 def read_labels(dataset: Any) -> np.ndarray:
@@ -219,10 +218,6 @@ def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str,
     names = [name if isinstance(name, str) else ", ".join(name) for name in names]
     if names[0] == "N/A":  # EMNIST's letters count from 1
         names, labels = names[1:], [part - 1 for part in labels]
-    for part in labels:
-        if part.min() < 0 or part.max() >= len(names):
-            kind = type(dataset).__name__
-            raise UserError(f"data.dataset={kind}: labels {part.min()} to {part.max()} for {len(names)} classes")
     unique = [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
     return tuple(unique), list(labels)
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitlab.data.sequences.mask_tokens import Random, check_share, draw_uniform
+from vitlab.data.sequences.mask_tokens import Random, draw_uniform
 
 
 class Spans(NamedTuple):
@@ -86,11 +86,7 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
     span has a token on either side. Where a row's longest stretch of maskable tokens is shorter than `longest`, lengths
     are cut at that and renormalised. Where spans leave no room for the next, it is shortened, and where they leave none
     at all there are fewer: so at shares far above 15% less than `share` is chosen, since spans do not touch.
-    Raises ValueError for a share outside [0, 1], p outside (0, 1], or longest below 1.
     """
-    check_share(share)
-    if not 0 < p <= 1 or longest < 1:
-        raise ValueError(f"p={p}, longest={longest}: p must be above 0 and at most 1, longest at least 1")
     rows, length = maskable.shape
     device = maskable.device
     place = torch.arange(length, device=device)
@@ -111,9 +107,8 @@ def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0
         size = size.minimum(room.amax(1, keepdim=True))
         fits = (room >= size).cumsum(1)
         nth = (draw_uniform((rows, 1), generator, device, drawing) * fits[:, -1:]).long() + 1
-        start = torch.searchsorted(fits, nth).masked_fill_(
-            ~unfilled | (size == 0), 2 * length
-        )  # a place beyond the row
+        beyond = 2 * length  # where a row that is done, or has no room, would begin its span
+        start = torch.searchsorted(fits, nth).masked_fill_(~unfilled | (size == 0), beyond)
         after = start + size
         chosen |= (place >= start) & (place < after)
         room = torch.where(place > after, room, room.minimum((start - 1 - place).clamp_(min=0)))

@@ -47,18 +47,12 @@ def draw_integers(high: int, shape: tuple[int, ...], generator: Random, device: 
     return torch.randint(high, shape, generator=generator, device=generator.device).to(device)
 
 
-def check_share(share: float) -> None:
-    if not 0 <= share <= 1:
-        raise ValueError(f"share={share}: must be from 0 to 1")
-
-
 def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:
     """maskable (B, N), bool -> chosen (B, N), bool: `share` of each row's maskable tokens, without replacement.
 
     A number of tokens that is not whole is rounded up with the probability of its fraction, else down: the expectation
-    is exact, and a short row may have none. Raises ValueError for a share outside [0, 1].
+    is exact, and a short row may have none.
     """
-    check_share(share)
     rows, length = maskable.shape
     wanted = maskable.sum(1, keepdim=True) * share + draw_uniform((rows, 1), generator, maskable.device)
     scores = draw_uniform((rows, length), generator, maskable.device).masked_fill(~maskable, 2.0)
@@ -83,16 +77,10 @@ def corrupt(
 
     With groups (B, N), int64 from 0 to N - 1 where chosen, chosen tokens of a row with the same number share one of the
     three fates (SpanBERT: Joshi et al., 2020, section 3.1); those replaced are still drawn one by one.
-    Raises ValueError where all tokens are special or one is outside the vocabulary.
     """
-    outside = [token for token in (mask_token, *special) if not 0 <= token < vocabulary]
-    if outside:
-        raise ValueError(f"tokens {outside} are outside a vocabulary of {vocabulary}")
     ordinary = torch.ones(vocabulary, dtype=torch.bool)
     ordinary[list(special)] = False
     drawable = ordinary.nonzero().squeeze(1).to(tokens.device)
-    if not len(drawable):
-        raise ValueError(f"all {vocabulary} tokens of the vocabulary are special: none is left to replace others")
     fate = draw_uniform(tuple(tokens.shape), generator, tokens.device)
     if groups is not None:
         fate = fate.gather(1, groups.clamp(min=0))

@@ -13,7 +13,7 @@ from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text.types import Corpus, Examples
 
-VERSION = 2  # of the reading
+VERSION = 3  # of the reading, also of the modules that read such files
 LARGEST = 1e30  # of targets, which are kept in float32
 TARGETS = ("class", "number", "tags")
 SHOWN = "text"  # the column that `data.text` means when it is not given
@@ -53,9 +53,6 @@ class Table:
     columns: Mapping[str, Sequence[Any]]
     numbers: Sequence[int]
     classes: Sequence[str] = ()
-
-    def __getitem__(self, name: str) -> Sequence[Any]:
-        return self.columns[name]
 
 
 def fingerprint(config: DictConfig) -> list:
@@ -141,8 +138,8 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
     A cell with a list of texts is several parts; with tags the one part is the words. The label is a class's name, a
     number, or the names of tags; None without a column of labels.
     """
-    columns = [table[name] for name in wanted.text]
-    labels = table[wanted.label] if wanted.label is not None else None
+    columns = [table.columns[name] for name in wanted.text]
+    labels = None if wanted.label is None else table.columns[wanted.label]
     read = {"class": read_class, "number": read_number, "tags": read_tags}[wanted.target]
     records: list[Record] = []
     for row, number in enumerate(table.numbers):

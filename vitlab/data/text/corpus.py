@@ -6,18 +6,16 @@ An entry (vitlab.data.cache.store) holds tokenizer.json, data.json, and of each 
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 from omegaconf import DictConfig
 
 from vitlab.config import UserError
-from vitlab.data.cache.store import Cache, Progress
+from vitlab.data.cache.store import Cache
 from vitlab.data.text import tokenization
 from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts
 from vitlab.files import replacing, write_json
@@ -50,60 +48,63 @@ class TextCache(Cache[TextData]):
         return own
 
     def read(self) -> TextData:
-        return read(self.config, self.module, self.progress)
+        """The data set without the cache. Texts without a token are left out, with what belongs to them."""
+        config, progress = self.config, self.progress
+        # before the corpus, which takes longer
+        tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
+        progress(f"reading {config.name}", 0, 1)
+        corpus: Corpus = self.module.read(config)
+        progress(f"reading {config.name}", 1, 1)
+        problems = [line for split in SPLITS for line in check_examples(config, corpus, split)]
+        if problems:
+            raise UserError(problems)
+        if tokenizer is None:
+            texts = (join_words(text) for part in corpus.train.parts for text in part)
+            tokenizer = tokenization.train(texts, config.tokenizer, config.vocabulary, config.lowercase)
+        total = sum(len(examples) * len(examples.parts) for examples in (corpus.train, corpus.test))
+        done = 0
+
+        def track(texts: Iterable[T]) -> Iterator[T]:
+            nonlocal done
+            for text in texts:
+                yield text
+                done += 1
+                if done * 100 // total > (done - 1) * 100 // total:  # a percent more
+                    progress(f"encoding {config.name}", done, total)
+
+        progress(f"encoding {config.name}", 0, total)
+        splits = {split: encode_examples(getattr(corpus, split), tokenizer, track) for split in SPLITS}
+        for split, texts in splits.items():
+            if not len(texts):
+                where = name_source(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
+                which = f"the {'training' if split == 'train' else 'held-out'} texts in {where}"
+                raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")
+        return TextData(config.name, tuple(corpus.classes), config.length, tokenizer, **splits)
 
     def write(self, data: TextData, entry: Path) -> None:
-        write(data, entry)
+        about: dict[str, Any] = {"classes": list(data.classes)}
+        for split in SPLITS:
+            texts: Texts = getattr(data, split)
+            for name, values in list_arrays(texts).items():
+                with replacing(entry / f"{split}_{name}.npy") as file:
+                    np.save(file, values, allow_pickle=False)
+            about[split] = {
+                "parts": len(texts.parts),
+                "targets": texts.targets is not None,
+                "tags": texts.tags is not None,
+                "size": texts.size,
+            }
+        data.tokenizer.save(entry / tokenization.FILE)
+        write_json(entry / "data.json", about)
 
     def open_entry(self, entry: Path) -> TextData | None:
         try:
             about = json.loads((entry / "data.json").read_text())
             tokenizer = tokenization.from_file(entry / tokenization.FILE)
-            if tokenizer.size != about["vocabulary"]:
-                return None
             splits = {split: open_split(entry / split, about[split]) for split in SPLITS}
             return TextData(self.config.name, tuple(about["classes"]), self.config.length, tokenizer, **splits)
         except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
             return None
-
-
-def read(config: DictConfig, module: ModuleType, progress: Progress) -> TextData:
-    """The data set without the cache. Texts without a token are left out, with what belongs to them.
-
-    progress(what, done, total) is called while the corpus is read (done of 1) and encoded (texts). Raises UserError.
-    """
-    # before the corpus, which takes longer
-    tokenizer = tokenization.from_file(config.tokenizer) if tokenization.is_path(config.tokenizer) else None
-    progress(f"reading {config.name}", 0, 1)
-    corpus: Corpus = module.read(config)
-    progress(f"reading {config.name}", 1, 1)
-    problems = [line for split in SPLITS for line in check_examples(config, corpus, split)]
-    if problems:
-        raise UserError(problems)
-    if tokenizer is None:
-        texts = (join_words(text) for part in corpus.train.parts for text in part)
-        tokenizer = tokenization.train(texts, config.tokenizer, config.vocabulary, config.lowercase)
-    total = sum(len(examples) * len(examples.parts) for examples in (corpus.train, corpus.test))
-    done = 0
-
-    def track(texts: Iterable[T]) -> Iterator[T]:
-        nonlocal done
-        for text in texts:
-            yield text
-            done += 1
-            if done * 100 // total > (done - 1) * 100 // total:  # a percent more
-                progress(f"encoding {config.name}", done, total)
-
-    progress(f"encoding {config.name}", 0, total)
-    splits = {split: encode_examples(getattr(corpus, split), tokenizer, track) for split in SPLITS}
-    for split, texts in splits.items():
-        if not len(texts):
-            where = name_source(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
-            raise UserError(
-                f"data={config.name}: the {'training' if split == 'train' else 'held-out'} texts in {where} have no "
-                f"tokens with data.tokenizer={config.tokenizer}"
-            )
-    return TextData(config.name, tuple(corpus.classes), config.length, tokenizer, **splits)
 
 
 def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[str]:
@@ -128,11 +129,6 @@ def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[s
         for row, (words, tags) in enumerate(zip(examples.parts[0], examples.tags, strict=True)):
             if len(words) != len(tags) or not all(0 <= tag < known for tag in tags):
                 yield f"data={name}: {split} text {row} has {len(words)} words and {len(tags)} tags of {known} classes"
-                return
-    for part in examples.parts:
-        for row, text in enumerate(map(join_words, part)):
-            if not text.isascii() and re.search("[\ud800-\udfff]", text):
-                yield f"data={name}: {split} text {row} has an invalid Unicode surrogate"
                 return
 
 
@@ -202,26 +198,8 @@ def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
     return arrays
 
 
-def write(data: TextData, entry: Path) -> None:
-    """Write the files of an entry. Raises OSError."""
-    about: dict[str, Any] = {"classes": list(data.classes), "vocabulary": data.tokenizer.size}
-    for split in SPLITS:
-        texts: Texts = getattr(data, split)
-        for name, values in list_arrays(texts).items():
-            with replacing(entry / f"{split}_{name}.npy") as file:
-                np.save(file, values, allow_pickle=False)
-        about[split] = {
-            "parts": len(texts.parts),
-            "targets": texts.targets is not None,
-            "tags": texts.tags is not None,
-            "size": texts.size,
-        }
-    data.tokenizer.save(entry / tokenization.FILE)
-    write_json(entry / "data.json", about)
-
-
 def open_split(files: Path, about: dict[str, Any]) -> Texts:
-    """One split; raises ValueError or OSError where its files are not whole or do not fit each other."""
+    """One split; raises ValueError or OSError where its files are not whole."""
 
     def array(name: str) -> np.ndarray:
         # a plain view: np.memmap takes longer to slice
@@ -233,7 +211,4 @@ def open_split(files: Path, about: dict[str, Any]) -> Texts:
     )
     targets = array("targets") if about["targets"] else None
     tags = Ragged(array("tags"), parts[0].starts) if about["tags"] else None
-    whole = all(len(part) == len(labels) and part.starts[-1] == len(part.values) for part in (*parts, tags) if part)
-    if not whole or (targets is not None and len(targets) != len(labels)):
-        raise ValueError(f"{files}: lengths that do not fit")
     return Texts(parts, labels, targets, tags, about["size"])

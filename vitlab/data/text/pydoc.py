@@ -7,10 +7,7 @@ from vitlab.data.text import stdlib
 from vitlab.data.text.types import Corpus, Examples
 
 BETWEEN = "\n\n"  # the docstrings of a module
-
-
-def fingerprint(config: DictConfig) -> list:
-    return stdlib.fingerprint()
+fingerprint = stdlib.fingerprint
 
 
 def read(config: DictConfig) -> Corpus:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from omegaconf import DictConfig
+
 from vitlab.config import UserError
 
 VERSION = 1  # of the reading below
@@ -30,7 +32,7 @@ class Docstring:
         return self.module.partition(".")[0]
 
 
-def fingerprint() -> list:
+def fingerprint(config: DictConfig) -> list:
     """What the texts depend on: this reading, and the Python that runs."""
     return [VERSION, sys.version]
 

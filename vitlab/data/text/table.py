@@ -12,12 +12,8 @@ from vitlab.data.text import columns, utf8
 from vitlab.data.text.columns import Table, Wanted
 from vitlab.data.text.types import Corpus
 
-VERSION = 1  # of the reading
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
-
-
-def fingerprint(config: DictConfig) -> list:
-    return [VERSION, *columns.fingerprint(config)]
+fingerprint = columns.fingerprint
 
 
 def read(config: DictConfig) -> Corpus:
@@ -32,9 +28,6 @@ def read_table(config: DictConfig, key: str) -> Table:
     """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
     path = Path(config[key]).expanduser()
     source = f"data.{key}={path}"
-    if not path.is_file():
-        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "no such file"
-        raise UserError(f"{source}: {what}; give a file of rows")
     try:
         numbered = list(parse_rows(utf8.read(path, f"data.{key}"), config.delimiter, config.quoting))
     except csv.Error as error:

@@ -10,8 +10,9 @@ def read(path: Path, key: str) -> str:
 
     Raises UserError, which names the configuration's `key` and the first byte that is not UTF-8.
     """
-    if path.exists() and not path.is_file():  # /dev/zero has no end
-        raise UserError(f"{key}={path}: not a regular file; give a file of text")
+    if not path.is_file():  # /dev/zero has no end
+        what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "no such file"
+        raise UserError(f"{key}={path}: {what}; give a text file")
     try:
         data = path.read_bytes()
     except OSError as error:
