@@ -104,7 +104,6 @@ def test_a_vit_is_written_as_a_hugging_face_folder(image_size, tmp_path):
         ({"pool": "mean"}, "ViTForImageClassification has no model.pool=mean; export to a .safetensors file instead"),
         ({"registers": 2}, "ViTForImageClassification has no reg_token"),
         ({"positions": "sincos2d"}, "ViTForImageClassification has no positions but learned ones of all tokens"),
-        ({"pre_logits": True}, "ViTForImageClassification has no pre_logits.0.weight, pre_logits.0.bias"),
         ({"mixer": "token_mlp"}, "ViTForImageClassification has no model.mixer=tokenmlp"),
         ({"head_width": 8}, "ViTForImageClassification has no model.head_width"),
     ],

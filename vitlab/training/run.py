@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -273,7 +274,7 @@ class Run:
             "precision": self.settings.precision,
             "status": "finished",
             "id": identity(resolved(config), self.contents),
-            "settings": self.settings.as_dict(),
+            "settings": asdict(self.settings),
             "environment": environment.describe_environment(self.settings.accelerator),
             "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
             **extra,

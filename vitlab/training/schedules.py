@@ -5,7 +5,6 @@ step has the whole rate and no step is wasted.
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -14,36 +13,6 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from vitlab.config import UserError
-
-
-def cosine(progress: float, final: float = 0.0) -> float:
-    """Half a cosine from 1 to `final` (Loshchilov and Hutter, 2017, eq. 5)."""
-    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def linear(progress: float, final: float = 0.0) -> float:
-    """From 1 to `final` along a line."""
-    return final + (1 - final) * (1 - progress)
-
-
-def rsqrt(step: int, timescale: int) -> float:
-    """Reciprocal square root, `step` steps after the warm-up (Zhai et al., 2022, appendix B; big_vision)."""
-    return (timescale / (timescale + step)) ** 0.5
-
-
-def noam(step: int, warmup: int, width: int) -> float:
-    """Vaswani et al., 2017, eq. 3, which counts steps from 1; the warm-up is part of it."""
-    return width**-0.5 * min((step + 1) ** -0.5, (step + 1) * warmup**-1.5)
-
-
-def multistep(step: int, steps: int, milestones: Sequence[float], factor: float) -> float:
-    """`factor` once for each milestone, a share of the steps, that is reached."""
-    return factor ** sum(step >= round(share * steps) for share in milestones)
-
-
-def cooldown(step: int, steps: int, length: int) -> float:
-    """From 1 to 0 at `steps` along a line, over the last `length` steps."""
-    return max(0.0, min(1.0, (steps - step) / length)) if length else 1.0
 
 
 def to_steps(value: float, steps: int) -> int:
@@ -66,19 +35,23 @@ def compute_rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, wi
     `width` is the model's, which noam alone reads.
     """
     warmup = to_steps(recipe.warmup, steps)
-    if recipe.schedule == "noam":
-        return noam(step, max(1, warmup), width)
+    if recipe.schedule == "noam":  # Vaswani et al., 2017, eq. 3, which counts steps from 1; the warm-up is part of it
+        return width**-0.5 * min((step + 1) ** -0.5, (step + 1) * max(1, warmup) ** -1.5)
     if step < warmup:
         return (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, steps - warmup))
-    if recipe.schedule == "cosine":
-        return cosine(progress, recipe.final_lr)
+    if recipe.schedule == "cosine":  # Loshchilov and Hutter, 2017, eq. 5
+        return recipe.final_lr + (1 - recipe.final_lr) * 0.5 * (1 + math.cos(math.pi * progress))
     if recipe.schedule == "linear":
-        return linear(progress, recipe.final_lr)
+        return recipe.final_lr + (1 - recipe.final_lr) * (1 - progress)
     if recipe.schedule == "multistep":
-        return multistep(step, steps, recipe.milestones, recipe.decay_factor)
-    end = cooldown(step, steps, to_steps(recipe.cooldown, steps))
-    return end * (rsqrt(step - warmup, recipe.timescale or max(1, warmup)) if recipe.schedule == "rsqrt" else 1.0)
+        return recipe.decay_factor ** sum(step >= round(share * steps) for share in recipe.milestones)
+    length = to_steps(recipe.cooldown, steps)  # of the line to 0 at the end
+    end = max(0.0, min(1.0, (steps - step) / length)) if length else 1.0
+    if recipe.schedule == "constant":
+        return end
+    timescale = recipe.timescale or max(1, warmup)  # rsqrt: Zhai et al., 2022, appendix B; big_vision
+    return end * (timescale / (timescale + (step - warmup))) ** 0.5
 
 
 def build_schedule(optimizer: Optimizer, recipe: DictConfig, steps: int, width: int | None = None) -> LambdaLR:

@@ -11,8 +11,7 @@
 """
 
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from omegaconf import DictConfig
@@ -34,9 +33,6 @@ class Settings:
     workers: int
     compile: bool
     deterministic: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def resolve(config: DictConfig, model: nn.Module, *, cached: bool, jobs: int = 1) -> Settings:

@@ -176,9 +176,7 @@ def test_the_documents_own_model_of_the_encoder_runs():
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-@pytest.mark.parametrize(
-    ("size", "is_small"), [((64, 64), True), ((28, 64), True), ((65, 64), False), ((48, 96), False)]
-)
+@pytest.mark.parametrize(("size", "is_small"), [((28, 64), True), ((65, 64), False)])
 def test_small_images_get_a_small_stem(name, size, is_small):
     model = on_meta(name, size, channels=2)
     stem = model.conv1
@@ -256,8 +254,6 @@ def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
         ("resnet_nano", "resnet"),
         ("bit_50x1", "resnet"),
         ("timm:vit_tiny_patch16_224", "vit"),
-        ("timm:deit_tiny_distilled_patch16_224", "vit"),
-        ("timm:resnetv2_50x1_bit", "resnet"),
         ("timm:mixer_s16_224", "mixer"),
         ("timm:vgg11", "vgg"),
     ],

@@ -43,12 +43,9 @@ def same(one, other):
 @pytest.mark.parametrize("format", ["own", "timm"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"distillation": True}, {"registers": 2, "pool": "mean", "layer_scale": 0.1},
-     {"mixer": {"name": "attention", "qk_norm": True}},
-     {"mlp": "swiglu", "norm": "rmsnorm"}, {"fc_norm": True, "pool": "mean"}, {"pre_logits": True},
-     {"mixer": "token_mlp", "pool": "mean", "positions": "none"}, {"stem": [1], "patch_size": 4}],
+    [{}, {"mlp": "swiglu", "norm": "rmsnorm"}, {"pre_logits": True}, {"stem": [1], "patch_size": 4}],
     ids=str,
-)  # fmt: skip
+)
 def test_a_state_dict_in_own_or_timms_names_loads_whole(format, changes):
     source, target = vit(**changes), vit(seed=2, **changes)
     report = load_weights(target, export_weights(source, format))

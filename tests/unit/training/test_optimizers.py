@@ -58,19 +58,6 @@ def test_norms_biases_positions_and_class_tokens_are_not_decayed(optimizer):
     assert {"cls_token", "pos_embed", "encoder.norm.weight", "encoder.blocks.0.norm1.weight", "head.bias"} <= found[0.0]
 
 
-def test_a_resnets_convolutions_are_decayed_and_its_norms_are_not():
-    found = groups(build_model("resnet_nano", image_size=8, num_classes=3), "weight_decay=0.25")
-    assert {"stem.0.weight", "stages.1.0.conv1.weight", "stages.1.0.downsample.0.weight", "head.weight"} <= found[0.25]
-    assert {"stem.1.weight", "stem.1.bias", "stages.1.0.bn2.weight", "stages.1.0.downsample.1.weight"} <= found[0.0]
-
-
-def test_timms_models_say_themselves_what_is_not_decayed():
-    options = {"depth": 1, "embed_dim": 12, "num_heads": 3, "patch_size": 4}
-    found = groups(build_model("timm:vit_tiny_patch16_224", image_size=8, options=options), "weight_decay=0.25")
-    assert {"pos_embed", "cls_token", "norm.weight", "head.bias"} <= found[0.0]
-    assert {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "head.weight"} <= found[0.25]
-
-
 def test_the_optimizer_is_the_recipes():
     model = nn.Linear(3, 2)
     adamw = build(model, recipe("optimizer=adamw", "betas=[0.8,0.7]", "eps=1e-5", f"lr={LR}"))

@@ -53,9 +53,7 @@ OPTIONS = {"rsqrt": ["timescale=31"]}
 
 
 @pytest.mark.parametrize("name", ["cosine", "linear", "constant", "rsqrt"])
-@pytest.mark.parametrize(
-    ("warmup", "steps"), [("0", 0), ("17", 17), ("0.1", 21), ("0.5", 106), ("0.0001", 0), ("1", 1)]
-)
+@pytest.mark.parametrize(("warmup", "steps"), [("17", 17), ("0.1", 21), ("0.0001", 0)])
 def test_a_schedule_is_its_formula(name, warmup, steps):
     options = recipe(f"schedule={name}", f"warmup={warmup}", f"lr={LR}", *OPTIONS.get(name, []))
     assert to_steps(options.warmup, STEPS) == steps

@@ -114,16 +114,3 @@ def test_the_cores_are_those_that_the_process_may_use():
     finally:
         os.sched_setaffinity(0, before)
     assert count_cores() == len(before)
-
-
-def test_what_the_user_pins_is_kept_and_all_of_it_is_recorded():
-    found = resolved(of_size(3), "compile=true", "deterministic=false", "threads=5", "workers=3")
-    assert found.as_dict() == {
-        "accelerator": "cpu",
-        "precision": "32-true",
-        "memory_format": "contiguous",
-        "threads": 5,
-        "workers": 3,
-        "compile": True,
-        "deterministic": False,
-    }
