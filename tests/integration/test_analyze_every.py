@@ -192,14 +192,6 @@ def test_random_weights_are_not_taken_for_the_first_ones_of_a_resumed_run(tmp_pa
     assert {row["step"] for row in json.loads(path.read_text())["rows"]} == {STEPS}
 
 
-def test_an_analysis_that_does_not_apply_is_said_once_with_the_reason(tmp_path, capsys):
-    words = ["model=resnet_nano", "analyses=[attention_distance,rgb_filters]", "trainer.analyze_every=3"]
-    train_run(composed(*words), tmp_path / "run")
-    expected = "attention_distance: does not apply to ResNet: it needs attention over a grid of patches"
-    assert [line for line in capsys.readouterr().err.splitlines() if "attention_distance" in line] == [expected]
-    assert {row.name for row in (tmp_path / "run" / "analysis").glob("*.json")} == {"rgb_filters.json"}
-
-
 def test_a_run_that_goes_on_with_other_evaluations_has_the_same_weights(tmp_path):
     words = [*CASES["everything random"], "analyses=[]"]
     train_run(composed(*words, "trainer.evaluations=1"), tmp_path / "whole")

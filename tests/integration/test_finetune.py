@@ -85,13 +85,6 @@ def test_a_study_says_at_once_that_a_source_fits_only_some_models(pretrained, tm
     assert not [*tmp_path.glob("study/*-s0")]
 
 
-def test_other_image_and_patch_sizes_are_resampled(pretrained, tmp_path):
-    changes = ["data.image_size=24", "model.patch_size=4", "budget.steps=2"]
-    done = vitlab("train", *TINY, *changes, f"init.weights={pretrained}", "--out", tmp_path / "fine")
-    assert done.returncode == 0, done.stderr
-    assert "resized: pos_embed (1x16x64 -> 1x36x64)" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("init", "says"),
     [

@@ -130,13 +130,6 @@ def test_given_again_nothing_is_trained_and_no_result_changes(study):
     assert (folder / "results.csv").read_bytes() == table
 
 
-def test_its_own_study_yaml_is_the_same_study(study):
-    folder, _ = study
-    done = commands.vitlab("scale", folder / "study.yaml", "--out", folder)
-    assert done.returncode == 0, done.stderr
-    assert "4 finished already" in done.stderr
-
-
 def test_a_size_that_is_added_trains_only_its_own_runs(study):
     folder, _ = study
     before = contents(folder)

@@ -16,6 +16,7 @@ from vitlab.analysis.capture.progress import Progress
 
 UNIT = "pixels"
 NEEDS = "attention over a grid of patches"
+applies = has_patches
 
 
 def attention_distance(
@@ -57,11 +58,6 @@ def patch_distances(grid_size: tuple[int, int], patch_size: tuple[int, int]) -> 
     axes = [torch.arange(n, dtype=torch.float64) * side for n, side in zip(grid_size, patch_size, strict=True)]
     places = torch.cartesian_prod(*axes)
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist").float()
-
-
-def applies(model: nn.Module) -> bool:
-    """Whether the model has attention over patches."""
-    return has_patches(model)
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:

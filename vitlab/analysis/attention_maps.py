@@ -25,6 +25,7 @@ from vitlab.analysis.rollout import average_heads, extend_rollout, reads_class_t
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
+applies = has_patches
 
 
 def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor:
@@ -40,17 +41,12 @@ def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor
     return (total / (places.tokens - places.prefix)).unflatten(-1, places.grid_size)
 
 
-def applies(model: nn.Module) -> bool:
-    """Whether the model has attention over patches."""
-    return has_patches(model)
-
-
 def run(
     model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
     """{"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16; "class_token": 1 if the maps are its}.
 
-    `config.identity` as in `attention_rollout`. Raises UserError for a model without attention over patches.
+    `config.identity` as in `rollout`. Raises UserError for a model without attention over patches.
     """
     places, depth, class_token = find_patches(model), len(find_attention_layers(model)), reads_class_token(model)
     maps, reached = [], []

@@ -52,12 +52,8 @@ def pattern_targets(
 
     mask bool (B, N) is False at padding, special bool (B, N) is True at tokens such as [CLS] and [SEP], segments
     (B, N) tell the sentences; without them none is in another sentence. In a causal model a query attends to no
-    later key. Raises ValueError when the shapes differ.
+    later key.
     """
-    given = {"mask": mask, "special": special} | ({} if segments is None else {"segments": segments})
-    for name, value in given.items():
-        if value.shape != tokens.shape or tokens.ndim != 2:
-            raise ValueError(f"{name} of shape {tuple(value.shape)} for tokens {tuple(tokens.shape)}: both are (B, N)")
     mask, words = mask.bool(), mask.bool() & ~special.bool()
     allowed = mask[:, :, None] & mask[:, None, :]
     if causal:
@@ -81,14 +77,7 @@ def pattern_targets(
 
 
 def pattern_mass(weights: Tensor, targets: Targets) -> Tensor:
-    """Mass of each pattern summed over the queries that have a choice: float64 (P, H) for weights (B, H, N, N).
-
-    Raises ValueError when the weights are of other tokens.
-    """
-    batch, length = targets.tokens.shape
-    if weights.ndim != 4 or (weights.shape[0], *weights.shape[2:]) != (batch, length, length):
-        needed = f"({batch}, heads, {length}, {length})"
-        raise ValueError(f"weights of shape {tuple(weights.shape)}: tokens {batch} x {length} need {needed}")
+    """Mass of each pattern summed over the queries that have a choice: float64 (P, H) for weights (B, H, N, N)."""
     # a row of padding may hold NaN: it had no key to attend to
     weights = weights.masked_fill(~targets.tokens[:, None, :, None], 0.0).float()
     sums = []

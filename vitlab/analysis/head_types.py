@@ -19,6 +19,7 @@ from vitlab.analysis.capture.progress import Progress, track_progress
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
+applies = has_patches
 TYPES = ("row", "column", "local", "global", "sink")
 
 
@@ -73,11 +74,6 @@ class Totals:
         other = seen / patches * (1 - patch_sink)
         kinds = [other * part for part in (x * (1 - y), (1 - x) * y, (1 - x) * (1 - y), x * y)]
         return torch.stack([*kinds, 1 - other], dim=-1)
-
-
-def applies(model: nn.Module) -> bool:
-    """Whether the model has attention over patches."""
-    return has_patches(model)
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:

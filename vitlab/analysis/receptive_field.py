@@ -21,6 +21,7 @@ from vitlab.config import UserError
 
 UNIT = "pixels"
 NEEDS = "images, and layers named as blocks"
+applies = has_layers
 WITHIN = 1 - 0.9545  # of the peak: what still belongs to the field, the paper's choice
 CHUNK = 8  # images in one forward and backward pass
 
@@ -97,11 +98,6 @@ def measure_grids(model: nn.Module, images: Tensor, chosen: list[int]) -> list[l
 def effective_size(field: Tensor) -> float:
     """The side in pixels of a square as large as the part of a field (Y, X) above 4.55% of its peak."""
     return (field > WITHIN * field.max()).sum().sqrt().item()
-
-
-def applies(model: nn.Module) -> bool:
-    """Whether the model takes images and has layers."""
-    return has_layers(model)
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:

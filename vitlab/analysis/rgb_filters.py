@@ -12,6 +12,7 @@ from vitlab.analysis.capture.layers import find_first_convolution, takes_images
 
 UNIT = "weight"
 NEEDS = "a convolution that reads the pixels"
+applies = takes_images
 
 
 def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.ndarray]:
@@ -23,11 +24,6 @@ def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.nd
     rows = weight.detach().double().flatten(1).cpu().numpy()
     pca = PCA(min(components, *rows.shape), svd_solver="full").fit(rows)
     return pca.components_.reshape(-1, *weight.shape[1:]).astype(np.float32), pca.explained_variance_ratio_
-
-
-def applies(model: nn.Module) -> bool:
-    """Whether a convolution reads the pixels: a ViT's patch embedding, a ResNet's stem."""
-    return takes_images(model)
 
 
 def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:

@@ -22,6 +22,7 @@ from vitlab.models.features import evaluating
 
 UNIT = "share"
 NEEDS = "images"
+applies = takes_images
 LARGEST = 16  # patches along a side
 
 
@@ -63,11 +64,6 @@ def list_grids(height: int, width: int) -> list[int]:
     """How many patches along a side, from 2 to 16, divide an image."""
     common = gcd(height, width)
     return [count for count in range(2, LARGEST + 1) if common % count == 0]
-
-
-def applies(model: nn.Module) -> bool:
-    """Whether the model takes images."""
-    return takes_images(model)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ without.
 Shapes: B images, H heads, N tokens, gy x gx patches.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -20,23 +20,13 @@ from vitlab.config import UserError
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
-
-
-def attention_rollout(maps: Iterable[Tensor], identity: bool = True) -> Tensor:
-    """A_L ... A_2 A_1 (B, N, N) of the layers' weights (B, H, N, N), the first layer's first.
-
-    A_l is the mean over the heads, with `identity` (mean + I) / 2. Each row sums to 1.
-    """
-    joint = None
-    for weights in maps:
-        joint = extend_rollout(weights.mean(dim=1), joint, identity)
-    if joint is None:
-        raise ValueError("a rollout needs the weights of at least one layer")
-    return joint
+applies = has_patches
 
 
 def rollout(model: nn.Module, images: Tensor, identity: bool = True) -> Tensor:
-    """The rollout (B, N, N) of all of a model's layers; no layer's weights are held beside it but their mean.
+    """A_L ... A_2 A_1 (B, N, N) of a model's layers; no layer's weights are held beside it but their mean.
+
+    A_l is the mean over the heads, with `identity` (mean + I) / 2. Each row sums to 1.
 
     Raises UserError for a model without attention and for one that attends to other tokens than its own.
     """
@@ -79,15 +69,10 @@ def reads_class_token(model: nn.Module) -> bool:
     return "token" in (getattr(model, "pool", None), getattr(model, "global_pool", None))
 
 
-def applies(model: nn.Module) -> bool:
-    """Whether the model has attention over patches."""
-    return has_patches(model)
-
-
 def run(
     model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
-    """{"rollout": float32 (B, gy, gx)}; `config.identity` as in `attention_rollout`.
+    """{"rollout": float32 (B, gy, gx)}; `config.identity` as in `rollout`.
 
     Raises UserError as `rollout` does, and for a model without a grid of patches.
     """

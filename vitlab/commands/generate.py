@@ -34,8 +34,7 @@ def main(words: Sequence[str]) -> int:
     folder = Path(args.run)
     if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
         RunFiles(folder).finished_result()
-    options = {key: value for key, value in vars(args).items() if key not in ("run", "prompt", "json")}
-    return write(args.run, args.prompt, **options, as_json=args.json)
+    return write(args)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -78,35 +77,23 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def write(
-    source: str,
-    prompt: str,
-    *,
-    tokens: int,
-    samples: int,
-    seed: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    beams: int | None,
-    length_penalty: float,
-    as_json: bool,
-) -> int:
-    """Print continuations of a prompt, `samples` of them or one by beam search; the exit code. Raises UserError."""
-    with status_line("loading torch, lightning and timm", quiet=as_json):
+def write(args: argparse.Namespace) -> int:
+    """Print continuations of a prompt, `--samples` of them or one by beam search; the exit code. Raises UserError."""
+    with status_line("loading torch, lightning and timm", quiet=args.json):
         import torch
 
         from vitlab.models.generate import beam_search, generate
         from vitlab.training.load import load_language_model
 
-    model, tokenizer = load_language_model(source)
+    model, tokenizer = load_language_model(args.run)
     # without a prompt: the start of a document
-    given = tokenizer.encode([prompt])[0] or [tokenizer.document_end]
-    room = model.text.embed.length - len(given)
+    given = tokenizer.encode([args.prompt])[0] or [tokenizer.document_end]
+    context = model.text.embed.length
+    room = context - len(given)
     if room < 1:
         raise UserError(
-            f"--prompt: its {len(given)} tokens leave no room in the {model.text.embed.length} tokens of {source}'s "
-            "context; give a shorter one"
+            f"--prompt: its {len(given)} tokens leave no room in the {context} tokens of {args.run}'s context; give a "
+            "shorter one"
         )
     device, end = next(model.parameters()).device, tokenizer.document_end
     start = torch.tensor(given, device=device)
@@ -115,26 +102,27 @@ def write(
         def report(done: int, total: int) -> None:
             progress("tokens", done, total)
 
-        if beams is None:
-            generator = torch.Generator(device).manual_seed(seed)
-            options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
-            rows = generate(model, start.expand(samples, -1), tokens, **options, end=end, progress=report)
+        if args.beams is None:
+            generator = torch.Generator(device).manual_seed(args.seed)
+            options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
+            options |= {"generator": generator, "end": end, "progress": report}
+            rows = generate(model, start.expand(args.samples, -1), args.tokens, **options)
         else:
-            options = {"beams": beams, "length_penalty": length_penalty}
-            rows = [beam_search(model, start, tokens, **options, end=end, progress=report)]
+            options = {"beams": args.beams, "length_penalty": args.length_penalty}
+            rows = [beam_search(model, start, args.tokens, **options, end=end, progress=report)]
     texts = [
-        {"text": tokenizer.decode(row.tolist()), "tokens": len(row), "ended": why_it_ended(row, end, tokens, room)}
+        {"text": tokenizer.decode(row.tolist()), "tokens": len(row), "ended": why_it_ended(row, end, args.tokens, room)}
         for row in rows
     ]
-    if as_json:
-        print(json.dumps({"run": source, "prompt": prompt, "samples": texts}, indent=1, ensure_ascii=False))
+    if args.json:
+        print(json.dumps({"run": args.run, "prompt": args.prompt, "samples": texts}, indent=1, ensure_ascii=False))
         return 0
     for number, one in enumerate(texts, start=1):
         if len(texts) > 1:
             print(f"--- {number} of {len(texts)}")
-        print("".join(letter if letter in "\n\t" else printable(letter) for letter in prompt + one["text"]))
+        print("".join(letter if letter in "\n\t" else printable(letter) for letter in args.prompt + one["text"]))
         if one["ended"] == "model":
-            Console(stderr=True).print(f"(stopped at the {model.text.embed.length} tokens of the context of {source})")
+            Console(stderr=True).print(f"(stopped at the {context} tokens of the context of {args.run})")
     return 0
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import vitlab
 from vitlab import analysis
 from vitlab.analysis.capture import heads
 from vitlab.config import load, names
@@ -63,6 +64,10 @@ def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
     assert all("value" in row for row in rows)
     assert made.training, "the model is left as it was"
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
+
+
+def test_every_name_that_the_package_exports_is_there():
+    assert all(callable(getattr(vitlab, name)) for name in vitlab.__all__)
 
 
 def test_every_module_has_its_yaml_and_says_how_to_read_its_figures():

@@ -128,17 +128,6 @@ def test_grids_that_do_not_divide_the_images_are_refused(chosen):
         robustness.run(Bright(), torch.zeros(1, C, *SIZE), config(grids=chosen))
 
 
-def test_the_same_seed_gives_the_same_rows_and_the_model_is_left_as_it_was():
-    model = build_model("vit_nano", image_size=SIZE, num_classes=7, patch_size=5, dropout=0.5).train()
-    images = torch.randn(B, C, *SIZE)
-    assert robustness.applies(model)
-    first, second = (robustness.run(model, images, config()) for _ in range(2))
-    assert first == second
-    assert model.training
-    assert values(first, "shuffle")[1] == values(first, "occlusion")[0] == 1
-    assert not robustness.applies(nn.Linear(2, 2))
-
-
 # ---- t-SNE
 
 

@@ -43,31 +43,38 @@ def resnet():
 # ---- rollout
 
 
+def attention_rollout(maps, identity=True):
+    joint = None
+    for weights in maps:
+        joint = rollout.extend_rollout(weights.mean(dim=1), joint, identity)
+    return joint
+
+
 def random_weights(tokens=5):
     return torch.randn(B, HEADS, tokens, tokens).mul(3).softmax(dim=-1)
 
 
 def test_uniform_attention_lets_every_token_reach_every_other():
     maps = [torch.full((B, HEADS, 5, 5), 1 / 5)] * 4
-    torch.testing.assert_close(rollout.attention_rollout(maps, identity=False), torch.full((B, 5, 5), 1 / 5))
+    torch.testing.assert_close(attention_rollout(maps, identity=False), torch.full((B, 5, 5), 1 / 5))
     left = 0.5**4  # of the residual path through four layers
     expected = left * torch.eye(5) + (1 - left) / 5
-    torch.testing.assert_close(rollout.attention_rollout(maps), expected.expand(B, -1, -1))
+    torch.testing.assert_close(attention_rollout(maps), expected.expand(B, -1, -1))
 
 
 def test_the_last_layer_is_the_outermost():
     """Token 0 reads token 1 in the last layer, which read token 2 in the first."""
     first, last = torch.eye(3).repeat(1, 1, 1, 1), torch.eye(3).repeat(1, 1, 1, 1)
     first[0, 0, 1], last[0, 0, 0] = torch.tensor([0.0, 0, 1]), torch.tensor([0.0, 1, 0])
-    assert rollout.attention_rollout([first, last], identity=False)[0, 0].tolist() == [0, 0, 1]
-    assert rollout.attention_rollout([last, first], identity=False)[0, 0].tolist() == [0, 1, 0]
-    assert rollout.attention_rollout([first, last])[0, 0].tolist() == [0.5, 0.25, 0.25]
+    assert attention_rollout([first, last], identity=False)[0, 0].tolist() == [0, 0, 1]
+    assert attention_rollout([last, first], identity=False)[0, 0].tolist() == [0, 1, 0]
+    assert attention_rollout([first, last])[0, 0].tolist() == [0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("identity", [True, False])
 def test_heads_are_averaged_and_rows_sum_to_one(identity):
     maps = [random_weights() for _ in range(3)]
-    found = rollout.attention_rollout(iter(maps), identity)
+    found = attention_rollout(iter(maps), identity)
     eye = torch.eye(5)
     one, two, three = ((m.mean(1) + eye) / 2 if identity else m.mean(1) for m in maps)
     torch.testing.assert_close(found, three @ two @ one)
@@ -89,7 +96,7 @@ def test_the_rollout_of_a_model_is_that_of_its_maps_where_its_head_reads(case, i
     monkeypatch.setattr(rollout, "CHUNK", 2)
     made, prefix, class_token = case[0](), case[1], case[2]
     images = torch.randn(5, 3, *SIZE)
-    joint = rollout.attention_rollout((w for _, w in attention_maps(made, images)), identity)
+    joint = attention_rollout((w for _, w in attention_maps(made, images)), identity)
     torch.testing.assert_close(rollout.rollout(made, images, identity), joint)
     read = joint[:, 0] if class_token else joint[:, prefix:].mean(dim=1)
     found = rollout.run(made, images, OmegaConf.create({"identity": identity}))["rollout"]
@@ -126,7 +133,7 @@ def test_layer_maps_are_what_the_head_reads_of_each_layer_and_the_rollout_up_to_
     assert found["class_token"] == class_token
     assert found["maps"].shape == (5, DEPTH, HEADS, *GRID)
     for place, layer in enumerate(weights):
-        joint = rollout.attention_rollout(weights[: place + 1], identity)
+        joint = attention_rollout(weights[: place + 1], identity)
         read, reached = (
             (part[..., 0, :] if class_token else part[..., prefix:, :].mean(dim=-2))[..., prefix:]
             for part in (layer, joint)

@@ -143,13 +143,6 @@ def test_blocks_are_what_the_kernel_weighs_values_with(kind, size):
     torch.testing.assert_close(weights @ v, F.scaled_dot_product_attention(q, k, v, scale=0.7, **given))
 
 
-def test_heads_that_share_a_key_see_the_same_key():
-    q, k, v = torch.randn(B, 6, 5, 7), torch.randn(B, 2, 5, 7), torch.randn(B, 2, 5, 7)
-    weights = make_attention_call(q, k, v, enable_gqa=True).weights()
-    expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    torch.testing.assert_close(weights @ v.repeat_interleave(3, dim=1), expected)
-
-
 @pytest.mark.parametrize("make", [language_model, bert])
 def test_a_text_models_padding_and_order_count(make):
     model = randomized(make(17, length=7, width=D, depth=DEPTH, heads=HEADS, mlp_width=13))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.configurations import composed, problem, problems, roundtrip, train
+from tests.configurations import composed, problem, roundtrip, train
 from vitlab.config import (
     TrainConfig,
     UserError,
@@ -10,29 +10,6 @@ from vitlab.config import (
     resolved,
 )
 from vitlab.studies.grid import compose_study
-
-
-def test_all_problems_come_at_once_each_with_key_value_choices_and_the_nearest():
-    data, model, rate = problems("model=vit_nanoo", "trainer.lrr=1", "data=glyps")
-    assert "model=vit_nanoo: unknown model; did you mean 'vit_nano'? choices: bert_base" in model
-    assert "data=glyps: unknown data; did you mean 'glyphs'? choices: cifar10" in data
-    assert "trainer.lrr: no key 'lrr' in 'trainer'; did you mean 'recipe.lr'? choices: accelerator" in rate
-
-
-def test_problems_of_a_study_and_of_its_models_come_at_once():
-    with pytest.raises(UserError) as caught:
-        compose_study("quick", ["models=[vit_nanoo,resnet_nano]", "sizes=[0]", "seeds=[1,1]", "recipe=resnt", "seed=1"])
-    text = "\n".join(caught.value.problems)
-    assert len(caught.value.problems) == 5
-    for part in (
-        "models=vit_nanoo",
-        "'vit_nano'",
-        "sizes=0",
-        "seeds=[1, 1]: '1' is given twice",
-        "recipe=resnt",
-        "seed:",
-    ):
-        assert part in text
 
 
 @pytest.mark.parametrize(

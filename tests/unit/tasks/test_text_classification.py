@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, whole
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text.types import NO_TAG
 from vitlab.tasks.text_classification import flatten_sequences
 from vitlab.training.run import count_train_flops
@@ -74,16 +73,6 @@ def test_a_batch_is_cut_to_its_longest_sequence_where_the_body_heeds_the_mask():
         task.loss(model, batch)
     assert seen == [int(batch[1].sum(1).max()), LENGTH]
     assert seen[0] < LENGTH
-
-
-def test_prepared_tokens_are_all_of_the_vocabulary():
-    task, _ = build("pairs")
-    tokens, mask, segments, labels = whole(task)
-    assert tokens.min() == GPT.pad != NOTHING
-    assert (tokens[~mask] == GPT.pad).all()
-    assert (mask.sum(1) == torch.from_numpy(task.train.read(np.arange(17))[:, 0] != NOTHING).sum(1)).all()
-    assert labels.tolist() == data("pairs").train.labels.tolist()
-    assert segments.unique().tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

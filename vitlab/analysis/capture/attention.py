@@ -240,11 +240,8 @@ def make_attention_call(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,
 ) -> AttentionCall:
-    """The arguments of torch's scaled_dot_product_attention; with `enable_gqa` several heads share a key."""
-    if enable_gqa:
-        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    """From the arguments of torch's scaled_dot_product_attention."""
     return AttentionCall(query, key, attn_mask, is_causal, query.shape[-1] ** -0.5 if scale is None else scale)
 
 

@@ -51,6 +51,7 @@ def find_first_convolution(model: nn.Module) -> nn.Conv2d:
 
 
 def takes_images(model: nn.Module) -> bool:
+    """Whether a convolution reads the pixels: a ViT's patch embedding, a ResNet's stem."""
     return any(isinstance(module, nn.Conv2d) for module in model.modules())
 
 
