@@ -4,8 +4,21 @@ import re
 from typing import Any
 
 from omegaconf import DictConfig
-from timm.models.resnet import BasicBlock, downsample_conv
+from timm.models.resnet import BasicBlock
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class StridedPointwise(nn.Conv2d):
+    """A 1x1 convolution with a stride, which picks the pixels before it convolves them.
+
+    oneDNN's own backward pass for this case writes past its workspace when images are channels_last and have fewer than
+    16 channels (uxlfoundation/oneDNN issue 6035): a segmentation fault on CPUs with AVX-512.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        down, across = self.stride
+        return F.conv2d(images[:, :, ::down, ::across], self.weight, self.bias)
 
 
 class ResNet(nn.Module):
@@ -25,7 +38,11 @@ class ResNet(nn.Module):
             stage = nn.Sequential()
             for block in range(blocks):
                 stride = 2 if index and not block else 1
-                shortcut = downsample_conv(before, width, 1, stride) if stride != 1 or before != width else None
+                shortcut = None
+                if stride != 1 or before != width:
+                    shortcut = nn.Sequential(
+                        StridedPointwise(before, width, 1, stride, bias=False), nn.BatchNorm2d(width)
+                    )
                 stage.append(BasicBlock(before, width, stride=stride, downsample=shortcut))
                 before = width
             self.stages.append(stage)

@@ -1,6 +1,8 @@
 """Every shipped model: its size, its outputs, its gradients, what it costs."""
 
 import re
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -304,3 +306,13 @@ def test_images_that_a_model_does_not_take_are_the_users_mistake():
     model = on_meta("timm:inception_v3", (32, 32))
     with pytest.raises(UserError, match=r"Inception.* does not take images of 32 x 32 pixels, 3 channels"):
         count.flops(model, {"image_size": (32, 32), "channels": 3})
+
+
+def test_a_small_resnet_trains_in_channels_last():
+    """oneDNN's own strided 1x1 convolution writes past its workspace there, and crashes at 48 pixels."""
+    code = (
+        "import torch; from vitlab.models import build_model; torch.set_num_threads(1)\n"
+        "model = build_model('resnet_nano', num_classes=3, image_size=48).to(memory_format=torch.channels_last)\n"
+        "model(torch.randn(128, 3, 48, 48)).sum().backward()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
