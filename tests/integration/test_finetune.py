@@ -85,23 +85,6 @@ def test_a_study_says_at_once_that_a_source_fits_only_some_models(pretrained, tm
     assert not [*tmp_path.glob("study/*-s0")]
 
 
-@pytest.mark.parametrize(
-    ("init", "says"),
-    [
-        ("nothing", "init=nothing: no such file or folder; give timm:NAME, a run's folder, or a file of weights"),
-        (".", "init=.: holds neither a run (checkpoints/last.ckpt)"),
-    ],
-)
-def test_a_source_that_is_not_there_leaves_nothing_behind(init, says, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for words in (["train"], ["scale", "--dry-run"]):
-        given = f"init={init}" if words == ["train"] else f"set=[init={init}]"
-        done = vitlab(*words, given)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert says in done.stderr
-    assert not [*tmp_path.iterdir()]
-
-
 def test_a_run_is_exported_with_what_one_must_know(pretrained, tmp_path):
     run = api.load_run(pretrained)
     images = torch.randn(3, 1, 16, 16)

@@ -79,17 +79,6 @@ def test_a_run_leaves_the_files_of_the_contract(run):
     assert [row["step"] for row in found if "heldout/accuracy" in row] == [6, 12]
 
 
-def test_attention_distance_is_written_before_and_after_training(run):
-    found = json.loads((run / "analysis" / "attention_distance.json").read_text())
-    assert found["unit"] == "pixels"
-    assert sorted({(r["step"], r["layer"], r["head"]) for r in found["rows"]}) == [
-        (step, layer, head) for step in (0, 12) for layer in (1, 2, 3, 4) for head in (1, 2, 3, 4)
-    ]
-    assert all(0 < r["value"] < 16 * 2**0.5 for r in found["rows"])
-    before, after = ([r["value"] for r in found["rows"] if r["step"] == s] for s in (0, 12))
-    assert before != after
-
-
 def test_given_again_a_finished_run_is_not_trained_again(run, capsys):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     assert main(["train", *TINY, "budget.steps=12", "train_size=100", "--out", str(run)]) == 0

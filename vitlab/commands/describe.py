@@ -146,16 +146,11 @@ def show_stacks(console: Console, counts: dict[str, Any]) -> None:
             console.print(table)
         kind = "decoder" if stack["cross"] else "encoder"
         wide = f" at {stack['width']} wide" if stack["width"] else ""
-        params = format_millions(stack["params_per_layer"])
+        params = f"{stack['params_per_layer'] / 1e6:.3g}M"  # as papers give it
         print_line(console, f"{escape(stack['name'])}: {params} per {kind} layer{wide}")
     terms = [f"{stack['layers']} x {stack['params_per_layer']:,}" for stack in counts["stacks"]]
     terms += [f"{escape(part)} {number:,}" for part, number in counts["params_outside_stacks"].items()]
     print_line(console, f"{counts['params']:,} = {' + '.join(terms)}")
-
-
-def format_millions(number: int) -> str:
-    """`3.15M`, `0.0335M`: as papers give the size of a layer."""
-    return f"{number / 1e6:.3g}M"
 
 
 def print_line(console: Console, text: str) -> None:

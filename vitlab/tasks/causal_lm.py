@@ -14,7 +14,6 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError, choices_text
-from vitlab.data.base import Split
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
 from vitlab.tasks.metrics import Mean, Perplexity
@@ -73,8 +72,13 @@ class CausalLM:
 
     @cached_property
     def log_unigram(self) -> Tensor:
+        """The logarithm of each token's share of what training predicts (V,), with Laplace smoothing."""
         indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
-        return compute_log_unigram(self.train, indices, self.vocabulary)
+        counts = np.ones(self.vocabulary)
+        for first in range(0, len(indices), CHUNK):
+            following = self.train.read(indices[first : first + CHUNK])[:, 1:]
+            counts += np.bincount(following[following != NOTHING], minlength=self.vocabulary)
+        return torch.from_numpy(np.log(counts / counts.sum())).float()
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
@@ -100,15 +104,6 @@ class CausalLM:
         unigram = -self.log_unigram.to(following.device)[following]
         for name, metric in metrics.items():
             metric.update(unigram if name == "unigram_perplexity" else nats)
-
-
-def compute_log_unigram(split: Split, indices: np.ndarray, vocabulary: int) -> Tensor:
-    """The logarithm of each token's share of what training on those items predicts (V,), with Laplace smoothing."""
-    counts = np.ones(vocabulary)
-    for first in range(0, len(indices), CHUNK):
-        following = split.read(indices[first : first + CHUNK])[:, 1:]
-        counts += np.bincount(following[following != NOTHING], minlength=vocabulary)
-    return torch.from_numpy(np.log(counts / counts.sum())).float()
 
 
 def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> CausalLM:

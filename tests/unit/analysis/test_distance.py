@@ -101,16 +101,6 @@ def test_any_weights_give_what_a_double_loop_gives(grid, patch, prefix, renormal
     torch.testing.assert_close(found, brute_force(weights, grid, patch, prefix, renormalize))
 
 
-def test_dropping_the_class_token_shortens_unless_renormalized():
-    """The authors' code leaves the rest of a row as it is: half of the mass on the class token halves the distance."""
-    weights = torch.full((1, 1, PATCHES + 1, PATCHES + 1), 0.5 / PATCHES)
-    weights[..., 0] = 0.5
-    plain, full = (attention_distance(weights, GRID, PATCH, renormalize=r).item() for r in (False, True))
-    pairs = [math.dist(place(a), place(b)) for a in range(PATCHES) for b in range(PATCHES)]
-    assert plain == pytest.approx(sum(pairs) / len(pairs) / 2)
-    assert full == pytest.approx(2 * plain)
-
-
 @pytest.mark.parametrize(
     ("shape", "grid", "prefix"),
     [((B, HEADS, 36, 36), (5, 7), 0), ((HEADS, 36, 36), (5, 7), 1), ((B, HEADS, 36, 36), (6, 6), 1)],

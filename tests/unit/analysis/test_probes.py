@@ -186,14 +186,6 @@ def test_the_linear_probe_is_logistic_regression_at_the_best_strength():
         assert linear.run(train, test, only)["linear_probe"] == pytest.approx(score)
 
 
-@pytest.mark.parametrize("counts", [(1, 1, 1), (2, 1, 1), (9, 8, 7)])
-def test_separable_classes_are_found_with_however_few_images(counts):
-    train, test = clusters(counts, spread=0.01, seed=1), clusters((5, 7, 11), spread=0.01, seed=2)
-    assert linear.run(train, test, load("probe", "linear")) == {"linear_probe": 1.0}
-    assert knn.run(train, test, load("probe", {"name": "knn", "k": 1})) == {"knn": 1.0}
-    assert fewshot.run(train, test, load("probe", "fewshot"))["fewshot_1"] == 1.0
-
-
 def test_one_class_is_too_few_for_a_linear_probe():
     only = clusters((5,), spread=1.0, seed=1, classes=(3,))
     assert linear.run(only, only, load("probe", "linear")) == {"linear_probe": None}
