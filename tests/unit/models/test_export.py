@@ -22,6 +22,11 @@ TIMMS = {"img_size": SIZE, "patch_size": PATCH, "num_classes": CLASSES, "embed_d
 TIMMS |= {"mlp_ratio": 1.5}
 VARIANTS = {
     "class token": ({}, lambda: VisionTransformer(**TIMMS)),
+    "no positions": ({"positions": "none"}, lambda: VisionTransformer(pos_embed="none", **TIMMS)),
+    "no bias": (
+        {"mixer": {"name": "attention", "qkv_bias": False}},
+        lambda: VisionTransformer(qkv_bias=False, **TIMMS),
+    ),
     "distillation": ({"distillation": True}, lambda: VisionTransformerDistilled(**TIMMS)),
     "registers, LayerScale, mean": (
         {"registers": 2, "layer_scale": 0.1, "pool": "mean", "class_token": True},

@@ -11,7 +11,6 @@ from tests.texts import text_data, texts
 from vitlab import UserError, load_weights, models
 from vitlab.config import DescribeConfig, TrainConfig, compose, resolved
 from vitlab.data.text.tokenization import train
-from vitlab.models.weights.load import Weights, fit
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.run import Run
 from vitlab.training.sources import refuse_tokenizer
@@ -73,14 +72,6 @@ def test_of_a_masked_model_berts_pooler_is_loaded_and_its_heads_are_not_used(hea
     assert report.missing == []
 
 
-def test_a_head_of_the_same_classes_is_kept_and_of_others_is_new():
-    source, target = build("bert_nano", "sequence"), build("bert_nano", "sequence", seed=1)
-    weights = Weights(source.state_dict(), "source", classes=tuple("abcde"))
-    assert fit(target, weights, classes=tuple("abcde")).new == []
-    assert same(target, source, "")
-    assert fit(target, weights, classes=tuple("vwxyz")).new == ["head.weight", "head.bias"]
-
-
 def test_of_more_learned_positions_the_first_are_taken():
     source, target = build("gpt_nano", "next_token", length=17), build("gpt_nano", "sequence", seed=1)
     report = load_weights(target, source.state_dict())
@@ -125,16 +116,12 @@ def classified():
     return replace(text_data(made, made), classes=("even", "odd"))
 
 
+SHORT = ["trainer.accelerator=cpu", "trainer.evaluations=1", "budget.steps=6", "recipe.lr=0.01"]
+
+
 def train_run(folder, data, *words, stop=None):
-    model = [
-        "model=bert_nano",
-        "model.depth=1",
-        "model.pool=token",
-        "model.width=24",
-        "model.heads=3",
-        "trainer.accelerator=cpu",
-    ]
-    config = compose(TrainConfig, [*model, "budget.steps=6", "trainer.evaluations=1", "recipe.lr=0.01", *words])
+    model = ["model=bert_nano", "model.depth=1", "model.pool=token", "model.width=24", "model.heads=3"]
+    config = compose(TrainConfig, [*model, *SHORT, *words])
     run = Run(config, data, folder)
     run.files.folder.mkdir(parents=True, exist_ok=True)
     run.files.write_config(resolved(config))
