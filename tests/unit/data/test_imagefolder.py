@@ -66,17 +66,10 @@ def test_the_held_out_images_depend_on_the_seed_and_stay_when_files_are_added(ro
     assert any(set(levels(load(root, seed=seed).test)) != before for seed in (1, 2, 3))
     for i in range(2):
         save(root / "cat" / f"new{i}.png", (201 + i,) * 3)
-    after = set(levels(load(root).test))
+    found = load(root)
+    after = set(levels(found.test))
+    assert len(found.train) + len(found.test) == 19
     assert len(before - after) <= 1
-
-
-def test_both_sides_keep_an_image_of_each_class(tmp_path):
-    for label in ("a", "b"):
-        for i in range(2):
-            save(tmp_path / "set" / label / f"{i}.png")
-    for share in (0.01, 0.99):
-        found = load(tmp_path / "set", test_share=share)
-        assert found.train.labels.tolist() == found.test.labels.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["val", "valid", "validation", "test"])
@@ -170,10 +163,6 @@ def test_the_shorter_side_is_fitted_and_the_centre_cropped(root):
     image.paste(GREEN, (20, 0, 40, 20))
     image.save(root / "cat" / "wide.png")
     assert near(one(root, root / "cat" / "wide.png", size=(10, 10))[:, :, 1:9], GREEN, 0)  # the edges blend
-    wide = one(root, root / "cat" / "wide.png", size=(10, 30))
-    assert near(wide[:, :, 11:19], GREEN, 0)
-    assert near(wide[:, :, :9], RED, 0)
-    assert near(wide[:, :, 21:], RED, 0)
 
 
 def test_a_large_jpeg_is_reduced_as_by_pillow(root):
@@ -209,19 +198,6 @@ def test_broken_links_are_named_as_skipped(root, cache):
     with pytest.warns(UserWarning, match=r"data.root=.*: skipped 3 broken links: bird, cat/gone.png, cat/itself$"):
         found = load(root, cache=cache)
     assert (found.classes, len(found.train) + len(found.test)) == (("cat", "dog"), 17)
-
-
-def test_a_new_file_makes_a_new_entry(root, tmp_path):
-    first = load(root)
-    assert len(load(root).train) == len(first.train)
-    save(root / "cat" / "11.png", (250,) * 3)
-    found = load(root)
-    assert len(found.train) + len(found.test) == 18
-
-
-def test_a_home_folder_is_expanded(root, monkeypatch):
-    monkeypatch.setenv("HOME", str(root.parent))
-    assert load("~/set").classes == ("cat", "dog")
 
 
 def test_wrong_folders(tmp_path):
@@ -300,15 +276,6 @@ def test_broken_files_are_named_before_training(root):
     found = problems(root)
     assert len(found) == 6
     assert found[-1] == "... and 3 more images that cannot be read"
-
-
-def test_without_a_cache_a_broken_file_is_named_when_it_is_read(root):
-    for folder in ("cat", "dog"):
-        for path in (root / folder).iterdir():
-            path.write_bytes(b"broken")
-    found = load(root, cache="never")
-    with pytest.raises(UserError, match=r"cannot read cat/\d.png: it is not an image"):
-        found.test.read(np.array([0]))
 
 
 def test_the_contents_are_known_again_in_a_copy_and_not_after_a_change(root, tmp_path):

@@ -94,10 +94,6 @@ def test_repeated_augmentation_is_the_same_from_any_start_with_any_workers():
     assert list(StepBatches(np.arange(N), 10, 12, 5, 0, repeats=1)) == list(StepBatches(np.arange(N), 10, 12, 5, 0))
 
 
-def test_nothing_is_left_when_the_start_is_the_end():
-    assert len(train_loader(split(), np.arange(9), batch_size=4, steps=5, seed=0, start=5)) == 0
-
-
 def test_loading_draws_nothing_from_the_global_generator():
     torch.manual_seed(0)
     state = torch.get_rng_state()

@@ -1,7 +1,5 @@
 """Sequences from texts: streams, blocks, pairs."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -57,14 +55,6 @@ def test_every_token_is_predicted_once(within, length):
     assert predicted[predicted != NOTHING].tolist() == expected.tolist()
 
 
-def test_any_rows_in_any_order_are_read_and_readers_cross_processes():
-    for within in (False, True):
-        split = pack_texts(ragged(counting(11)), STOP, 8, within_texts=within, ahead=1)
-        rows = np.array([5, 0, 3, 3])
-        again = pickle.loads(pickle.dumps(split.read))
-        assert np.array_equal(again(rows), split.read(np.arange(len(split)))[rows])
-
-
 def test_training_sets_by_tokens_and_by_documents_are_nested():
     for within in (False, True):
         split = pack_texts(ragged(counting(31)), STOP, 8, within_texts=within)
@@ -96,13 +86,6 @@ def test_half_of_the_second_segments_follow():
     split = pair_segments(ragged(counting(4000)), (START, SEPARATOR, END), length=12)
     assert len(split) > 20_000
     assert abs((split.labels == RANDOM).mean() - 0.5) < 0.01
-
-
-def test_pairs_are_the_same_each_time_and_their_subsets_are_half_and_half():
-    one, other = (pair_segments(ragged(counting(90)), (START, SEPARATOR, END), length=12) for _ in range(2))
-    assert np.array_equal(one.read.text, other.read.text)
-    some = training_items(one, 40, seed=3)
-    assert abs(one.labels[some].sum() - 40 * one.labels.mean()) <= 1
 
 
 def test_a_lone_text_gives_pairs_from_its_own_parts():

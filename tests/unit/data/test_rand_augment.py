@@ -10,21 +10,7 @@ from vitlab.config import TrainConfig, compose
 from vitlab.data.transforms.rand_augment import NAMES, OPERATIONS, SIGNED, UNSIGNED, rand_augment
 
 TIMM = {  # the names there
-    "auto_contrast": "AutoContrast",
-    "equalize": "Equalize",
-    "invert": "Invert",
-    "posterize": "Posterize",
-    "solarize": "Solarize",
-    "solarize_add": "SolarizeAdd",
-    "rotate": "Rotate",
-    "color": "Color",
-    "contrast": "Contrast",
-    "brightness": "Brightness",
-    "sharpness": "Sharpness",
-    "shear_x": "ShearX",
-    "shear_y": "ShearY",
-    "translate_x": "TranslateXRel",
-    "translate_y": "TranslateYRel",
+    name: name.title().replace("_", "") + ("Rel" if name.startswith("translate") else "") for name in NAMES
 }
 INCREASING = {"Posterize", "Solarize", "Color", "Contrast", "Brightness", "Sharpness"}
 GEOMETRIC = {"rotate", "shear_x", "shear_y", "translate_x", "translate_y"}
@@ -60,7 +46,6 @@ def by_timm(picture, name, magnitude, increasing, sign):
 
 
 def test_there_are_timms_fifteen_operations():
-    assert set(NAMES) == set(TIMM)
     assert len(auto_augment._RAND_INCREASING_TRANSFORMS) == len(NAMES)
     assert {n.removesuffix("Increasing") for n in auto_augment._RAND_INCREASING_TRANSFORMS} == set(TIMM.values())
 

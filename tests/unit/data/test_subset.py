@@ -32,12 +32,6 @@ def test_other_sizes_are_errors(value):
         resolve_size(value, 1000)
 
 
-def test_an_order_holds_every_index_once():
-    order = nested_order(labels(), seed=0)
-    assert order.dtype == np.int64
-    assert np.array_equal(np.sort(order), np.arange(sum(COUNTS)))
-
-
 def test_every_prefix_holds_every_class_and_its_share_of_each():
     y = labels()
     order, total, classes = nested_order(y, seed=5), sum(COUNTS), len(COUNTS)

@@ -181,18 +181,12 @@ def test_bad_text_files(folder, tmp_path):
 
 
 def test_sst2(tmp_path):
-    train = write(
-        tmp_path / "train.tsv",
-        "sentence\tlabel",
-        "hide new secretions from the parental units \t0",
-        'contains no wit , only "labored gags \t0',  # a quote that is never closed
-        "that loves its characters \t1",
-    )
-    dev = write(tmp_path / "dev.tsv", "sentence\tlabel", "it 's a charming journey . \t1", "unflinchingly bleak \t0")
+    rows = ["sentence\tlabel", 'no wit , only "labored gags \t0', "that loves its characters \t1"]  # an open quote
+    train, dev = write(tmp_path / "train.tsv", *rows), write(tmp_path / "dev.tsv", *rows[:2])
     found = load("tsv", path=train, test_path=dev, text="sentence", label="label")
     assert found.classes == ("0", "1")
-    assert texts(found, "train")[1] == 'contains no wit , only "labored gags '
-    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([0, 0, 1], [1, 0])
+    assert texts(found, "train")[0] == 'no wit , only "labored gags '
+    assert (found.train.labels.tolist(), found.test.labels.tolist()) == ([0, 1], [0])
 
 
 def test_cola(tmp_path):
@@ -208,14 +202,12 @@ def test_mrpc(tmp_path):
         tmp_path / "msr_paraphrase_train.txt",
         "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
         '1\t702876\t702977\tHe called him " the witness " .\tReferring to him as only " the witness " .',
-        "0\t2108705\t2108831\tYucaipa owned it.\tYucaipa bought it for $ 693 million .",
         end="\r\n",
     )
     found = load("tsv", path=path, test_path=path, text=["#1 String", "#2 String"], label="Quality")
-    assert len(found.train.parts) == 2
-    assert texts(found, "train")[0] == 'He called him " the witness " .'
-    assert texts(found, "train", part=1)[1] == "Yucaipa bought it for $ 693 million ."
-    assert found.train.labels.tolist() == [1, 0]
+    assert texts(found, "train") == ['He called him " the witness " .']
+    assert texts(found, "train", part=1) == ['Referring to him as only " the witness " .']
+    assert found.classes == ("1",)
 
 
 def test_mnli(tmp_path):
@@ -258,11 +250,6 @@ def test_choices_are_parts_and_the_label_says_which_is_right(tmp_path):
     assert problems("csv", text=["stem", "x", "y"], **options) == [
         "data.label=right: 3 different values for 2 choices; it must name the right choice"
     ]
-
-
-def test_whole_numbers_are_classes_in_their_order(tmp_path):
-    path = write(tmp_path / "a.csv", "text,stars", *(f"row {n},{n % 12}" for n in range(48)))
-    assert load("csv", path=path, label="stars").classes == tuple(map(str, range(12)))
 
 
 def test_tags_of_words(tmp_path):
