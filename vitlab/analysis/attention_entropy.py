@@ -24,16 +24,8 @@ UNIT = "nats"
 NEEDS = "attention that vitlab knows, over images or texts"
 
 
-def attention_entropy(weights: Tensor) -> Tensor:
-    """-sum_k w log w, averaged over queries, then over images: (H,) for weights (B, H, N, M).
-
-    All tokens count, those before the patches too.
-    """
-    return query_entropies(weights).mean(dim=(0, 2))
-
-
 def query_entropies(weights: Tensor) -> Tensor:
-    """(B, H, n) for weights (B, H, n, M); a weight of 0 adds nothing."""
+    """-sum_k w log w (B, H, n) for weights (B, H, n, M); a weight of 0 adds nothing."""
     return torch.special.entr(weights).sum(dim=-1)
 
 

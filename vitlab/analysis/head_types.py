@@ -23,21 +23,8 @@ applies = has_patches
 TYPES = ("row", "column", "local", "global", "sink")
 
 
-def head_types(weights: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1) -> Tensor:
-    """The scores (H, 5) of each head's types, in the order of `TYPES`, for weights (B, H, N, N); they sum to 1.
-
-    The patches' queries alone count. `sink` is the attention to the prefix tokens and to the one patch that gets most,
-    beyond its even share. The rest is shared out by how far the heads look across and down: with x and y the mean
-    distance in columns and in rows, over that of uniform attention and at most 1, row x (1 - y), column (1 - x) y,
-    local (1 - x) (1 - y), global x y. The mean over images.
-    """
-    totals = Totals(grid_size, prefix_tokens, weights)
-    totals.add(weights, slice(0, weights.shape[2]))
-    return totals.scores().mean(dim=0)
-
-
 class Totals:
-    """Sums over queries, for the scores of `head_types`; `like` (B, H, ...) says how many images and heads."""
+    """Sums over queries, for the scores of heads; `like` (B, H, ...) says how many images and heads."""
 
     def __init__(self, grid_size: Sequence[int], prefix_tokens: int, like: Tensor):
         rows, columns = self.grid_size = tuple(grid_size)
@@ -60,7 +47,13 @@ class Totals:
         self.received += weights.sum(dim=2)
 
     def scores(self) -> Tensor:
-        """(B, H, 5)."""
+        """The scores (B, H, 5) of each head's types, in the order of `TYPES`; they sum to 1.
+
+        The patches' queries alone count. `sink` is the attention to the prefix tokens and to the one patch that gets
+        most, beyond its even share. The rest is shared out by how far the heads look across and down: with x and y the
+        mean distance in columns and in rows, over that of uniform attention and at most 1, row x (1 - y), column
+        (1 - x) y, local (1 - x) (1 - y), global x y.
+        """
         patches = self.received.shape[-1]
         seen = self.received.sum(dim=-1)  # of the attention of as many queries as patches
 

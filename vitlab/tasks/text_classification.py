@@ -149,15 +149,9 @@ def list_problems(config: DictConfig, data: TextData) -> Iterator[str]:
         yield f"task.auxiliary_lm={config.auxiliary_lm}: must be at least 0"
     if config.both_orders and parts != 2:
         yield f"task.both_orders=true: is for pairs, data={data.name} has {parts} part{'s' * (parts > 1)}; give false"
-    if texts.tags is not None:
-        if parts > 1:
-            yield f"data={data.name}: has tags and {parts} parts; tags are of single texts"
-    elif texts.targets is not None:
-        values = np.concatenate([data.train.targets, data.test.targets])
-        if not np.isfinite(values).all():
-            yield f"data={data.name}: has targets that are not finite numbers"
-        elif np.ptp(data.train.targets) == 0:
-            yield f"data={data.name}: all training targets are {data.train.targets[0]:g}, so there is nothing to learn"
+    if texts.targets is not None:
+        if np.ptp(texts.targets) == 0:
+            yield f"data={data.name}: all training targets are {texts.targets[0]:g}, so there is nothing to learn"
         if parts > 2:
             yield f"data={data.name}: has targets and {parts} parts; targets are of single texts or pairs"
         return

@@ -10,7 +10,7 @@ from torch import nn
 
 from vitlab.analysis import attention_entropy as attention_entropy_module
 from vitlab.analysis import head_types
-from vitlab.analysis.attention_entropy import attention_entropy
+from vitlab.analysis.attention_entropy import query_entropies
 from vitlab.analysis.capture import heads
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.head_types import TYPES
@@ -36,13 +36,13 @@ def model(**changes):
 
 def test_uniform_attention_has_the_entropy_of_its_number_of_keys():
     weights = torch.full((B, HEADS, 11, 13), 1 / 13)
-    torch.testing.assert_close(attention_entropy(weights), torch.full((HEADS,), math.log(13)))
+    torch.testing.assert_close(query_entropies(weights).mean(dim=(0, 2)), torch.full((HEADS,), math.log(13)))
 
 
 def test_attention_to_one_token_has_none_and_to_two_that_of_a_coin():
     one = torch.eye(7).expand(B, 1, -1, -1)
     two = (torch.eye(7) + torch.eye(7).roll(1, dims=1)).expand(B, 1, -1, -1) / 2
-    assert attention_entropy(torch.cat([one, two], dim=1)).tolist() == pytest.approx([0, math.log(2)])
+    assert query_entropies(torch.cat([one, two], dim=1)).mean(dim=(0, 2)).tolist() == pytest.approx([0, math.log(2)])
 
 
 @pytest.mark.parametrize("pool", ["mean", "token"])
@@ -51,7 +51,7 @@ def test_the_entropy_of_every_head_is_that_of_its_maps(pool, monkeypatch):
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
     rows = attention_entropy_module.run(made, images, NOTHING)
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
-    expected = torch.cat([attention_entropy(weights) for _, weights in attention_maps(made, images)])
+    expected = torch.cat([query_entropies(weights).mean(dim=(0, 2)) for _, weights in attention_maps(made, images)])
     assert [row["value"] for row in rows] == pytest.approx(expected.tolist(), abs=2e-5)
     assert json.loads(json.dumps(rows)) == rows
 
@@ -115,6 +115,12 @@ def test_what_is_in_the_padding_and_how_much_of_it_is_no_matter(build):
 # ---- types
 
 
+def score_types(weights, grid_size, prefix):
+    totals = head_types.Totals(grid_size, prefix, weights)
+    totals.add(weights, slice(0, weights.shape[2]))
+    return totals.scores().mean(dim=0)
+
+
 def planted(looks, prefix):
     """Weights (B, 1, N, N): where `looks(query, key)`, of (row, column) each, all alike; prefix tokens see all."""
     tokens = prefix + PATCHES
@@ -138,7 +144,7 @@ PLANTED = {
 @pytest.mark.parametrize("prefix", [0, 1, 4])
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_planted_head_is_wholly_of_its_type(kind, prefix):
-    scores = head_types.head_types(planted(PLANTED[kind], prefix), GRID, prefix)
+    scores = score_types(planted(PLANTED[kind], prefix), GRID, prefix)
     expected = [[float(name == kind) for name in TYPES]]
     torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6)
 
@@ -148,22 +154,22 @@ def test_attention_to_registers_is_a_sink_and_the_rest_keeps_its_type(share):
     weights = planted(PLANTED["row"], 4).clone()
     weights[:, :, 4:] *= 1 - share
     weights[:, :, 4:, 2] = share
-    scores = dict(zip(TYPES, head_types.head_types(weights, GRID, 4)[0].tolist(), strict=True))
+    scores = dict(zip(TYPES, score_types(weights, GRID, 4)[0].tolist(), strict=True))
     expected = {"row": 1 - share, "column": 0, "local": 0, "global": 0, "sink": share}
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_neighbours_are_local_and_what_the_prefix_looks_at_is_no_matter():
     near = planted(lambda q, k: abs(q[0] - k[0]) <= 1 and abs(q[1] - k[1]) <= 1, 1)
-    scores = head_types.head_types(near, GRID, 1)
+    scores = score_types(near, GRID, 1)
     assert TYPES[scores[0].argmax()] == "local"
     changed = near.clone()
     changed[:, :, 0] = torch.eye(PATCHES + 1)[5]
-    assert torch.equal(head_types.head_types(changed, GRID, 1), scores)
+    assert torch.equal(score_types(changed, GRID, 1), scores)
 
 
 def test_a_grid_one_patch_wide_has_no_rows():
-    scores = head_types.head_types(torch.full((1, 1, 7, 7), 1 / 7), (7, 1), 0)
+    scores = score_types(torch.full((1, 1, 7, 7), 1 / 7), (7, 1), 0)
     assert TYPES[scores[0].argmax()] == "column"
 
 
@@ -178,7 +184,7 @@ def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, registers, quer
     monkeypatch.setattr(head_types.AttentionCall, "blocks", lambda call: blocks(call, size))
     made, images = model(pool=pool, registers=registers), torch.randn(7, 3, *SIZE)
     rows = head_types.run(made, images, NOTHING)
-    expected = torch.cat([head_types.head_types(w, GRID, prefix) for _, w in attention_maps(made, images)])
+    expected = torch.cat([score_types(w, GRID, prefix) for _, w in attention_maps(made, images)])
     assert [[row[name] for name in TYPES] for row in rows] == [pytest.approx(e, abs=2e-5) for e in expected.tolist()]
     for row in rows:
         assert row["value"] == row[row["type"]] == max(row[name] for name in TYPES)
