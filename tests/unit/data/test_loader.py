@@ -62,13 +62,6 @@ def test_a_resumed_run_sees_the_same_batches_with_any_number_of_workers(workers)
     assert collect(train_loader(split(), indices, batch_size=8, steps=20, seed=6)) != whole
 
 
-def test_a_subset_smaller_than_a_batch_repeats():
-    (batch,) = collect(train_loader(split(), np.array([4, 9, 2]), batch_size=8, steps=1, seed=0))
-    assert len(batch) == 8
-    assert [sorted(batch[:3]), sorted(batch[3:6])] == [[2, 4, 9]] * 2
-    assert len(set(batch[6:])) == 2
-
-
 @pytest.mark.parametrize(("batch_size", "repeats"), [(12, 3), (13, 3), (9, 2), (8, 5), (7, 3), (128, 3), (64, 2)])
 def test_repeated_augmentation_holds_each_item_of_the_stream_several_times_and_never_beside_itself(batch_size, repeats):
     options = {"steps": 9, "seed": 5, "start": 2}
@@ -84,14 +77,6 @@ def test_repeated_augmentation_holds_each_item_of_the_stream_several_times_and_n
         assert min(counts) == batch_size // distinct
         if distinct > 2:
             assert all(a != b for a, b in zip(batch, [*batch[1:], batch[0]], strict=True)), "mixup mixes neighbours"
-
-
-def test_repeated_augmentation_is_the_same_from_any_start_with_any_workers():
-    options = {"batch_size": 10, "steps": 12, "seed": 5, "repeats": 3}
-    whole = collect(train_loader(split(), np.arange(N), **options))
-    resumed = collect(train_loader(split(), np.arange(N), **options, start=5, workers=1))
-    assert resumed == whole[5:]
-    assert list(StepBatches(np.arange(N), 10, 12, 5, 0, repeats=1)) == list(StepBatches(np.arange(N), 10, 12, 5, 0))
 
 
 def test_loading_draws_nothing_from_the_global_generator():

@@ -85,16 +85,6 @@ def test_the_share_is_right_in_expectation_for_the_shortest_rows(tokens):
     assert found.item() == pytest.approx(0.15, abs=0.004)
 
 
-def test_no_share_all_of_it_and_rows_without_a_maskable_token():
-    _, maskable = text(13, 37, 17, 6)
-    maskable[3] = False
-    assert not choose_tokens(maskable, 0, generator()).any()
-    assert torch.equal(choose_tokens(maskable, 1, generator()), maskable)
-    chosen = choose_tokens(maskable, 0.5, generator())
-    assert not chosen[3].any()
-    assert chosen.sum() == 12 * 28 // 2
-
-
 # --- what the model sees ---
 
 

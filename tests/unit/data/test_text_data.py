@@ -216,15 +216,6 @@ def test_no_paragraph_of_the_reference_is_in_many_chapters():
     assert all(text == text.strip() and text for text in chapters.values())
 
 
-def test_docstrings_are_in_the_order_of_the_sources_and_once():
-    found = stdlib.read_docstrings()
-    assert len({docstring.text for docstring in found}) == len(found)
-    of = [docstring.text for docstring in found if docstring.module == "textwrap"]
-    assert of[0].startswith("Text wrapping and filling.")
-    assert of[1].startswith("Object for wrapping/filling text.")
-    assert not {d.package for d in found} & {"test", "idlelib", "site-packages"}
-
-
 def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit():
     from vitlab.data.text import docstrings
 

@@ -38,20 +38,12 @@ def load(config: DictConfig) -> ImageData:
     problems = list(check_options(config))
     if problems:
         raise UserError(problems)
-    splits = {}
+    splits, size = {}, extent(config.image_size)
     for part, count, first in (("train", config.train_images, 0), ("test", config.test_images, HELD_OUT)):
         labels = np.arange(count, dtype=np.int64) % len(CLASSES)
-        draw = Drawing(
-            first,
-            config.seed,
-            extent(config.image_size),
-            config.rotation,
-            config.shift,
-            tuple(config.scale),
-            config.noise,
-        )
+        draw = Drawing(first, config.seed, size, config.rotation, config.shift, tuple(config.scale), config.noise)
         splits[part] = Split(labels, draw)
-    return ImageData(config.name, CLASSES, extent(config.image_size), 1, **splits)
+    return ImageData(config.name, CLASSES, size, 1, **splits)
 
 
 def check_options(config: DictConfig) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import os
 from glob import glob
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig
@@ -47,17 +46,11 @@ def load_splits(config: DictConfig, test_split: str | None) -> Any:
     """A `datasets.DatasetDict`."""
     try:
         import datasets
-    except ModuleNotFoundError as error:
-        if error.name != "datasets":
-            raise
+    except ModuleNotFoundError:
         raise UserError("data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'") from None
     files = {}
     for split, key in ((config.split, "files"), (test_split, "test_files")):
-        paths = [os.path.expanduser(path) for path in as_list(config[key])]
-        missing = [path for path in paths if not any(mark in path for mark in "*?[:") and not Path(path).is_file()]
-        if missing:
-            raise UserError(f"data.{key}={missing[0]}: no such file")
-        if paths:
+        if paths := [os.path.expanduser(path) for path in as_list(config[key])]:
             files[split] = paths
     source = f"data.dataset={config.dataset}"
     try:
