@@ -76,27 +76,11 @@ def test_the_cache_holds_what_the_set_reads(toy):
     assert toy.calls() == calls
 
 
-def test_a_batch_is_a_copy_that_can_be_written(toy):
-    read = data.load(toy()).train.read
-    batch = read(np.array([3, 3, 5]))
-    assert type(batch) is np.ndarray
-    batch[:] = 0
-    assert read(np.array([3])).any()
-
-
 def test_data_can_be_pickled_and_read_in_another_process(toy):
     found = data.load(toy())
     copy = pickle.loads(pickle.dumps(found))
     assert len(pickle.dumps(found.train.read)) < 1000
     assert np.array_equal(copy.test.read(np.arange(5)), found.test.read(np.arange(5)))
-
-
-def test_progress_counts_every_image_once(toy):
-    seen = []
-    data.load(toy(), lambda *values: seen.append(values))
-    assert seen[0] == ("caching toy", 0, 562)
-    assert seen[-1] == ("caching toy", 562, 562)
-    assert [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
 
 
 def test_what_changes_pixels_makes_another_entry_and_nothing_else_does(toy):

@@ -50,10 +50,6 @@ def test_a_pair_has_a_separator_and_segments():
     assert read(*pair, length=8, tokenizer=BERT)[0][0] == [1, 11, 12, 2, 21, 2, X, X]
 
 
-def test_a_long_pair_is_cut():
-    assert read([[11, 12, 13]], [[21, 22, 23]], length=6)[0] == [[1, 11, 12, 2, 21, 3], [0, 0, 0, 0, 1, 1]]
-
-
 def by_tokens(first, second, room):
     """BERT's loop (run_classifier.py): of two equally long ones the second is cut."""
     while first + second > room:

@@ -66,8 +66,6 @@ def test_wordpiece_is_berts():
     pieces = wordpiece.token_texts(ids)
     assert pieces[:4] == ["the", "cat", "sat", ","]
     assert wordpiece.decode(ids).startswith("the cat sat, naive")
-    assert "the" in trained("wordpiece").inner.get_vocab()
-    assert "The" not in wordpiece.inner.get_vocab()
     assert wordpiece.encode(["日"])[0] == [wordpiece.unknown]
     assert any(token.startswith("##") for token in wordpiece.token_texts(range(wordpiece.size)))
 
