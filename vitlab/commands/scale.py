@@ -17,7 +17,7 @@ from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.results.summary import sentence, size_table
-from vitlab.reports.tracking.uploads import uploads
+from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
 from vitlab.studies.grid import Spec, compose_models, compose_study
@@ -193,7 +193,7 @@ def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> Non
         log = files.folder / run / "log.txt"
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error} (see {log})')}", soft_wrap=True)
     lines = [f"report   {report}", f"results  {files.results_path}"]
-    if any(one.state == "waiting" for one in uploads(results)):
+    if any(one.state == "waiting" for one in list_uploads(results)):
         lines.append(f"W&B      vitlab sync {files.folder}")
     urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
     lines += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vitlab.commands.arguments import CommandParser
 from vitlab.formatting import plural
 from vitlab.reports.results.study_results import StudyResults, load_results
-from vitlab.reports.tracking.uploads import Upload, upload, uploads
+from vitlab.reports.tracking.uploads import Upload, list_uploads, upload
 
 STATES = {  # of a run, in words
     "uploaded": "uploaded",
@@ -34,7 +34,7 @@ def sync(results: StudyResults, *, as_json: bool) -> int:
     Each run is one line on stdout; with `as_json` all are one document there, and the lines go to stderr.
     """
     stream = sys.stderr if as_json else sys.stdout
-    runs = {one.run: one for one in uploads(results)}
+    runs = {one.run: one for one in list_uploads(results)}
     waiting = [one for one in runs.values() if one.state == "waiting"]
     for one in runs.values():
         if one.state != "waiting":

@@ -95,14 +95,6 @@ def test_narrow_pages_fit_and_the_theme_changes(browser, page, compare, name, sc
     browser.assert_quiet()
 
 
-def test_print_shows_the_present_layer_and_no_controls(browser, page):
-    browser.open(page, width=794, scheme="dark", media="print")
-    assert browser.run("getComputedStyle(document.querySelector('.bar')).display") == "none"
-    assert browser.run("getComputedStyle(document.body).color") == "rgb(27, 29, 33)"
-    assert browser.run("document.querySelector('#maps h2').textContent") == "layer 5 of 5, mean over 4 heads"
-    assert browser.run("document.documentElement.scrollWidth") <= 794
-
-
 def test_the_page_holds_the_heads_numbers(few_runs, page):
     found = Page(page.read_text())
     analysis = json.loads((few_runs.run(FOUR).analysis_folder / "head_types.json").read_text())

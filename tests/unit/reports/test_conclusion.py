@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy.stats import ttest_rel
 
-from vitlab.reports.results.summary import sentence, size_table
+from vitlab.reports.results.summary import sentence
 from vitlab.studies.paired import paired_difference
 
 SIZES = (500, 2000, 8000, 32000)
@@ -139,12 +139,3 @@ def test_lower_is_better():
     assert sentence(rows) == ("In perplexity, LSTM leads at 500; Transformer leads at 2,000, by 10.0 in perplexity.")
     seeds = rows_of({"lstm": ((50.0, 52.0, 54.0),), "transformer": ((49.0, 51.1, 53.0),)}, key="perplexity")
     assert sentence(seeds).startswith("In perplexity, Transformer leads by 0.967 in perplexity at 500")
-
-
-def test_size_table():
-    rows = rows_of({"vit": ((0.40, 0.44), 0.6), "resnet": (0.5, None)})
-    assert size_table(rows) == (
-        ["training examples", "vit", "resnet"],
-        [["500", "42.0 ± 2.8%", "50.0%"], ["2,000", "60.0%", "\N{EN DASH}"]],
-    )
-    assert size_table([]) == (["training examples"], [])

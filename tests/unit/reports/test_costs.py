@@ -75,15 +75,6 @@ def test_labels_that_would_stand_on_each_other_are_left_out():
     assert matplotlib_backend.png_bytes(metric_by_cost.plot_metric_by_flops(rows))
 
 
-def test_sizes_are_short():
-    assert [metric_by_cost.format_size(size) for size in (53, 1009, 32_000, 131_072_000)] == [
-        "53",
-        "1,009",
-        "32k",
-        "131M",
-    ]
-
-
 @pytest.mark.parametrize(
     ("values", "texts"),
     [

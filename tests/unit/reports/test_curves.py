@@ -36,14 +36,6 @@ def test_line_is_the_mean_over_seeds_and_band_its_range(study):
     assert not line.link  # it stands for no single run
 
 
-def test_a_run_without_seeds_beside_it_is_a_line_that_opens_it(tmp_path):
-    study = make_study(tmp_path / "one", models=MODELS, sizes=(53,), seeds=(7,), failed=0)
-    lines = plot_training_curves(load_results(study.folder)).series
-    assert [line.link for line in lines] == 2 * ["vit_nano-n53-s7/"] + 2 * ["resnet_nano-n53-s7/"]
-    assert not any(line.has_band for line in lines)
-    assert lines[0].note == "vit_nano-n53-s7\ntraining loss"
-
-
 def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_step(study):
     write_metrics(study, "vit_nano-n53-s0", losses([4.0, 2.0, 1.0]))
     write_metrics(study, "vit_nano-n53-s1", losses([6.0]))

@@ -16,7 +16,7 @@ from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.files import write_json
 from vitlab.reports.figures.theme import THEMES
-from vitlab.reports.tracking.dashboards import pictures
+from vitlab.reports.tracking.dashboards import show_figures
 
 
 @pytest.fixture
@@ -104,23 +104,6 @@ def test_each_panel_shows_what_its_title_says(study, offline):
     assert found["RunComparer"].diff_only is True
 
 
-def test_what_the_panels_show_is_what_runs_log(study, offline):
-    """Each metric of a curve is in metrics.jsonl, each of a summary in result.json, each picture has an analysis."""
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    found = panels_of(workspace_of(study))
-    run = study.run(study.rows()[0]["run"])
-    logged, result = {key for row in run.metrics() for key in row}, run.result()
-    for panel in found.values():
-        if isinstance(panel, wr.LinePlot):
-            assert {metric.name for metric in panel.y} <= logged
-        if isinstance(panel, wr.ScatterPlot):
-            assert {panel.x.name, panel.y.name, "family"} <= result.keys()
-        if isinstance(panel, wr.MediaBrowser):
-            assert {key.partition("/")[0] for key in panel.media_keys} <= {
-                path.stem for path in study.folder.glob("*/analysis/*.json")
-            }
-
-
 def test_the_workspace_shows_the_runs_of_this_study_alone(study, offline):
     assert main(["report", str(study.folder), "--wandb"]) == 0
     settings = workspace_of(study).runset_settings
@@ -128,25 +111,6 @@ def test_the_workspace_shows_the_runs_of_this_study_alone(study, offline):
     assert settings.pinned_columns[1:] == [
         f"summary:{key}" for key in ("family", "train_size", "accuracy", "train_flops")
     ]
-
-
-def test_a_panel_that_is_lost_would_be_seen(study, offline):
-    """What W&B's classes do not know of a panel does not come back: then the file is not the same."""
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    kept = json.loads((study.folder / "wandb-workspace.json").read_text())
-    sections = kept["spec"]["section"]["panelBankConfig"]["sections"]
-    del sections[0]["panels"][0]
-    read = ws.Workspace._from_model(workspace_internal.View.model_validate(kept))
-    assert {section.name: named(section.panels) for section in read.sections} != PANELS
-
-
-def test_the_report_comes_back_too(study, offline):
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    kept = json.loads((study.folder / "wandb-report.json").read_text())
-    read = report_of(study)
-    grids = [block for block in read.blocks if isinstance(block, wr.PanelGrid)]
-    assert [named(grid.panels) for grid in grids] == list(PANELS.values())
-    assert dumped(read._to_model())["spec"]["blocks"] == kept["spec"]["blocks"]
 
 
 def test_runs_have_the_colour_of_their_family(study, offline):
@@ -269,9 +233,9 @@ def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch,
 
 def test_a_panel_of_an_analysis_shows_each_of_its_figures():
     figures = ["attention_distance", "attention_distance-by-step", "cka", "robustness-occlusion", "robustness-shuffle"]
-    assert pictures("attention_distance", figures).media_keys == [
+    assert show_figures("attention_distance", figures).media_keys == [
         *("attention_distance/picture", "attention_distance/plot"),
         *("attention_distance-by-step/picture", "attention_distance-by-step/plot"),
     ]
-    assert [key.partition("/")[0] for key in pictures("robustness", figures).media_keys[::2]] == figures[3:]
-    assert pictures("robustness", []).media_keys[0] == "robustness/picture", "of a study whose pictures are gone"
+    assert [key.partition("/")[0] for key in show_figures("robustness", figures).media_keys[::2]] == figures[3:]
+    assert show_figures("robustness", []).media_keys[0] == "robustness/picture", "of a study whose pictures are gone"

@@ -9,7 +9,6 @@ from PIL import Image
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
 from vitlab.reports.figures.analyses import draw_findings
-from vitlab.reports.figures.analyses.scatter import apart
 from vitlab.reports.figures.backends import image_grid, matplotlib_backend, plotly_backend
 from vitlab.reports.figures.spec import Figure, HeatMap, Tiles
 
@@ -189,17 +188,6 @@ def test_images_in_one_place_are_points_that_can_be_counted():
     assert far.min() > 0.019
     moved = np.linalg.norm(drawn - np.repeat(places, 3, axis=0) / np.ptp(places, axis=0) * (2, 1), axis=1)
     assert moved.max() < 0.04
-
-
-def test_points_that_are_apart_stay():
-    points = np.array([[0.0, 0], [50, 1], [100, 0.2]])
-    np.testing.assert_allclose(apart(points), points, atol=1e-2)
-    assert np.isfinite(apart(np.zeros((7, 2)))).all()
-
-
-def test_fields_say_how_many_units_their_layer_has():
-    (figure, _) = figures("receptive_field")
-    assert list(figure.columns) == ["layer 2, 3\N{MULTIPLICATION SIGN}7", "layer 5, 1\N{MULTIPLICATION SIGN}2"]
 
 
 def test_texts_and_long_titles_are_inside_the_picture():

@@ -54,24 +54,6 @@ def test_both_backends_draw_every_series(study):
         assert len(bands) == len(drawn_bands) == sum(series.has_band for series in figure.series)
 
 
-def test_files_are_written_and_the_same_each_time(study, tmp_path):
-    for figure in list(built(study))[::3]:
-        paths = matplotlib_backend.save(figure, tmp_path)
-        assert [path.suffix for path in paths] == [".svg", ".png"]
-        before = [path.read_bytes() for path in paths]
-        assert before[1].startswith(b"\x89PNG")
-        assert figure.title in before[0].decode()  # as text, not as outlines
-        assert [path.read_bytes() for path in matplotlib_backend.save(figure, tmp_path)] == before
-
-
-def test_drawing_leaves_matplotlib_as_it_was(study):
-    import matplotlib
-
-    before = dict(matplotlib.rcParams)
-    matplotlib_backend.png_bytes(next(built(study)))
-    assert dict(matplotlib.rcParams) == before
-
-
 def test_band_is_mean_and_standard_deviation_over_seeds(study):
     figure = metric_by_size.plot_metric_by_size(study.rows())
     mean = next(series for series in figure.series if series.label == "vit_nano")
@@ -82,20 +64,6 @@ def test_band_is_mean_and_standard_deviation_over_seeds(study):
     points = next(series for series in figure.series if series.label == "vit_nano, each run")
     assert points.links[0] == "vit_nano-n500-s0/"
     assert len(points.y) == 8
-
-
-def test_one_seed_has_no_band_and_its_points_open_the_run(tmp_path):
-    study = make_study(tmp_path / "one", seeds=(3,), failed=0)
-    figure = metric_by_size.plot_metric_by_size(study.rows())
-    assert [series.label for series in figure.series] == ["vit_nano", "resnet_nano"]
-    assert not any(series.has_band for series in figure.series)
-    assert figure.series[0].links[0] == "vit_nano-n500-s3/"
-
-
-def test_only_resnets_have_no_attention_figure(tmp_path):
-    study = make_study(tmp_path / "resnets", models={"resnet_nano": "resnet", "resnet18": "resnet"}, failed=0)
-    assert distances_of(study, "resnet_nano") is None
-    assert len(plot_training_curves(load_results(study.folder)).panels) == 4
 
 
 def test_panel_per_size_that_has_a_run(study):
@@ -171,13 +139,6 @@ def test_a_value_that_is_no_number(tmp_path, value):
     matplotlib_backend.png_bytes(curves)
 
 
-def test_no_rows():
-    figure = metric_by_size.plot_metric_by_size([])
-    assert figure.series == []
-    assert not plotly_backend.plotly_figure(figure).data
-    assert matplotlib_backend.png_bytes(figure)
-
-
 def test_names_are_text_not_markup_in_plots():
     name = "<b>%{x}</b> $a$ <a href='http://example.org'>"
     series = Series(name, [1, 2], [1.0, 2.0], "vit", hover=[name, name])
@@ -187,23 +148,6 @@ def test_names_are_text_not_markup_in_plots():
     assert all("<" not in text for text in texts)
     assert plot.data[0].hovertemplate is None  # where %{x} would be filled in
     assert "&lt;b&gt;%{x}&lt;/b&gt; $a$" in matplotlib_backend.svg_bytes(figure).decode()
-
-
-def test_narrow_and_wide_layouts_share_their_axes(study):
-    figure = plot_training_curves(load_results(study.folder))
-    wide, narrow = (plotly_backend.plotly_figure(figure, columns, bare=True) for columns in (4, 2))
-    assert [t.xaxis for t in wide.data] == [t.xaxis for t in narrow.data]
-    assert narrow.layout.xaxis3.domain[0] == 0.0 != wide.layout.xaxis3.domain[0]
-    assert narrow.layout.height > wide.layout.height
-    assert wide.layout.title.text is None
-
-
-def test_a_title_above_a_single_panel_has_room():
-    panel = Panel((Series("a", [1], [1.0], "vit"),), "250 examples")
-    figure = Figure("f", "t", Axis("x"), Axis("y"), (panel,))
-    bare = Figure("f", "t", Axis("x"), Axis("y"), (Panel(panel.series),))
-    titled, plain = (plotly_backend.plotly_figure(one, bare=True).layout.margin.t for one in (figure, bare))
-    assert titled >= plain + 10
 
 
 def test_ticks_with_little_room_keep_the_ends():

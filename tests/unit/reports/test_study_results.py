@@ -14,16 +14,6 @@ from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
 
-def test_study_reads_back_as_it_was_written(tmp_path):
-    results = load_results(make_study(tmp_path / "quick").folder)
-    rows = results.rows
-    assert len(rows) == 15
-    assert [row["run"] for row in rows[:3]] == ["vit_nano-n500-s0", "vit_nano-n500-s1", "vit_nano-n2000-s0"]
-    assert len(results.runs[rows[0]["run"]].metrics) == 48
-    assert results.failures[0]["run"] == "resnet_nano-n32000-s1"
-    assert results.unfinished == []
-
-
 def test_the_results_are_parsed_once_for_the_report_and_its_dashboards(tmp_path, monkeypatch, capsys):
     study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
     reads = Counter()

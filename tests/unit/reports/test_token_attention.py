@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 
 import numpy as np
 import pytest
@@ -61,12 +60,6 @@ def test_weights_are_off_by_at_most_a_510th_of_the_querys_largest():
         np.testing.assert_allclose(found.max(axis=2, keepdims=True), largest)
 
 
-def test_a_head_without_weights_is_all_zeros():
-    (text,) = read_script_data(render_page("heads", [TokenAttention(TOKENS, np.zeros((1, HEADS, N, N)))]))["texts"]
-    assert not unpacked(text["layers"][0], N).any()
-    assert text["segments"] is None
-
-
 def test_the_page_of_a_base_model_is_small(tmp_path):
     weights = random_weights(12, 12, 64).astype(np.float16)  # half precision: rows may sum to a little over 1
     path = write_token_attention(tmp_path / "a" / "page.html", "base", [TokenAttention(["token"] * 64, weights)])
@@ -87,47 +80,6 @@ def test_user_text_is_never_markup():
     assert not set("<>&\u2028\u2029") & set(data)
     assert json.loads(data)["texts"][0]["tokens"][:5] == [EVIL, "\\u2028", "a\u2423b", "\\n", "\u2205"]
     assert found.text.count(EVIL) >= 4  # in the title, the heading, the name of the text, a label
-
-
-def test_a_text_without_a_name_is_named_after_its_tokens():
-    (text,) = read_script_data(render_page("t", [TokenAttention(["word"] * N, random_weights())]))["texts"]
-    assert text["name"] == " ".join(["word"] * N)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"weights": random_weights(tokens=7)}, r"shape \(3, 7, 7\): 11 tokens need \(heads, 11, 11\)"),
-        ({"weights": random_weights()[:, 0]}, r"shape \(11, 11\): 11 tokens"),
-        ({"weights": random_weights() * np.nan}, "must lie in 0..1"),
-        ({"weights": -random_weights()}, "must lie in 0..1"),
-        ({"weights": random_weights() * 2}, "must lie in 0..1"),
-        ({"weights": []}, "the same layers and heads"),
-        ({"weights": random_weights(layers=1)}, r"the same layers and heads, got heads per layer \[\[3, 3\], \[3\]\]"),
-        ({"weights": random_weights(heads=2)}, r"\[\[3, 3\], \[2, 2\]\]"),
-        ({"segments": [0, 1]}, "11 tokens, 2 segments"),
-        ({"tokens": []}, "0 tokens"),
-    ],
-)
-def test_what_does_not_fit_is_refused(tmp_path, changes, told):
-    good = {"tokens": TOKENS, "weights": random_weights(), "segments": SEGMENTS}
-    with pytest.raises(ValueError, match=told):
-        write_token_attention(tmp_path / "x.html", "t", [TokenAttention(**good), TokenAttention(**good | changes)])
-    assert not (tmp_path / "x.html").exists()
-
-
-def test_a_page_without_a_text_is_refused():
-    with pytest.raises(ValueError, match="needs at least one text"):
-        render_page("t", [])
-
-
-def test_the_labels_are_a_table(tmp_path):
-    found = render_page("t", [TokenAttention(TOKENS, random_weights())], labels())
-    cells = re.findall(r'<td data-value="([^"]*)">([^<]*)</td>', found)
-    assert len(cells) == LAYERS * HEADS * len(PATTERNS)
-    assert cells[:2] == [("0.3", "0.30"), ("0.1", "0.10")]
-    assert cells[4] == ("", "\u2013")
-    assert 'id="labels"' not in render_page("t", [TokenAttention(TOKENS, random_weights())])
 
 
 # ---- positions
@@ -280,16 +232,6 @@ def test_the_heat_map_is_read_cell_by_cell(browser, pages):
     browser.choose("#view", "lines")
     assert browser.run("document.querySelector('#lines').hidden") is False
     assert browser.errors == []
-
-
-def test_lines_of_a_short_text_begin_and_end_at_its_tokens(browser, tmp_path):
-    text = TokenAttention(TOKENS[:3], random_weights(tokens=3))
-    browser.open(write_token_attention(tmp_path / "page.html", "short", [text]))
-    boxes = browser.run("""['#lines canvas', '#queries', '#keys'].map((part) => {
-        const box = document.querySelector(part).getBoundingClientRect(); return [box.top, box.height] })""")
-    assert boxes[1] == boxes[2]
-    assert boxes[0] == pytest.approx(boxes[1])
-    assert boxes[0][1] == pytest.approx(3 * 24)
 
 
 def test_sentences_are_filtered(browser, pages):

@@ -8,8 +8,8 @@ from vitlab.config import load, names
 from vitlab.formatting import finite, plural, significant
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import families, looks
-from vitlab.reports.pages.urls import file_stem, folder_link
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.urls import file_stem, folder_link
 
 
 def plot_heads(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:

@@ -8,8 +8,8 @@ from vitlab.formatting import finite, significant, whole
 from vitlab.reports.figures.heads_by_layer import find_analyses, format_title, head_axis, unit_of
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import ACCENTS, DASHES, group_look
-from vitlab.reports.pages.urls import file_stem
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.urls import file_stem
 
 Run = tuple[dict[str, Any], str, str]  # analysis, panel title, link
 

@@ -10,8 +10,8 @@ from typing import Any
 from vitlab.formatting import finite, plural
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
-from vitlab.reports.pages.urls import folder_link
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.urls import folder_link
 
 POINTS = 200  # of a curve: more cannot be told apart in a panel
 ALL_POINTS = 12_000  # of all curves of a page together: with more it is slow to open

@@ -5,8 +5,8 @@ from typing import Any
 from vitlab.formatting import plural, whole
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
-from vitlab.reports.pages.urls import folder_link
 from vitlab.reports.results.aggregate import Cell, aggregate
+from vitlab.reports.urls import folder_link
 from vitlab.studies.metrics import Metric, main_metric
 
 

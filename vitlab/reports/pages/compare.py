@@ -14,10 +14,10 @@ from vitlab.reports.pages import map_payload, runs_table
 from vitlab.reports.pages.image_attention import format_command, page_link
 from vitlab.reports.pages.render import render, source
 from vitlab.reports.pages.runs_table import Column
-from vitlab.reports.pages.urls import folder_link
 from vitlab.reports.results import provenance
 from vitlab.reports.results.run_results import AttentionMaps, RunResults
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.urls import folder_link
 from vitlab.studies.metrics import METRICS
 
 Rows = list[dict[str, Any]]

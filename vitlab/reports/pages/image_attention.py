@@ -15,9 +15,9 @@ from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, significant
 from vitlab.reports.pages import map_payload
 from vitlab.reports.pages.render import render, source
-from vitlab.reports.pages.urls import link
 from vitlab.reports.results.run_results import MAPS, AttentionMaps
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.urls import link
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]

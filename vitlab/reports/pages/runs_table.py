@@ -6,7 +6,7 @@ from typing import Any
 
 from vitlab.formatting import duration, finite, significant, whole, with_prefix
 from vitlab.reports.figures.theme import Look, families, looks
-from vitlab.reports.pages.urls import folder_link, link
+from vitlab.reports.urls import folder_link, link
 from vitlab.studies.metrics import METRICS, main_metric
 from vitlab.studies.store import StudyFiles
 

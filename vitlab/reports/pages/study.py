@@ -22,11 +22,11 @@ from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.pages.image_attention import Group, write_attention_pages
 from vitlab.reports.pages.render import data_address, render, source
-from vitlab.reports.pages.urls import folder_link, link
 from vitlab.reports.results import provenance, tables
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import best_of_families, sentence, size_table
-from vitlab.reports.tracking.uploads import uploads
+from vitlab.reports.tracking.uploads import list_uploads
+from vitlab.reports.urls import folder_link, link
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
@@ -188,7 +188,9 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         held_fixed=provenance.describe_budget(config, rows),
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
-        commands=provenance.list_commands(results, waiting=any(one.state == "waiting" for one in uploads(results))),
+        commands=provenance.list_commands(
+            results, waiting=any(one.state == "waiting" for one in list_uploads(results))
+        ),
         machine=provenance.describe_machines(run_results),
     )
 

@@ -1,7 +1,6 @@
-"""A study's workspace and report in W&B, built from its files: which panels there are depends on what its runs logged.
+"""A study's workspace and report in W&B, with panels for what its runs logged.
 
-Both are W&B's own objects (wandb-workspaces), so their JSON is what W&B keeps of them and no network is needed to
-write it.
+Both are W&B's own objects (wandb-workspaces): their JSON is what W&B stores, and no network is needed to write it.
 """
 
 from pathlib import Path
@@ -31,8 +30,8 @@ STEP = "trainer/global_step"
 class Dashboards:
     """`workspace` and `report` of a study, and their files.
 
-    What was saved in W&B before is changed, not made a second time: the files keep its ids. Raises UserError for a
-    study without a finished run and for files that cannot be read.
+    The files keep the ids that W&B gave, so that saving again updates both. Raises UserError for a study without a
+    finished run and for files that cannot be read.
     """
 
     def __init__(self, results: StudyResults):
@@ -42,29 +41,25 @@ class Dashboards:
         self.results, self.rows, self.metric = results, rows, results.metric
         self.workspace_path = study.folder / "wandb-workspace.json"
         self.report_path = study.folder / "wandb-report.json"
-        view = parsed(self.workspace_path, workspace_internal.View)
-        report = parsed(self.report_path, report_internal.ReportViewspec)
+        view = read_model(self.workspace_path, workspace_internal.View)
+        report = read_model(self.report_path, report_internal.ReportViewspec)
         asked = config.get("wandb") or {}
         self.project = asked.get("project") or WandbConfig().project
-        self.entity = asked.get("entity") or (view.entity if view else "")  # empty: of who is logged in at the save
-        self.name = str(config.get("name"))  # the group of every run of the study, too
+        self.entity = asked.get("entity") or (view.entity if view else "")  # empty: the default of whoever is logged in
+        self.name = str(config.get("name"))  # also the group of the study's runs
         if not NAME.fullmatch(self.name):
             raise UserError(
                 f"{study.config_path}: name={self.name}: give letters, digits and . _ + - with up to 100 in all"
             )
         if quoted := [family for family in families(rows).values() if "'" in family]:
             raise UserError(f"{study.results_path}: family={quoted[0]}: W&B's filters take no quotes")
-        self.colours = run_colours(results)
+        self.colours = choose_colours(results)
         self.workspace, self.report = self.build_workspace(), self.build_report()
         place = (self.entity, self.project)
         if view and (view.entity, view.project) == place:
             self.workspace._internal_name, self.workspace._internal_id = view.name, view.id
         if report and (report.project.entity_name, report.project.name) == place:
             self.report.id = report.id
-
-    def sections(self) -> dict[str, list[Any]]:
-        """Title -> new panels."""
-        return sections(self.results)
 
     def build_workspace(self) -> ws.Workspace:
         """All runs of the study in one set, each in the colour of its family."""
@@ -73,7 +68,10 @@ class Dashboards:
             entity=self.entity,
             project=self.project,
             name=self.name,
-            sections=[ws.Section(name=title, panels=panels, is_open=True) for title, panels in self.sections().items()],
+            sections=[
+                ws.Section(name=title, panels=panels, is_open=True)
+                for title, panels in make_panels(self.results).items()
+            ],
             settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
             runset_settings=ws.RunsetSettings(
                 filters=expr.And(expr.Metric("Group") == self.name),
@@ -88,8 +86,8 @@ class Dashboards:
             wr.P(sentence(self.rows)),
             wr.MarkdownBlock(text=tables.format_markdown(self.rows, find_published(self.results))),
         ]
-        for title, panels in self.sections().items():
-            blocks += [wr.H2(title), wr.PanelGrid(runsets=self.runsets(), panels=panels)]
+        for title, panels in make_panels(self.results).items():
+            blocks += [wr.H2(title), wr.PanelGrid(runsets=self.build_runsets(), panels=panels)]
         return wr.Report(
             entity=self.entity,
             project=self.project,
@@ -99,8 +97,8 @@ class Dashboards:
             width="fluid",
         )
 
-    def runsets(self) -> list[wr.Runset]:
-        """One for each family, of the report's own project: to name it would ask the server for it."""
+    def build_runsets(self) -> list[wr.Runset]:
+        """One for each family, in the report's own project: naming the project would ask the server for it."""
         return [
             wr.Runset(
                 name=family_name(family),
@@ -126,26 +124,26 @@ class Dashboards:
         return [self.workspace_path, self.report_path]
 
 
-def sections(results: StudyResults) -> dict[str, list[Any]]:
-    """Title -> panels: the metric against the size, curves of what is logged, analyses, compute, the comparer."""
+def make_panels(results: StudyResults) -> dict[str, list[Any]]:
+    """Section title -> panels; a section without panels is left out."""
     metric, first = results.metric, next(iter(results.runs.values()))
     logged = {key for row in first.metrics for key in row}
     curves = dict.fromkeys(
         ["train/loss", "heldout/loss", f"heldout/{metric.key}", "train/lr", "train/grad_norm", "train/images_per_s"]
     )
     flops = wr.BarPlot(title="train_flops of each run", metrics=["train_flops"], max_bars_to_show=100)
-    found = {
-        "Result": [against("train_size", metric)],
+    sections = {
+        "Result": [plot_against("train_size", metric)],
         "Curves": [wr.LinePlot(title=key, x=STEP, y=[key], max_runs_to_show=100) for key in curves if key in logged],
-        "Analyses": [pictures(name, stems(results, "png")) for name in analysed(results)],
-        "Compute": [against("train_flops", metric), flops],
+        "Analyses": [show_figures(name, list_stems(results, "png")) for name in list_analyses(results)],
+        "Compute": [plot_against("train_flops", metric), flops],
         "Runs": [wr.RunComparer(diff_only=True)],
     }
-    return {title: panels for title, panels in found.items() if panels}
+    return {title: panels for title, panels in sections.items() if panels}
 
 
-def against(key: str, metric: Metric) -> wr.ScatterPlot:
-    """The metric of each finished run against another number of its summary."""
+def plot_against(key: str, metric: Metric) -> wr.ScatterPlot:
+    """The metric of each finished run against another value of its summary."""
     return wr.ScatterPlot(
         title=f"{metric.name} against {key} by family",
         x=wr.SummaryMetric(key),
@@ -155,36 +153,36 @@ def against(key: str, metric: Metric) -> wr.ScatterPlot:
     )
 
 
-def stems(results: StudyResults, suffix: str) -> list[str]:
+def list_stems(results: StudyResults, suffix: str) -> list[str]:
     """Names of the analyses (json) or of their figures (png) that some run has."""
     folders = [run.files.analysis_folder for run in results.runs.values()]
     return sorted({path.stem for folder in folders for path in folder.glob(f"*.{suffix}")})
 
 
-def analysed(results: StudyResults) -> list[str]:
-    """Names of the analyses that some run has, and that are drawn."""
+def list_analyses(results: StudyResults) -> list[str]:
+    """Names of the analyses that some run has and that are drawn."""
     known = set(names("analysis"))
-    return [name for name in stems(results, "json") if name not in known or load("analysis", name).drawings]
+    return [name for name in list_stems(results, "json") if name not in known or load("analysis", name).drawings]
 
 
-def pictures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
-    """An analysis of each run: its figures, such as that against the step, as pictures and as plots."""
+def show_figures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
+    """All figures of an analysis, for each run: as pictures and as interactive plots."""
     shown = [name for name in figures if name == analysis or name.startswith(f"{analysis}-")] or [analysis]
     title = load("analysis", analysis).title if analysis in names("analysis") else analysis
     keys = [f"{name}/{kind}" for name in shown for kind in ("picture", "plot")]
     return wr.MediaBrowser(title=title, num_columns=2, media_keys=keys)
 
 
-def run_colours(results: StudyResults) -> dict[str, str]:
-    """W&B id -> the colour of the run's family in the report page."""
+def choose_colours(results: StudyResults) -> dict[str, str]:
+    """W&B id -> the colour of the run's family in the report."""
     look = looks(families(results.rows))
     ids = {row["run"]: results.runs[row["run"]].wandb.get("id") for row in results.rows}
     colours = {row["run"]: THEMES["light"][look[row["model"]].colour_key] for row in results.rows}
     return {key: colours[run] for run, key in ids.items() if key}
 
 
-def parsed(path: Path, kind: Any) -> Any:
-    """A file of ours as W&B's model; None where there is none. Raises UserError."""
+def read_model(path: Path, kind: Any) -> Any:
+    """A file that `write` wrote, as W&B's model; None without one. Raises UserError."""
     try:
         return kind.model_validate_json(path.read_text()) if path.exists() else None
     except (OSError, ValueError):

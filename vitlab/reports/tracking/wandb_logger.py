@@ -1,7 +1,7 @@
 """Runs in Weights & Biases: config, metrics, summary, figures; offline when nobody is logged in.
 
-metrics.jsonl is the record; this mirrors it. A failure here is a warning, never the end of a run. Until a run has ended
-its pictures lie in wandb/figures too, in a folder for each step, for an attempt that resumes it.
+metrics.jsonl is the record; this mirrors it. A failure here is a warning and never ends a run. Until a run ends, its
+pictures are also kept in wandb/figures/<step>, for an attempt that resumes the run.
 """
 
 import os
@@ -23,7 +23,7 @@ from vitlab.config import resolved
 from vitlab.files import replacing, write_text
 from vitlab.reports.figures.backends import plotly_backend
 from vitlab.reports.figures.spec import Drawing, Figure
-from vitlab.reports.tracking.wandb_mode import mode_of
+from vitlab.reports.tracking.wandb_mode import resolve_mode
 from vitlab.training.files import RunFiles
 
 FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed run
@@ -40,7 +40,7 @@ class Tracker:
         self.guard(lambda: self.start(config, family, params))
 
     def start(self, config: DictConfig, family: str, params: int) -> None:
-        self.mode = mode_of(config.wandb)
+        self.mode = resolve_mode(config.wandb)
         if self.mode == "off":
             return
         os.environ.setdefault("WANDB_SILENT", "true")
@@ -68,7 +68,7 @@ class Tracker:
             if config.wandb.mode == "online":
                 raise
             if self.mode == "online":
-                warnings.warn(f"W&B is not reached ({error}); this run is logged offline", stacklevel=2)
+                warnings.warn(f"cannot reach W&B ({error}); this run is logged offline", stacklevel=2)
             # a service that outlived a killed process may hold the id
             options = {**options, "id": secrets.token_hex(4), "resume": None}
             self.mode = "offline"
@@ -93,11 +93,10 @@ class Tracker:
         return [Mirror(self)] if self.run else []
 
     def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
-        """Log what an interrupted attempt had logged before its checkpoint, so that the last attempt is the whole run.
+        """Log again what an interrupted attempt logged before its checkpoint, so that the last attempt is complete.
 
-        That is the rows of its metrics.jsonl, and its pictures up to the last step that is not looked at again.
-
-        Offline only: W&B does not resume there, each attempt has a folder of its own.
+        That is the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline only: W&B does not resume
+        offline runs, and each attempt has its own folder.
         """
         if not self.run or self.mode == "online":
             return
@@ -113,7 +112,7 @@ class Tracker:
         self.guard(log)
 
     def log_figure(self, figure: Drawing, picture: Path, step: int) -> None:
-        """The figure as the PNG that was drawn of it, and but for maps and tiles as an interactive plot, at a step."""
+        """Log a figure at a step: its PNG, and an interactive plot unless it is a heat map or tiles."""
         if not self.run:
             return
 
@@ -128,7 +127,7 @@ class Tracker:
         self.guard(log)
 
     def log_kept(self, path: Path, step: int) -> None:
-        """A picture, and the plot beside it where there is one."""
+        """Log a picture that was kept, and the plot beside it if there is one."""
         with Image.open(BytesIO(path.read_bytes())) as picture:
             content = {f"{path.stem}/picture": wandb.Image(picture, caption=picture.text.get("Title"))}
         plot = path.with_suffix(".json")
@@ -137,11 +136,11 @@ class Tracker:
         self.run.log({**content, "trainer/global_step": step})
 
     def forget(self) -> None:
-        """Drop the pictures that were kept: a run that has ended is not resumed."""
+        """Delete the pictures that were kept: a run that has ended is not resumed."""
         shutil.rmtree(self.figures, ignore_errors=True)
 
     def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
-        """Write the summary and end the run; gives where it is, for result.json."""
+        """Write the summary and end the run; return where it is, for result.json."""
         if not self.run:
             return None
         where = {"mode": self.mode, "id": self.run.id, "path": os.path.relpath(self.run.dir, self.files.folder)}

@@ -6,13 +6,13 @@ import wandb
 from omegaconf import DictConfig
 
 
-def mode_of(config: DictConfig) -> str:
-    """`auto` resolved."""
+def resolve_mode(config: DictConfig) -> str:
+    """`wandb.mode`, with `auto` resolved."""
     return default_mode() if config.mode == "auto" else config.mode
 
 
 def default_mode() -> str:
-    """What WANDB_MODE says, else online for who is logged in, else offline."""
+    """WANDB_MODE if set, else online for a user who is logged in, else offline."""
     asked = os.environ.get("WANDB_MODE")
     if asked:
         return {"disabled": "off", "online": "online"}.get(asked, "offline")

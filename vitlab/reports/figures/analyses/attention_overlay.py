@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from vitlab.analysis.capture.findings import Findings
 from vitlab.reports.figures.backends.image_grid import pixels, scaled, shaded
 from vitlab.reports.figures.spec import Tiles
-from vitlab.reports.pages.urls import file_stem
+from vitlab.reports.urls import file_stem
 
 MOST = 8  # pictures
 PICTURE = 0.45  # of a tile's brightness that is the picture's

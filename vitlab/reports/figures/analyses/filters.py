@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from vitlab.analysis.capture.findings import Findings
 from vitlab.reports.figures.backends.image_grid import pixels, wrapped
 from vitlab.reports.figures.spec import Tiles
-from vitlab.reports.pages.urls import file_stem
+from vitlab.reports.urls import file_stem
 
 COLUMNS = 7
 

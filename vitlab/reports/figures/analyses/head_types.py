@@ -9,7 +9,7 @@ from vitlab.formatting import plural, significant
 from vitlab.reports.figures.analyses import value_axis
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import group_look
-from vitlab.reports.pages.urls import file_stem
+from vitlab.reports.urls import file_stem
 
 KEYS = ("step", "layer", "head", "type", "value")
 NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits

@@ -8,7 +8,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.formatting import significant
 from vitlab.reports.figures.analyses import value_axis
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
-from vitlab.reports.pages.urls import file_stem
+from vitlab.reports.urls import file_stem
 
 OTHER = ("kind", "step", "value")
 

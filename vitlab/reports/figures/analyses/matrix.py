@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from vitlab.analysis.capture.findings import Findings
 from vitlab.reports.figures.backends.heatmap import LETTERS
 from vitlab.reports.figures.spec import HeatMap
-from vitlab.reports.pages.urls import file_stem
+from vitlab.reports.urls import file_stem
 
 
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[HeatMap]:

@@ -9,7 +9,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.formatting import TIMES
 from vitlab.reports.figures.backends.image_grid import shaded
 from vitlab.reports.figures.spec import Tiles
-from vitlab.reports.pages.urls import file_stem
+from vitlab.reports.urls import file_stem
 
 
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:

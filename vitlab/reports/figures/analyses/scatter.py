@@ -10,7 +10,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.formatting import plural
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import ACCENTS, MARKERS, group_look
-from vitlab.reports.pages.urls import file_stem
+from vitlab.reports.urls import file_stem
 
 NEAR, CROWD = 0.02, 0.35  # of the picture's height: the least distance of two points, and of many times their root
 ROUNDS = 100
