@@ -44,12 +44,12 @@ class Browser:
         if message.type in ("error", "warning", "assert"):
             self.errors.append(message.text)
 
-    def open(self, path, width=1280, height=900, scheme="light", media="screen", motion="no-preference"):
+    def open(self, path, width=1280, height=900, scheme="light", media="screen"):
         """Load a file in a window of that size; returns the seconds until it was loaded."""
         self.page.set_viewport_size({"width": width, "height": height})
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.session.send("Emulation.setDeviceMetricsOverride", size)  # Playwright: mobile for a whole context only
-        self.page.emulate_media(color_scheme=scheme, reduced_motion=motion)
+        self.page.emulate_media(color_scheme=scheme)
         self.errors.clear()
         self.requests.clear()
         self.address = path.resolve().as_uri()

@@ -145,12 +145,6 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
     assert not any("accuracy" in title for title in found)
 
 
-def test_a_study_without_attention_has_no_panel_for_it(tmp_path, offline):
-    study = make_study(tmp_path / "cnn", models={"resnet_nano": "resnet"}, sizes=(53,), seeds=(0,), failed=0)
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    assert not any("attention" in title for title in panels_of(workspace_of(study)))
-
-
 def test_without_a_finished_run_there_is_nothing_to_show(tmp_path, offline, capsys):
     study = make_study(tmp_path / "new", sizes=(53,), seeds=(0,), failed=2)
     assert main(["report", str(study.folder), "--wandb"]) == 2

@@ -33,14 +33,6 @@ def test_every_analysis_has_a_section_with_source_command_and_picture(name):
     assert "analyses/" in section
 
 
-def test_no_section_is_of_an_analysis_that_is_gone():
-    assert set(SECTIONS) - set(names("analysis")) <= {
-        "How the pictures were made",
-        "What reading attention costs",
-        "The report's pages",
-    }
-
-
 def test_every_picture_is_there_once_small_and_from_the_script(script):
     linked = [first or second for first, second in PICTURES]
     assert len(linked) == len(set(linked))

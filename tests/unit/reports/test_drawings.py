@@ -1,7 +1,5 @@
 """The drawings of analyses: each writes its files, with its titles and axes, and shows the numbers it was given."""
 
-import io
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -9,7 +7,7 @@ from PIL import Image
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
 from vitlab.reports.figures.analyses import draw_findings
-from vitlab.reports.figures.backends import image_grid, matplotlib_backend, plotly_backend
+from vitlab.reports.figures.backends import image_grid, matplotlib_backend
 from vitlab.reports.figures.spec import Figure, HeatMap, Tiles
 
 B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
@@ -188,21 +186,6 @@ def test_images_in_one_place_are_points_that_can_be_counted():
     assert far.min() > 0.019
     moved = np.linalg.norm(drawn - np.repeat(places, 3, axis=0) / np.ptp(places, axis=0) * (2, 1), axis=1)
     assert moved.max() < 0.04
-
-
-def test_texts_and_long_titles_are_inside_the_picture():
-    classes = ["<i>", *map(str, range(26))]
-    points = np.stack([np.arange(27.0), np.arange(27.0)], axis=1)
-    (figure,) = figures(
-        "embedding", "a/long/path" * 9, arrays={"points": points}, labels=np.arange(27), classes=classes
-    )
-    notes = plotly_backend.plotly_figure(figure).layout.annotations
-    assert [note.text for note in notes][:2] == ["<b>&lt;i&gt;</b>", "<b>0</b>"]
-    assert (notes[1].x, notes[1].xref) == (pytest.approx(1, abs=1e-3), "x")
-    text = matplotlib_backend.svg_bytes(figure).decode()
-    assert ">&lt;i&gt;<" in text
-    picture = np.asarray(Image.open(io.BytesIO(matplotlib_backend.png_bytes(figure))).convert("L"))
-    assert (picture[:60, -20:] == 255).all(), "the title ends before the edge"
 
 
 def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():

@@ -3,7 +3,6 @@ import math
 
 import numpy as np
 import pytest
-from matplotlib.lines import Line2D
 
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.figures import heads_by_layer, layers_by_step, metric_by_cost, metric_by_size, theme
@@ -184,19 +183,3 @@ def contrast(a, b):
 
     high, low = sorted((luminance(a), luminance(b)), reverse=True)
     return (high + 0.05) / (low + 0.05)
-
-
-def test_legend_lists_a_label_once_in_order_of_appearance():
-    one, two = (Series(label, [1], [1.0], "vit") for label in "ab")
-    hidden = Series("c", [1], [1.0], "vit", legend=False)
-    figure = Figure("f", "t", Axis("x"), Axis("y"), (Panel((one, hidden)), Panel((two, one))))
-    assert [series.label for series in figure.legend()] == ["a", "b"]
-    assert [t.showlegend for t in plotly_backend.plotly_figure(figure).data] == [True, False, True, False]
-    assert isinstance(matplotlib_backend.handle(one, fine=True), Line2D)
-
-
-def test_the_axis_of_losses_says_which_loss(tmp_path):
-    study = make_study(tmp_path / "numbers")
-    assert plot_training_curves(load_results(study.folder)).y.label == "loss (cross-entropy, nats)"
-    study.write_rows([{**row, "accuracy": None, "error": None, "pearson": 0.5} for row in study.rows()])
-    assert plot_training_curves(load_results(study.folder)).y.label == "loss (squared error of standardised numbers)"

@@ -105,13 +105,6 @@ def test_a_server_that_is_not_there_is_one_line_for_the_first_run(study, server,
     assert "4 runs left" in err
 
 
-def test_a_key_that_the_server_does_not_know_is_said(study, server, capsys):
-    server.refused, server.refusal = set(ids(study)), (401, {})
-    assert main(["sync", str(study.folder)]) == 1
-    line = capsys.readouterr().out.splitlines()[0]
-    assert line == f"{RUNS[0]}  failed  W&B gives no reason; `wandb login --verify` checks the key"
-
-
 def test_who_is_not_logged_in_is_told_how_to(study, server, monkeypatch, capsys):
     monkeypatch.delenv("WANDB_API_KEY")
     assert main(["sync", str(study.folder)]) == 2

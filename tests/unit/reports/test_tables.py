@@ -53,10 +53,6 @@ def test_latex_has_the_same_cells():
     assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\bottomrule"]
 
 
-def test_a_single_seed_is_said():
-    assert format_caption(ROWS[:1]) == "Held-out accuracy on digits, one seed."
-
-
 def test_perplexity_is_no_share():
     rows = [{**row("gpt", 53, seed, None), "perplexity": value} for seed, value in ((0, 12.0), (1, 14.0))]
     assert "| 53 | 13.0 ± 1.41 |" in format_markdown(rows)
@@ -133,15 +129,6 @@ def test_published_figures_stand_beside_their_model_in_the_row_of_the_whole_set(
 def test_without_a_run_on_the_whole_set_it_has_a_row_of_its_own(tmp_path, total, label):
     md, _ = study_of(tmp_path / "a", CIFAR, {"vit_b16": "vit"}, total=total, sizes=(53, 59))
     assert rf"| {label} | {DASH} | 98.9 to 99.0% \[1\] |" in md.splitlines()
-
-
-def test_several_published_figures_of_a_model_have_a_note_each(tmp_path):
-    md, _ = study_of(
-        tmp_path / "a", {"name": "imagefolder", "kind": "imagefolder", "root": "/data/ImageNet/"}, {"vit_b16": "vit"}
-    )
-    assert r"77.91% \[1\], 83.97% \[2\], 84.15% \[3\]" in md
-    assert "pre-trained on ImageNet," in md
-    assert "pre-trained on JFT-300M," in md
 
 
 @pytest.mark.parametrize(
