@@ -20,7 +20,7 @@ from vitlab.reports.results.summary import sentence, size_table
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
-from vitlab.studies.grid import Spec, compose_models, compose_study
+from vitlab.studies.grid import Spec, compose_models, compose_study, name_run
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import locked, refuse_changes, source_of, source_problems
 
@@ -118,7 +118,7 @@ def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
 
 
 def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
-    """Raise UserError when the data are no longer those of the study's subsets and of its runs, finished or not.
+    """Raise UserError when the data are no longer those of the study's subsets and of all its runs, finished or not.
 
     `now` is the SHA-256 of their contents.
     """
@@ -130,7 +130,10 @@ def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
                 f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
                 "now; give another --out"
             )
-    changed = [spec.name for spec in plan.specs if files.run(spec.name).contents() not in (None, now)]
+    names = [spec.name for spec in plan.specs]
+    if files.config_path.exists():  # runs that this start leaves out are compared with its own in the report
+        names += [name_run(*cell) for cell in files.cells()]
+    changed = [name for name in names if files.run(name).contents() not in (None, now)]
     if changed:
         raise UserError(
             f"--out {files.folder}: data={plan.data.name} has changed since {changed[0]} began; restore the files, or "

@@ -113,10 +113,14 @@ class StudyFiles:
         for path in self.folder.glob("*/result.json"):
             run = self.run(path.parent.name)
             result = run.result() if run.config_path.exists() else None  # others' folders have no config.yaml
-            if result and result["study"] == name:
+            if result and result["study"] == name and not self.is_copy(path.parent.name, result):
                 columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
                 rows.append({**columns, "run": path.parent.name})
         return self.sort_rows(rows)
+
+    def is_copy(self, name: str, result: dict[str, Any]) -> bool:
+        """Whether a folder is a copy of a run that is here too: one seed must not count twice."""
+        return result["run"] != name and self.run(result["run"]).result_path.is_file()
 
     def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """By the study's models, then size and seed."""

@@ -75,7 +75,8 @@ class TrainingModule(L.LightningModule):
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.global_step % self.trainer.log_every_n_steps == 0:  # self.log is slow: 0.4 ms a call
+        every = self.trainer.log_every_n_steps  # 0: never
+        if every and self.global_step % every == 0:  # self.log is slow: 0.4 ms a call
             self.log("train/loss", self.loss, logger=self.log_to_loggers)
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:

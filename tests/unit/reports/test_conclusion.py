@@ -65,6 +65,13 @@ def test_runs_are_paired_by_seed_not_by_their_order():
     assert sentence(lone) == "ResNet leads by 10.0 points at 500 training examples.", "no pair: the plain difference"
 
 
+def test_models_of_other_seeds_are_level_within_the_spread_of_each():
+    rows = rows_of({"vit": ((0.70, 0.80, 0.90),), "resnet": ((0.71, 0.81, 0.91),)})
+    unpaired = [{**row, "seed": row["seed"] + 3 * (row["model"] == "vit")} for row in rows]
+    assert "ResNet leads by 1.0 points" in sentence(rows)
+    assert "are level within the spread over seeds" in sentence(unpaired)
+
+
 def test_sizes_that_are_level_within_the_spread_over_seeds():
     vit = ((0.40, 0.44), (0.60, 0.62), (0.84, 0.86), (0.95, 0.97))
     assert both(vit, ((0.70, 0.72), (0.80, 0.81), (0.85, 0.86), (0.96, 0.965))) == (

@@ -46,6 +46,15 @@ def test_results_csv_is_rebuilt_from_the_folders_of_the_runs(tmp_path, lost, cap
     assert study.report_path.read_text() == page
 
 
+def test_the_copy_of_a_runs_folder_is_not_another_run(tmp_path):
+    study = make_study(tmp_path / "quick", sizes=(53,), seeds=(0,), failed=0)
+    rows = load_results(study.folder).rows
+    shutil.copytree(study.run(rows[0]["run"]).folder, study.folder / "backup")
+    assert load_results(study.folder).rows == rows
+    shutil.rmtree(study.run(rows[0]["run"]).folder)
+    assert {row["run"] for row in study.finished_rows()} == {"backup", rows[1]["run"]}, "a renamed folder is a run"
+
+
 def test_only_the_cells_that_were_asked_for_are_missing(tmp_path):
     """Two starts, of other models and other sizes, are not the product of both."""
     study = make_study(tmp_path / "quick", models={"vit_nano": "vit"}, sizes=(53, 59), seeds=(0,), failed=0)

@@ -40,6 +40,15 @@ def test_the_documented_trainer_and_loader_fill_the_metrics_that_callbacks_monit
     assert not report.missing
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:lightning")
+def test_a_trainer_that_logs_no_steps_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    (snippet,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    exec(snippet.replace("log_every_n_steps=4", "log_every_n_steps=0"), names)
+    assert set(names["trainer"].callback_metrics) == {"heldout/accuracy", "heldout/loss"}
+
+
 def prepare_run(folder, *words):
     tiny = ["data=digits", "model.depth=1", "budget.steps=4", "trainer.evaluations=2", "train_size=128", *words]
     config = compose(TrainConfig, tiny)

@@ -1,5 +1,6 @@
 """What a study found, as one sentence and as a table of text."""
 
+import math
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -88,10 +89,16 @@ def compare(size: int, contenders: Contenders, metric: Metric) -> Comparison | N
 
 
 def leads(best: Cell, other: Cell, metric: Metric) -> bool:
-    """Whether the better mean is a lead: by its pairs of runs with the same seed, where there are two or more."""
+    """Whether the better mean is a lead: by its pairs of runs with the same seed, where there are two or more.
+
+    Without such pairs the means must differ by more than their spread over seeds, where it is known.
+    """
     values = [{row["seed"]: metric.value(row) for row in cell.rows} for cell in (best, other)]
     difference = paired_difference(*values)
-    return difference is None or (difference.clear and metric.lead(difference.mean, 0.0) > 0)
+    if difference is None:
+        gap, spread = metric.lead(best.mean, other.mean), math.hypot(best.std or 0.0, other.std or 0.0)
+        return gap > spread
+    return difference.clear and metric.lead(difference.mean, 0.0) > 0
 
 
 def describe_one(contender: tuple[str, dict[int, Cell]], metric: Metric) -> str:
