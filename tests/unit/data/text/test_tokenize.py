@@ -13,7 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from vitlab.config import UserError
 from vitlab.data.text import tokenization
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log.",
     "A dog is not a cat; a log is not a mat.\n\nCats and dogs: sitting, sat, sits.",
@@ -91,7 +91,7 @@ def test_special_tokens_by_role(kind):
 @pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_training_is_the_same_on_any_number_of_cores(kind):
     script = (
-        "import hashlib; from tests.unit.data.test_tokenize import trained; "
+        "import hashlib; from tests.unit.data.text.test_tokenize import trained; "
         f"print(hashlib.sha256(trained({kind!r}, 401).inner.to_str().encode()).hexdigest())"
     )
     found = set()
