@@ -62,7 +62,7 @@ def read_documents(config: DictConfig, key: str) -> Iterator[str]:
         texts = (part for text in texts for part in re.split(r"\n\s*\n", text))
     documents = [text.strip("\n") for text in texts if text.strip()]
     if not documents:
-        raise UserError(f"data.{key}={path}: there is no text in it")
+        raise UserError(f"data.{key}={path}: contains no text")
     yield from documents
 
 
@@ -70,6 +70,6 @@ def split_text(config: DictConfig, text: str) -> tuple[list[str], list[str]]:
     """A document without its end, and the end: its last `test_share` from the next line on."""
     cut = text.find("\n", int(len(text) * (1 - config.test_share))) + 1
     if not cut or not text[cut:].strip() or not text[:cut].strip():
-        alone = "a single text without a line to begin the held-out part"
-        raise UserError(f"data.path={config.path}: {alone}; give data.test_path=FILE")
+        reason = "has too few lines to hold out the last of them"
+        raise UserError(f"data.path={config.path}: {reason}; give data.test_path=FILE")
     return [text[:cut]], [text[cut:]]

@@ -149,8 +149,7 @@ def test_of_a_single_file_the_end_is_held_out(tmp_path):
     assert train.endswith("\n")
     assert 0.19 < len(test) / len(train + test) <= 0.2
     assert problems("textfile", path=write(tmp_path / "one.txt", "one line")) == [
-        f"data.path={tmp_path}/one.txt: a single text without a line to begin the held-out part; "
-        "give data.test_path=FILE"
+        f"data.path={tmp_path}/one.txt: has too few lines to hold out the last of them; give data.test_path=FILE"
     ]
 
 
@@ -165,7 +164,7 @@ def test_a_file_of_its_own_is_held_out_and_a_change_is_seen(tmp_path):
 def test_bad_text_files(folder, tmp_path):
     (tmp_path / "empty.txt").write_text(" \n")
     for options, expected in (
-        ({"path": f"{tmp_path}/empty.txt"}, f"data.path={tmp_path}/empty.txt: there is no text in it"),
+        ({"path": f"{tmp_path}/empty.txt"}, f"data.path={tmp_path}/empty.txt: contains no text"),
         ({"path": f"{tmp_path}/no"}, f"data.path={tmp_path}/no: no such file or folder"),
         (
             {"path": f"{folder}", "extensions": ["doc"]},
