@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.unit.reports.fake_wandb import KEY, wandb_server
+from tests.unit.reports.tracking.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.config import TrainConfig, compose

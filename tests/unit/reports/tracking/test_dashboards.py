@@ -11,7 +11,7 @@ import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2 import internal as report_internal
 from wandb_workspaces.workspaces import internal as workspace_internal
 
-from tests.unit.reports.fake_wandb import KEY, wandb_server
+from tests.unit.reports.tracking.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.files import write_json

@@ -10,7 +10,7 @@ from PIL import Image
 from vitlab.config import TrainConfig, compose, names
 from vitlab.studies.grid import compose_study
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "analyses.md").read_text()
 SECTIONS = {part.partition("\n")[0].strip("` "): part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
 PICTURES = re.findall(r'src="(analyses/[^"]+)"|\]\((analyses/[^)]+)\)', PAGE)
