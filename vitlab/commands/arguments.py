@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, compose, names, parse_override
 from vitlab.config.errors import choices_text
+from vitlab.config.groups import GROUPS
 from vitlab.training.files import RunFiles
 
 
@@ -39,6 +40,8 @@ class CommandParser(argparse.ArgumentParser):
         known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
         unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0] if "unrecognized" in message else None
         near = f"; {choices_text(unknown, known)}" if unknown and unknown.startswith("-") else ""
+        if unknown and (key := unknown.lstrip("-").partition("=")[0]) in GROUPS:
+            near = f"; did you mean {key}=NAME?"
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
             message = message[: match.start()] + f"unknown '{match[1]}'; "
             message += choices_text(match[1], re.findall(r"[\w.-]+", match[2]))

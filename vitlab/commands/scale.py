@@ -47,10 +47,11 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--executor", choices=["local"], default="local", help="where runs train (default: local)")
     parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
     args = parser.parse_intermixed_args(words)
-    studies = [word for word in args.words if "=" not in word]
+    # the shell cuts models=[a, b] into two words, of which the second is not a study
+    studies = [word for word in args.words if "=" not in word and not word.endswith(("]", ","))]
     if len(studies) > 1:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
-    config = compose_study((studies or ["quick"])[0], [word for word in args.words if "=" in word])
+    config = compose_study((studies or ["quick"])[0], [word for word in args.words if word not in studies])
     folder = args.out or Path("runs") / config.name
     StudyFiles(folder).refuse(config)
     if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them

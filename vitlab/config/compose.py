@@ -28,12 +28,24 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(part.isidentifier() for part in key.split(".")):
-        raise UserError(f"'{text}' is not key=value")
+        raise UserError(f"'{text}' is not key=value{suggest_assignment(text)}")
+    if not value.strip():
+        raise UserError(f"{text}: has no value; give one after '=', null for none")
+    if value.startswith("[") and "]" not in value:
+        raise UserError(f"{text}: the list has no ']'; quote a list with spaces, for example '{key}=[a, b]'")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise UserError(f"{text}: the value is not valid YAML: {groups.explain(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def suggest_assignment(text: str) -> str:
+    """The override that a lone word probably stands for: a choice without its key, a key without its value."""
+    if text.endswith(("]", ",")):
+        return "; quote a list with spaces, for example 'sizes=[100, 200]'"
+    key = next((slot for slot, group in SLOTS.items() if text in groups.names(group)), None)
+    return f"; did you mean {key}={text}?" if key else "; write the key, '=' and the value without spaces"
 
 
 def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> DictConfig:

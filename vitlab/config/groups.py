@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import yaml
-from omegaconf import AnyNode, BooleanNode, DictConfig, ListConfig, OmegaConf
+from omegaconf import AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import schema
@@ -28,6 +28,7 @@ CLOSED = {  # every key of these is in the dataclass
     ("model", "text"): schema.TextConfig,
     ("model", "lstm"): schema.LSTMConfig,
 }
+EXPECTED = {IntegerNode: "a whole number", FloatNode: "a number", BooleanNode: "true or false"}
 OPEN = {  # others: schema.Choice
     "model": schema.ModelConfig,
     "data": schema.ImageDataConfig,
@@ -177,7 +178,8 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
         if value is None and not old._is_optional():
             kept = "" if old._is_missing() else f", or leave it out for the default, {to_text(old._value())}"
             return [f"{shown}: must not be null; give a value{kept}"]
-        return [f"{shown}: {explain(error)}"]
+        expected = next((words for kind, words in EXPECTED.items() if isinstance(old, kind)), None)
+        return [f"{shown}: expected {expected}" if expected else f"{shown}: {explain(error)}"]
     return []
 
 

@@ -49,7 +49,9 @@ class StudyFiles:
     def config(self) -> dict[str, Any]:
         """The resolved study. Raises UserError when the folder holds none, and for keys that no study has."""
         if not self.config_path.is_file():
-            raise UserError(f"{self.folder}: not a study, it holds no study.yaml")
+            raise UserError(
+                f"{self.folder}: not a study, it holds no study.yaml; give the folder that 'vitlab scale' wrote"
+            )
         return read_config(StudyConfig, self.config_path)
 
     def write_config(self, config: dict[str, Any]) -> None:

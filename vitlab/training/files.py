@@ -128,7 +128,7 @@ class RunFiles:
     def config(self) -> dict[str, Any]:
         """The resolved configuration. Raises UserError when the folder holds no run."""
         if not self.config_path.is_file():
-            raise UserError(f"{self.folder}: not a run, it holds no config.yaml")
+            raise UserError(f"{self.folder}: not a run, it holds no config.yaml; give one that 'vitlab train' wrote")
         return read_yaml(self.config_path)
 
     def write_config(self, config: dict[str, Any]) -> None:

@@ -113,6 +113,12 @@ def test_all_mistakes_in_a_study_at_once(vitlab):
     assert any("sizes=0: a size is a whole number" in line for line in lines)
 
 
+def test_a_list_that_the_shell_cut_at_a_space_asks_for_quotes(vitlab):
+    first, second = read_errors(vitlab("scale", "models=[vit_nano,", "resnet_nano]"), 2)
+    assert first.startswith("vitlab: models=[vit_nano,: the list has no ']'; quote a list with spaces")
+    assert "'resnet_nano]' is not key=value; quote a list with spaces" in second
+
+
 MISTAKES = [
     (("scal",), "vitlab: unknown command 'scal'; did you mean 'scale'? choices: scale, train"),
     (("train", "--ouut", "x"), "unrecognized arguments: --ouut; did you mean '--out'?"),
@@ -124,6 +130,9 @@ MISTAKES = [
     (("list", "modles"), "unknown 'modles'; did you mean 'models'? choices: models, data"),
     (("list",), "the following arguments are required: what"),
     (("eval", "nowhere"), "nowhere: not a run, it holds no config.yaml"),
+    (("train", "--model", "vit_nano"), "unrecognized arguments: --model; did you mean model=NAME?"),
+    (("train", "vit_nano"), "'vit_nano' is not key=value; did you mean model=vit_nano?"),
+    (("train", "model="), "model=: has no value; give one after '=', null for none"),
     (("report", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
     (("generate", "run", "--temperature", "-1"), "--temperature: '-1' is not a number from 0 to 1e+06"),
     (

@@ -168,7 +168,8 @@ def test_two_units_or_none_are_refused():
 
 def test_a_unit_that_is_refused_is_not_missing_as_well():
     assert "at least 1" in problem("budget.steps=0")
-    assert "could not be converted" in problem("budget.steps=many")
+    assert problem("budget.steps=many") == "budget.steps=many: expected a whole number"
+    assert problem("recipe.lr=fast") == "recipe.lr=fast: expected a number"
 
 
 # ---- a user's own file

@@ -55,7 +55,7 @@ def test_a_held_out_share_is_below_one():
 
 def test_a_required_key_is_asked_for():
     assert problem("data=imagefolder") == "data.root is missing: give data.root=VALUE"
-    assert problem("data=imagefolder", "data.root=").startswith("data.root=null:"), "said once, not also as missing"
+    assert problem("data=imagefolder", "data.root=null").startswith("data.root=null:"), "said once, not also as missing"
     assert train("data=imagefolder", "data.root=photos").data.root == "photos"
 
 
