@@ -13,8 +13,8 @@ from PIL import Image
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
+from vitlab.reports.results.run_results import RunResults
 from vitlab.reports.tracking.uploads import find_upload
-from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
 ANALYSES = ("attention_distance", "cka")  # one with a plot, one without
@@ -163,7 +163,7 @@ def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_pa
     # W&B keeps lines of history by their place, an offline run's begin at 0: what the second holds replaces the first
     merged = [*second.rows, *first.rows[len(second.rows) :]]
     assert merged == run.metrics()
-    uploaded = find_upload(StudyFiles(tmp_path), "killed")
+    uploaded = find_upload("killed", RunResults(RunFiles(tmp_path / "killed")))
     assert uploaded.state == "waiting"
     assert Path(uploaded.file).resolve().parent == second.files.parent, "only the whole one is uploaded"
 
