@@ -1,6 +1,5 @@
 """What a study found, as one sentence and as a table of text."""
 
-import math
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -24,14 +23,14 @@ class Comparison:
     ranking: tuple[str, ...]  # best mean first
     gap: float  # from the best to the next, in the metric
     tied: tuple[str, ...]  # the best and those that it is not clearly ahead of; empty where it leads
-    by_spread: bool  # tied within the spread over seeds; else the numbers are equal
+    by_spread: bool  # tied within the interval; else the numbers are equal
 
     @property
     def claim(self) -> str:
-        """`A leads`, `A and B are equal`, or `A and B are level within the spread over seeds`."""
+        """`A leads`, `A and B are equal`, or `A and B are level within the 95% interval`."""
         if not self.tied:
             return f"{self.ranking[0]} leads"
-        level = "level within the spread over seeds" if self.by_spread else "equal"
+        level = "level within the 95% interval" if self.by_spread else "equal"
         return f"{join_names(sorted(self.tied))} are {level}"
 
 
@@ -89,15 +88,14 @@ def compare(size: int, contenders: Contenders, metric: Metric) -> Comparison | N
 
 
 def leads(best: Cell, other: Cell, metric: Metric) -> bool:
-    """Whether the better mean is a lead: by its pairs of runs with the same seed, where there are two or more.
+    """Whether the better mean is a lead: the 95% interval of the difference leaves out 0.
 
-    Without such pairs the means must differ by more than their spread over seeds, where it is known.
+    Where nothing tells how sure the difference is (one seed without outcomes per item), it is the plain difference.
     """
     values = [{row["seed"]: metric.value(row) for row in cell.rows} for cell in (best, other)]
     difference = paired_difference(*values)
-    if difference is None:
-        gap, spread = metric.lead(best.mean, other.mean), math.hypot(best.std or 0.0, other.std or 0.0)
-        return gap > spread
+    if difference is None or difference.half_width is None:
+        return metric.lead(best.mean, other.mean) > 0
     return difference.clear and metric.lead(difference.mean, 0.0) > 0
 
 
