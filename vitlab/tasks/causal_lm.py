@@ -16,7 +16,7 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
-from vitlab.tasks.metrics import Mean, Perplexity
+from vitlab.tasks.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
@@ -85,7 +85,7 @@ class CausalLM:
 
         unigram_perplexity is what each token's share of the training tokens gives, without looking at its context. A
         byte is one of the held-out texts in UTF-8: bits per byte compare models of different tokenizers, if these are
-        lossless; unknown tokens and lower case are cheaper.
+        lossless; unknown tokens and lower case are cheaper. `detailed` adds outcomes, the nats of each sequence.
         """
         found = {
             "loss": Mean(),
@@ -93,17 +93,20 @@ class CausalLM:
             "bits_per_byte": Perplexity(lambda nats: nats * self.bits_per_nat),
             "unigram_perplexity": Perplexity(),
         }
-        return MetricCollection(found, compute_groups=False)
+        return MetricCollection(found | ({"outcomes": Outcomes()} if detailed else {}), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         tokens, following = batch
         kept = following != NOTHING
         logits = model(tokens).flatten(0, 1).float()
-        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING)[kept.flatten()]
-        following = following[kept]
+        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING).view_as(kept)
+        if "outcomes" in metrics:
+            metrics["outcomes"].update(nats, kept)
+        nats, following = nats[kept], following[kept]
         unigram = -self.log_unigram.to(following.device)[following]
         for name, metric in metrics.items():
-            metric.update(unigram if name == "unigram_perplexity" else nats)
+            if name != "outcomes":
+                metric.update(unigram if name == "unigram_perplexity" else nats)
 
 
 def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> CausalLM:

@@ -8,14 +8,19 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError, MulticlassConfusionMatrix
+from torchmetrics.classification import (
+    MulticlassAccuracy,
+    MulticlassCalibrationError,
+    MulticlassConfusionMatrix,
+    MulticlassF1Score,
+)
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.basic import augment, crop, normalize
 from vitlab.data.transforms.mixup_cutmix import Mixing
 from vitlab.data.transforms.rand_augment import rand_augment
-from vitlab.tasks.metrics import Mean, Reliability
+from vitlab.tasks.metrics import BalancedAccuracy, LargestShare, Mean, Outcomes, Reliability
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 TOP = 5
@@ -78,11 +83,16 @@ class Classification:
 def build_class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metric]:
     """accuracy and loss of a choice among as many classes as there are outputs.
 
-    `detailed` adds top5_accuracy (with more than 5 classes), calibration_error, reliability (see `Reliability`)
+    `detailed` adds balanced_accuracy, macro_f1, chance (the share of the largest class), top5_accuracy (with more than
+    5 classes), calibration_error, reliability (see `Reliability`), outcomes (see `Outcomes`: which items are right)
     and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
     """
     found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(outputs, average="micro"), "loss": Mean()}
     if detailed:
+        found["balanced_accuracy"] = BalancedAccuracy(outputs)
+        found["macro_f1"] = MulticlassF1Score(outputs, average="macro")
+        found["chance"] = LargestShare(outputs)
+        found["outcomes"] = Outcomes()
         if outputs > TOP:
             found["top5_accuracy"] = MulticlassAccuracy(outputs, average="micro", top_k=TOP)
         found["calibration_error"] = MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1")
@@ -92,9 +102,20 @@ def build_class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metri
     return found
 
 
-def update_class_metrics(metrics: MetricCollection, logits: Tensor, labels: Tensor) -> None:
-    """Add logits (B, classes) and labels (B,) to metrics of classes."""
+def update_class_metrics(
+    metrics: MetricCollection, logits: Tensor, labels: Tensor, counted: Tensor | None = None
+) -> None:
+    """Add logits (B, classes) and labels (B,) to metrics of classes.
+
+    With bool `counted` of the shape of the labels, which may then be (B, N), only these count.
+    """
+    if "outcomes" in metrics:
+        metrics["outcomes"].update(logits.argmax(dim=-1) == labels, counted if labels.ndim > 1 else None)
+    if counted is not None:
+        logits, labels = logits[counted], labels[counted]
     for name, metric in metrics.items():
+        if name == "outcomes":
+            continue
         if name == "loss":
             # a mean takes one value per example, so that a short last batch weighs what it should
             metric.update(F.cross_entropy(logits, labels, reduction="none"))

@@ -20,7 +20,7 @@ from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
-from vitlab.tasks.metrics import Mean, Perplexity, SumOfMeans
+from vitlab.tasks.metrics import Mean, Outcomes, Perplexity, SumOfMeans
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 SEQUENCES = ("pairs", "stream", "documents")
@@ -174,7 +174,8 @@ class MaskedLM:
         """loss (nats), the sum that training makes small, perplexity and masked_accuracy of the masked tokens.
 
         Where the sum has several terms each is a metric too: masked_loss and next_sentence_loss, with pairs, beside
-        next_sentence_accuracy; boundary_loss of SpanBERT.
+        next_sentence_accuracy; boundary_loss of SpanBERT. `detailed` adds outcomes, each sequence's nats of its masked
+        tokens.
         """
         found: dict[str, Metric] = {"loss": SumOfMeans(len(self.added))}
         found |= {"perplexity": Perplexity(), "masked_accuracy": Mean()}
@@ -182,6 +183,8 @@ class MaskedLM:
             found |= {f"{name}_loss": Mean() for name in self.added}
         if self.pairs:
             found["next_sentence_accuracy"] = Mean()
+        if detailed:
+            found["outcomes"] = Outcomes()
         return MetricCollection(found, compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
@@ -192,6 +195,11 @@ class MaskedLM:
         right = {name: (logits.argmax(-1) == targets).float() for name, (logits, targets) in terms.items()}
         metrics["loss"].update(*(nats[name] for name in self.added))
         metrics["perplexity"].update(nats["masked"])
+        if "outcomes" in metrics:
+            masked = kept["masked"]
+            metrics["outcomes"].update(
+                nats["masked"].new_zeros(masked.shape).masked_scatter(masked, nats["masked"]), masked
+            )
         for name, metric in metrics.items():
             term, _, what = name.rpartition("_")
             if term:

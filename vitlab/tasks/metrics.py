@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric, PearsonCorrCoef
-from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score
+from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score, MulticlassRecall
 from torchmetrics.utilities import dim_zero_cat
 
 
@@ -58,6 +58,53 @@ class Pearson(PearsonCorrCoef):
 
     def compute(self) -> Tensor:
         return super().compute().nan_to_num(0.0)
+
+
+class BalancedAccuracy(MulticlassRecall):
+    """The mean over the classes of the share that is right (Brodersen et al., 2010), of those that have an example.
+
+    torchmetrics' own mean counts a class without examples as 0 once it is predicted.
+    """
+
+    def __init__(self, classes: int):
+        super().__init__(classes, average="none")
+
+    def compute(self) -> Tensor:
+        return super().compute()[self.tp + self.fn > 0].mean()
+
+
+class LargestShare(Metric):
+    """The share of the most frequent class: the accuracy of always choosing it."""
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.add_state("counts", torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        self.counts += torch.bincount(labels, minlength=len(self.counts))
+
+    def compute(self) -> Tensor:
+        return self.counts.max() / self.counts.sum()
+
+
+class Outcomes(Metric):
+    """What each item gave, (2, items): its mean value, and of how many answers that is the mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("means", "counts"):
+            self.add_state(name, [], dist_reduce_fx="cat")
+
+    def update(self, values: Tensor, counted: Tensor | None = None) -> None:
+        """values (B,), or (B, N) where bool `counted` (B, N) says which of them are answers."""
+        if counted is None:
+            values, counted = values[:, None], torch.ones_like(values[:, None], dtype=torch.bool)
+        counts = counted.sum(dim=1)
+        self.means.append(values.float().where(counted, 0).sum(dim=1) / counts.clamp(min=1))
+        self.counts.append(counts)
+
+    def compute(self) -> Tensor:
+        return torch.stack([dim_zero_cat(self.means), dim_zero_cat(self.counts)])
 
 
 class Reliability(MulticlassCalibrationError):

@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCor
 
 from vitlab.data.text.types import NO_TAG, Texts
 from vitlab.tasks.classification import MOST_CONFUSED, build_class_metrics, update_class_metrics
-from vitlab.tasks.metrics import Mean, Pearson, SecondClassF1
+from vitlab.tasks.metrics import Mean, Outcomes, Pearson, SecondClassF1
 
 
 class Classes:
@@ -47,8 +47,7 @@ class Classes:
         return found
 
     def update(self, metrics: MetricCollection, logits: Tensor, labels: Tensor) -> None:
-        counted = labels != NO_TAG
-        update_class_metrics(metrics, logits[counted], labels[counted])
+        update_class_metrics(metrics, logits, labels, labels != NO_TAG)
 
 
 class Tags(Classes):
@@ -63,7 +62,8 @@ class Choices(Classes):
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
         found = build_class_metrics(self.outputs, detailed)
-        found.pop("confusion_matrix", None)
+        for name in ("confusion_matrix", "balanced_accuracy", "macro_f1"):
+            found.pop(name, None)
         return found
 
 
@@ -90,12 +90,13 @@ class Numbers:
         return F.mse_loss(logits[:, 0].float(), targets)
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        """loss, of standardised targets, and the correlations pearson and spearman."""
-        return {"loss": Mean(), "pearson": Pearson(), "spearman": SpearmanCorrCoef()}
+        """loss, of standardised targets, and the correlations pearson and spearman; `detailed` adds `Outcomes`."""
+        found = {"loss": Mean(), "pearson": Pearson(), "spearman": SpearmanCorrCoef()}
+        return found | ({"outcomes": Outcomes()} if detailed else {})
 
     def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:
         for name, metric in metrics.items():
-            if name == "loss":
+            if name in ("loss", "outcomes"):
                 metric.update(F.mse_loss(logits[:, 0], targets, reduction="none"))
             else:
                 metric.update(logits[:, 0], targets)

@@ -1,0 +1,63 @@
+"""Metrics of single items and of uneven classes: against the collection's own means, and against scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import balanced_accuracy_score, f1_score
+from torchmetrics import MetricCollection
+
+from tests import classified
+from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
+from vitlab import models
+from vitlab.tasks.classification import build_class_metrics, update_class_metrics
+from vitlab.tasks.metrics import BalancedAccuracy
+
+
+def weighted_mean(outcomes):
+    means, counts = outcomes.double()
+    return float((means * counts).sum() / counts.sum())
+
+
+@pytest.mark.parametrize("name", FOR)
+@torch.no_grad()
+def test_the_losses_of_sequences_average_to_the_perplexity(name):
+    task, config = task_of(name)
+    net, metrics = built(task, config).eval(), task.metrics(detailed=True)
+    for rows in ([0, 1, 2], [3, 4]):
+        task.update(metrics, net, batch_of(task, rows, split="test" if len(task.test) > 4 else "train"))
+    found = metrics.compute()
+    assert found["outcomes"].shape == (2, 5)
+    assert np.exp(weighted_mean(found["outcomes"])) == pytest.approx(float(found["perplexity"]), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", classified.KINDS)
+@torch.no_grad()
+def test_the_outcomes_of_texts_average_to_the_result(kind):
+    task, config = classified.build(kind, *classified.BODIES["bert"])
+    torch.manual_seed(1)
+    model, metrics = models.build(config.model, **task.shape).eval(), task.metrics(detailed=True)
+    for rows in ([0, 1, 2], [3, 4]):
+        task.update(metrics, model, classified.whole(task, rows=rows))
+    found = metrics.compute()
+    assert found["outcomes"].shape == (2, 5)
+    key = "loss" if kind == "numbers" else "accuracy"
+    assert weighted_mean(found["outcomes"]) == pytest.approx(float(found[key]), rel=1e-5)
+
+
+def test_uneven_classes_are_seen_by_balanced_accuracy_macro_f1_and_chance():
+    rng = np.random.default_rng(0)
+    labels = rng.choice(4, 500, p=[0.6, 0.2, 0.15, 0.05])
+    logits = torch.randn(500, 5, generator=torch.Generator().manual_seed(0))  # no item is of the fifth class
+    logits[:, 0] += 1.5
+    metrics = MetricCollection(build_class_metrics(5, detailed=True), compute_groups=False)
+    for part in (slice(0, 300), slice(300, None)):
+        update_class_metrics(metrics, logits[part], torch.from_numpy(labels[part]))
+    found, predicted = metrics.compute(), logits.argmax(1).numpy()
+    assert 4 in predicted
+    assert found["macro_f1"].item() == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert found["chance"].item() == pytest.approx(np.bincount(labels).max() / 500)
+    with pytest.warns(UserWarning, match="not in y_true"):
+        assert found["balanced_accuracy"].item() == pytest.approx(balanced_accuracy_score(labels, predicted))
+    always = BalancedAccuracy(5)
+    always.update(torch.eye(5)[[0] * 500], torch.from_numpy(labels))
+    assert always.compute().item() == pytest.approx(0.25)
