@@ -5,7 +5,7 @@ import pytest
 
 from vitlab import config
 from vitlab.config import UserError
-from vitlab.data.images import glyphs
+from vitlab.data.images import drawing, glyphs
 
 
 def load(**changes):
@@ -56,7 +56,7 @@ def test_the_seed_changes_every_image(data):
 def test_a_class_is_its_letter():
     """Without noise and turning, an image is nearest to a master of its own class."""
     data = load(noise=0.0, rotation=0.0, shift=0.0, scale=[0.875, 0.875], image_size=32)
-    masters, _ = glyphs.draw_masters(28)
+    masters = drawing.draw_masters(round(28 / 1.5), glyphs.CLASSES)
     flat = masters.flatten(3).squeeze(2).numpy()  # fonts, classes, pixels of 32x32
     images = data.train.read(np.arange(360)).reshape(360, -1) / 255
     scores = np.corrcoef(images, flat.reshape(-1, flat.shape[-1]))[:360, 360:]

@@ -1,0 +1,95 @@
+"""Pointer: the digit that the arrow points to."""
+
+import numpy as np
+import pytest
+
+from vitlab import config
+from vitlab.config import UserError
+from vitlab.data.images import drawing, pointer
+
+PLAIN = {"noise": 0.0, "rotation": 0.0, "shift": 0.0, "scale": [0.75, 0.75], "cell": 32}
+
+
+def load(**changes):
+    node = config.load("data", {"name": "pointer", "train_images": 400, "test_images": 90, **changes})
+    return pointer.load(node)
+
+
+def test_the_set_is_what_it_says():
+    data = load()
+    images = data.train.read(np.arange(40))
+    assert images.shape == (40, 1, 36, 36)
+    assert images.dtype == np.uint8
+    assert data.classes == tuple("0123456789")
+    assert set(np.bincount(data.train.labels)) == {40}
+    assert set(np.bincount(data.test.labels)) == {9}
+
+
+def test_an_image_does_not_depend_on_its_batch_and_is_in_one_split():
+    data = load(image_size=[36, 60])
+    whole = data.train.read(np.arange(400))
+    for chosen in np.split(np.random.default_rng(0).permutation(400), [1, 8, 61]):
+        assert np.array_equal(data.train.read(chosen), whole[chosen])
+    assert not {image.tobytes() for image in whole} & {image.tobytes() for image in data.test.read(np.arange(90))}
+
+
+@pytest.mark.parametrize(("reach", "size"), [(1, 96), (1, 160), (2, 160), (2, [160, 224])])
+def test_the_class_is_the_digit_that_the_arrow_points_to(reach, size):
+    """Read without the drawing's own numbers: each cell is the character whose master it is most like."""
+    data = load(**PLAIN, reach=reach, image_size=size)
+    rows, columns = (side // 32 for side in data.image_size)
+    images = data.train.read(np.arange(400)).astype(float)
+    cells = images.reshape(400, rows, 32, columns, 32).swapaxes(2, 3).reshape(400, rows, columns, -1)
+    digits = read_cells(cells, pointer.CLASSES, turns=1)
+    middle = cells[:, rows // 2, columns // 2]
+    direction = read_cells(middle, (pointer.ARROW,), turns=8)
+    # clockwise from the right: the unit circle, rounded
+    down, right = (np.rint(f(direction * np.pi / 4)).astype(int) * reach for f in (np.sin, np.cos))
+    found = digits[np.arange(400), rows // 2 + down, columns // 2 + right]
+    assert (found == data.train.labels).mean() > 0.97
+    assert np.bincount(direction, minlength=8).min() > 25  # all directions
+    others = np.delete(digits.reshape(400, -1), rows * columns // 2, axis=1)
+    assert np.abs(np.bincount(others.ravel(), minlength=10) / others.size - 0.1).max() < 0.03
+
+
+def read_cells(cells, characters, turns):
+    """The number of the character and its turn, turns * character + turn, that a cell correlates with most."""
+    masters = drawing.draw_masters(32, characters)
+    fonts = len(masters)
+    templates = []
+    for character in range(len(characters)):
+        for turn in range(turns):
+            still = np.zeros(fonts)
+            angle = np.full(fonts, 2 * np.pi * turn / turns)
+            drawn = drawing.draw_characters(masters[:, character], (32, 32), angle, still, still, still + 0.75)
+            templates.append(drawn.reshape(fonts, -1))
+    templates = np.stack(templates, axis=1)  # fonts, numbers, pixels
+    flat = templates.reshape(-1, templates.shape[-1])
+    centred = flat - flat.mean(axis=1, keepdims=True)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    return (cells @ centred.T).argmax(axis=-1) % templates.shape[1]
+
+
+def test_pictures_of_another_reach_differ_in_the_digits_pointed_to_alone():
+    near, far = (load(reach=reach, image_size=60) for reach in (1, 2))
+    assert np.array_equal(near.train.labels, far.train.labels)
+    images = [data.train.read(np.arange(50)).reshape(50, 5, 12, 5, 12) for data in (near, far)]
+    differ = (images[0] != images[1]).any(axis=(0, 2, 4))
+    assert not differ[2, 2]
+    assert not differ[[0, 0, 1, 1, 3, 3, 4, 4], [1, 3, 0, 4, 0, 4, 1, 3]].any()  # in no direction
+
+
+def test_mistakes_are_reported_at_once_with_the_size_that_fits():
+    with pytest.raises(UserError) as caught:
+        load(test_images=3, noise=-1.0, rotation=0.5, image_size=50)
+    assert caught.value.problems == [
+        "data.test_images=3: give at least 10, one image of each class",
+        "data.noise=-1.0: must be 0 or more",
+        "data.image_size=50: needs an odd number of cells of 12 pixels, the arrow's in the middle; "
+        "give data.image_size=60",
+        "data.rotation=0.5: above 0.39 an arrow points to other digits",
+    ]
+    with pytest.raises(UserError, match=r"data\.reach=2: .* give data\.image_size=60"):
+        load(reach=2)
+    with pytest.raises(UserError, match=r"data\.reach=0: must be at least 1"):
+        load(reach=0)
