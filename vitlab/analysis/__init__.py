@@ -3,8 +3,10 @@
 An analysis's module has `UNIT`, `NEEDS` (what a model must have for it, in words), `applies(model) -> bool` and
 `run(model, inputs, config)`. `inputs` are what the run's task shows: images (B, C, Y, X), or a
 `vitlab.tasks.text.TokenInputs`. `run` returns rows, each a mapping of plain values, or, where the result is a picture,
-a mapping of NumPy arrays by name, with the rows that go with them as "rows". A `run` with the parameter `labels` gets
-the labels of the inputs, where they mean the model's outputs; one with `progress` may call it with (done, total).
+a mapping of NumPy arrays by name, with the rows that go with them as "rows". "references" in that mapping are
+values of known cases by name, in the unit of the rows, which figures draw; figures of heads take the first as 100%. A
+`run` with the parameter `labels` gets the labels of the inputs, where they mean the model's outputs; one with
+`progress` may call it with (done, total).
 
 The YAML holds the options: `examples` (how many held-out ones are looked at), `drawings` (the modules of
 `vitlab.reports.figures.analyses` that draw the rows or the first array), `pictures` (keep the images beside the arrays,

@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.analysis.capture.attention import find_patches, has_patches
+from vitlab.analysis.capture.attention import Patches, find_patches, has_patches
 from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.progress import Progress
 
@@ -60,10 +60,28 @@ def patch_distances(grid_size: tuple[int, int], patch_size: tuple[int, int]) -> 
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist").float()
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:
-    """One row {"layer", "head", "value"} per head, both counted from 1; images (B, C, Y, X) as the model takes them.
+def reference_distances(places: Patches, renormalize: bool = False) -> dict[str, float]:
+    """What known attention measures on this grid, in pixels: uniform over all tokens, uniform over 3 x 3 patches.
 
-    Raises UserError for a model without attention over patches.
+    The uniform one looks at the prefix tokens too, so that it loses their share where nothing is renormalised. The 3 x
+    3 patches are those around the query's own, as many of them as the grid has there.
+    """
+    rows, columns = places.grid_size
+    cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
+    near = (torch.cdist(cells, cells, p=float("inf")) < 1.5).float()
+    distances = patch_distances(places.grid_size, places.patch_size)
+    share = 1.0 if renormalize else len(cells) / places.tokens
+    found = {
+        "uniform attention": share * distances.mean(),
+        "3 x 3 neighbourhood": ((near * distances).sum(dim=1) / near.sum(dim=1)).mean(),
+    }
+    return {name: round(value.item(), 5) for name, value in found.items()}
+
+
+def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:
+    """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: pixels}.
+
+    images (B, C, Y, X) as the model takes them. Raises UserError for a model without attention over patches.
     """
     places = find_patches(model)
     # a query that is no patch is as far as 0 from all: its row is dropped
@@ -73,4 +91,5 @@ def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress
     def reduction(weights: Tensor, queries: slice) -> Tensor:
         return query_distances(weights, distances[queries].to(weights), places.prefix, config.renormalize)
 
-    return average_per_head(model, images, reduction, places.prefix, progress)
+    rows = average_per_head(model, images, reduction, places.prefix, progress)
+    return {"rows": rows, "references": reference_distances(places, config.renormalize)}

@@ -1,9 +1,9 @@
 """Entropy of attention: how many tokens a head spreads over (Clark et al., 2019, section 3.3; Zhai et al., 2023).
 
 The entropy of a query's attention is 0 where it looks at one key, and log M where it looks at all M that it may look at
-alike. It is not divided by that largest value: in a causal model query i has i + 1 keys, so uniform attention of N
-tokens has the mean of log 1 .. log N, and a padded text has fewer keys than a full one. So heads of one model compare;
-models that see other numbers of keys do not.
+alike. In a causal model query i has i + 1 keys, so uniform attention of N tokens has the mean of log 1 .. log N, and a
+padded text has fewer keys than a full one. So heads of one model compare; those of models that see other numbers of
+keys do as shares of what uniform attention has in each.
 
 Shapes: B images or texts, H heads, N queries, M keys, n queries of a block.
 """
@@ -36,10 +36,20 @@ def applies(model: nn.Module) -> bool:
 
 def run(
     model: nn.Module, inputs: Tensor | TokenInputs, config: DictConfig, progress: Progress | None = None
-) -> list[dict[str, Any]]:
-    """One row {"layer", "head", "value"} per head, both counted from 1.
+) -> dict[str, Any]:
+    """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: nats}.
 
     Of images (B, C, Y, X) as the model takes them, of tokens (B, N), or of a `TokenInputs`, whose padding is neither
-    query nor key. Raises UserError for a model without attention.
+    query nor key. There is no reference where layers see other numbers of keys. Raises UserError for a model without
+    attention.
     """
-    return average_per_head(model, inputs, lambda weights, _: query_entropies(weights), progress=progress)
+
+    def reduction(weights: Tensor, _: slice) -> Tensor:
+        return query_entropies(weights)
+
+    shown = inputs if isinstance(inputs, TokenInputs) else inputs[:1]  # all images have the same number of tokens
+    uniform = {row["value"] for row in average_per_head(model, shown, reduction, uniform=True)}
+    return {
+        "rows": average_per_head(model, inputs, reduction, progress=progress),
+        "references": {"uniform attention": uniform.pop()} if len(uniform) == 1 else {},
+    }

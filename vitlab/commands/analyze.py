@@ -15,7 +15,7 @@ from vitlab.config import UserError, load, names, parse_override
 from vitlab.config.checks import check_ranges
 from vitlab.config.errors import choices_text
 from vitlab.data.opening import progress_bar
-from vitlab.training.files import refuse_unwritable, write_findings
+from vitlab.training.files import refuse_unwritable, write_analysis
 
 if TYPE_CHECKING:
     from torch import nn
@@ -129,7 +129,7 @@ def analyze(
                 report(0, None)  # some analyses report nothing else
                 labelled = not subject.mismatch
                 findings = examine(subject.model, task, options, subject.step, labelled=labelled, progress=report)
-                paths = write_findings(folder, name, findings.unit, findings.rows, findings.arrays)
+                paths = write_analysis(folder, findings.to_dict(), findings.arrays)
                 for figure in draw_findings(findings, options, subject.name):
                     paths += matplotlib_backend.save(figure, folder)
         except UserError as error:

@@ -23,7 +23,7 @@ from vitlab.files import write_json
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec
 from vitlab.training.callbacks import Interrupted, Progress
-from vitlab.training.files import RunFiles, locked, round_numbers, source_of
+from vitlab.training.files import RunFiles, locked, round_numbers, source_of, write_analysis
 from vitlab.training.run import Run
 from vitlab.training.sources import fingerprint
 
@@ -186,7 +186,8 @@ def analyse(run: Run, observer: Observer, name: str, step: int) -> None:
     findings = analysis.examine(run.placed_model(), run.task, config, step)
     rows = [*(row for row in before or [] if row["step"] < step), *findings.rows]
     observer.on_analysis(run, config, findings, rows, step)
-    run.files.write_analysis(name, findings.unit, rows, findings.arrays)  # last: a step that is in it is done
+    # last: a step that is in it is done
+    write_analysis(run.files.analysis_folder, {**findings.to_dict(), "rows": rows}, findings.arrays)
 
 
 def measure_probes(run: Run, names: Sequence[str]) -> dict[str, float | None]:

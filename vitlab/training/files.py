@@ -4,7 +4,7 @@ import contextlib
 import json
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +191,6 @@ class RunFiles:
         analysis = self.analysis(name)
         return analysis and analysis["rows"]
 
-    def write_analysis(
-        self, name: str, unit: str, rows: Iterable[dict[str, Any]], arrays: Mapping[str, Any] | None = None
-    ) -> list[Path]:
-        """Write the rows, and NumPy arrays that belong to the last step in them; gives the files' paths."""
-        return write_findings(self.analysis_folder, name, unit, rows, arrays)
-
 
 def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with its floats as they are written: shares to six decimals, others to six significant digits.
@@ -208,16 +202,17 @@ def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**result, **{key: float(f"{value:.6g}") for key, value in floats.items()}, **shares}
 
 
-def write_findings(
-    folder: Path, name: str, unit: str, rows: Iterable[dict[str, Any]], arrays: Mapping[str, Any] | None = None
-) -> list[Path]:
-    """Write `<name>.json`, and `<name>.npz` where there are arrays, which `numpy.load` reads; gives their paths."""
-    paths = [folder / f"{name}.json"]
+def write_analysis(folder: Path, analysis: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> list[Path]:
+    """Write an analysis {"name", "unit", "rows", ...} as `<name>.json`; gives the paths of what was written.
+
+    NumPy arrays, which belong to the last step in the rows, go to `<name>.npz`, which `numpy.load` reads.
+    """
+    paths = [folder / f"{analysis['name']}.json"]
     if arrays:
         import numpy as np
 
-        paths.append(folder / f"{name}.npz")
+        paths.append(folder / f"{analysis['name']}.npz")
         with replacing(paths[1]) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
-    write_json(paths[0], {"name": name, "unit": unit, "rows": list(rows)})
+    write_json(paths[0], analysis)
     return paths

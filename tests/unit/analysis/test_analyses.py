@@ -12,6 +12,7 @@ from torch import nn
 import vitlab
 from vitlab import analysis
 from vitlab.analysis.capture import heads
+from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
 from vitlab.models import build_model
 from vitlab.models.text import language_model
@@ -54,14 +55,13 @@ def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
         return
     found = module.run(made, torch.randn(B, 3, *SIZE), SHIPPED[name])
     assert found, "an analysis never comes back empty"
-    arrays = {} if isinstance(found, list) else {key: value for key, value in found.items() if key != "rows"}
-    rows = found if isinstance(found, list) else found.get("rows", [])
-    for value in arrays.values():
+    findings = Findings.of(found, name=name, unit=module.UNIT)
+    for value in findings.arrays.values():
         assert isinstance(value, np.ndarray)
         assert value.size
         assert np.isfinite(value).all()
-    assert json.loads(json.dumps(rows)) == rows
-    assert all("value" in row for row in rows)
+    assert json.loads(json.dumps(findings.to_dict())) == findings.to_dict()
+    assert all("value" in row for row in findings.rows)
     assert made.training, "the model is left as it was"
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in made.modules())
 
@@ -83,7 +83,7 @@ def test_on_a_text_model_those_of_text_apply_and_give_plain_rows(name):
     if name not in OF_TEXT:
         return
     words = TokenInputs.of(torch.randint(29, (3, 7)), None, None, special=(0,))
-    rows = ANALYSES[name].run(made, words, SHIPPED[name])
+    rows = Findings.of(ANALYSES[name].run(made, words, SHIPPED[name]), name=name, unit="").rows
     assert json.loads(json.dumps(rows)) == rows
     assert all({"layer", "head", "value"} <= row.keys() for row in rows)
     assert len(rows) == 2 * 3
@@ -119,14 +119,13 @@ def test_it_tells_how_far_it_is_to_the_end(name):
 def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
     made, images = model("vit_nano", {**VIT, "pool": "token"}), torch.randn(B, 3, *SIZE)
     options = SHIPPED[name]
-    whole = ANALYSES[name].run(made, images, options)
+    whole = Findings.of(ANALYSES[name].run(made, images, options), name=name, unit="")
     for module in (ANALYSES[name], heads):
         monkeypatch.setattr(module, "CHUNK", 2, raising=False)
-    parts = ANALYSES[name].run(made, images, options)
-    if isinstance(whole, dict):
-        assert whole.keys() == parts.keys()
-        for key, value in whole.items():
-            np.testing.assert_allclose(parts[key], value, rtol=1e-4, atol=1e-6)
-    else:
-        for one, other in zip(whole, parts, strict=True):
-            assert one == pytest.approx(other, abs=2e-5)
+    parts = Findings.of(ANALYSES[name].run(made, images, options), name=name, unit="")
+    assert whole.arrays.keys() == parts.arrays.keys()
+    for key, value in whole.arrays.items():
+        np.testing.assert_allclose(parts.arrays[key], value, rtol=1e-4, atol=1e-6)
+    for one, other in zip(whole.rows, parts.rows, strict=True):
+        assert one == pytest.approx(other, abs=2e-5)
+    assert whole.references == pytest.approx(parts.references, abs=2e-5)

@@ -201,7 +201,7 @@ def test_an_analysis_takes_less_than_a_hundredth_of_the_memory_of_all_maps(monke
     made = build_model("vit_nano", image_size=(40, 44), patch_size=2, pool="token", depth=depth, width=24, heads=heads)
     x, all_maps = torch.randn(B, 3, 40, 44), B * depth * heads * tokens**2 * 4
     monkeypatch.setattr(module.AttentionCall.blocks, "__defaults__", (2**14,))
-    monkeypatch.setattr(module.reduce_attention, "__defaults__", (None, 2**14))
+    monkeypatch.setattr(module.reduce_attention, "__defaults__", (None, 2**14, False))
     with torch.no_grad():
         before = peak(lambda: made.eval()(x))
     config = OmegaConf.create({"renormalize": False})

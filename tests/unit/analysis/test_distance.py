@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.analysis.attention_distance import attention_distance, run
+from vitlab.analysis.attention_distance import attention_distance, reference_distances, run
 from vitlab.analysis.capture import heads
-from vitlab.analysis.capture.attention import attention_maps
+from vitlab.analysis.capture.attention import Patches, attention_maps
 from vitlab.config import load
 from vitlab.models import build_model
 
@@ -110,6 +110,27 @@ def test_sizes_that_do_not_fit_raise(shape, grid, prefix):
         attention_distance(torch.zeros(shape), grid, PATCH, prefix)
 
 
+# ---- references
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize(("grid", "patch"), [(GRID, PATCH), ((1, 7), (3, 2)), ((2, 2), (6, 6))])
+def test_references_are_what_such_heads_measure(grid, patch, prefix, renormalize):
+    patches = grid[0] * grid[1]
+    uniform = torch.full((1, 1, patches + prefix, patches + prefix), 1 / (patches + prefix), dtype=torch.float64)
+    near = torch.zeros_like(uniform)
+    for query in range(patches):
+        (row, column), keys = divmod(query, grid[1]), range(patches)
+        around = [k for k in keys if abs(k // grid[1] - row) <= 1 and abs(k % grid[1] - column) <= 1]
+        for key in around:
+            near[..., prefix + query, prefix + key] = 1 / len(around)
+    assert reference_distances(Patches(grid, patch, prefix), renormalize) == {
+        "uniform attention": pytest.approx(brute_force(uniform, grid, patch, prefix, renormalize).item(), abs=2e-5),
+        "3 x 3 neighbourhood": pytest.approx(brute_force(near, grid, patch, prefix, renormalize).item(), abs=2e-5),
+    }
+
+
 # ---- of a model
 
 
@@ -132,7 +153,7 @@ def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, reno
     config = load("analysis", "attention_distance")
     config.renormalize = renormalize
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
-    rows = run(made, images, config)
+    rows = run(made, images, config)["rows"]
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
     prefix = 1 if pool == "token" else 0
     expected = torch.cat(

@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 from vitlab.files import write_json, write_text
 from vitlab.reports.figures.samples import write_contact_sheet
 from vitlab.studies.store import StudyFiles
+from vitlab.training.files import write_analysis
 
 SIZES = (500, 2000, 8000, 32000)
 SEEDS = (0, 1)
@@ -135,4 +136,4 @@ def write_attention(run, generator, place):
             reach = 3.5 + 1.2 * layer + (head - 2.5) * (1.2 + 0.5 * place)
             values = {0: 10.9 + generator.normal(0, 0.15), STEPS: min(12.5, max(1.5, reach + generator.normal(0, 0.5)))}
             rows += [{"step": step, "layer": layer, "head": head, "value": float(v)} for step, v in values.items()]
-    run.write_analysis("attention_distance", "pixels", rows)
+    write_analysis(run.analysis_folder, {"name": "attention_distance", "unit": "pixels", "rows": rows})

@@ -14,7 +14,7 @@ import pytest
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_json, write_text
 from vitlab.studies.store import COLUMNS, StudyFiles
-from vitlab.training.files import RunFiles, round_numbers
+from vitlab.training.files import RunFiles, round_numbers, write_analysis
 
 NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x"]
 
@@ -291,13 +291,14 @@ def test_an_evaluation_that_is_made_again_is_dropped_at_the_last_step_alone(tmp_
 def test_arrays_of_an_analysis_lie_beside_its_rows(tmp_path):
     files = RunFiles(tmp_path)
     found = {"maps": np.arange(6, dtype=np.float32).reshape(2, 3)}
-    paths = files.write_analysis("rollout", "share", [], found)
+    analysis = {"name": "rollout", "unit": "share", "rows": []}
+    paths = write_analysis(files.analysis_folder, analysis, found)
     assert [path.name for path in paths] == ["rollout.json", "rollout.npz"]
-    assert files.analysis("rollout") == {"name": "rollout", "unit": "share", "rows": []}
+    assert files.analysis("rollout") == analysis
     with np.load(paths[1], allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["maps"], found["maps"])
     with pytest.raises(ValueError, match="Object arrays"):
-        files.write_analysis("rollout", "share", [], {"maps": np.array([{}], dtype=object)})
+        write_analysis(files.analysis_folder, analysis, {"maps": np.array([{}], dtype=object)})
     with np.load(paths[1], allow_pickle=False) as arrays:
         assert arrays["maps"].shape == (2, 3), "a failed write leaves the old file"
     assert sorted(path.name for path in files.analysis_folder.iterdir()) == ["rollout.json", "rollout.npz"]

@@ -36,6 +36,7 @@ KINDS = (
     ParallelScalingBlock,
     RelPosAttention,
 )
+HIDDEN = -1e4  # a mask that adds this or less to a score hides the key
 BLOCK = 2**20  # weights in memory at a time, as far as whole queries allow
 
 
@@ -94,6 +95,13 @@ class AttentionCall:
             chosen = slice(first, min(first + step, queries))
             yield chosen, call.weights(chosen)
 
+    def uniform(self) -> "AttentionCall":
+        """With one head, whose queries look at all keys alike that they may look at."""
+        mask = None if self.mask is None else self.mask[:, :1] if self.mask.ndim == 4 else self.mask
+        if mask is not None and mask.dtype != torch.bool:
+            mask = mask > HIDDEN
+        return replace(self, q=torch.zeros_like(self.q[:, :1]), k=self.k[:, :1], mask=mask)
+
     def copy(self, dtype: torch.dtype | None = None) -> "AttentionCall":
         """With q and k of their own, contiguous: as views they keep the values in memory too."""
         q, k = (part.to(dtype or part.dtype).clone(memory_format=torch.contiguous_format) for part in (self.q, self.k))
@@ -148,17 +156,20 @@ def reduce_attention(
     reduction: Reduction,
     layers: Sequence[int] | None = None,
     block: int = BLOCK,
+    uniform: bool = False,
     **forward: Any,
 ) -> dict[int, Tensor]:
     """{layer: what `reduction` leaves of its weights}, without ever holding the weights of a layer.
 
     `reduction(weights (B, H, n, M), queries)` is called for a block of queries at a time, during the forward pass; its
-    results (B, any, n, ...) are joined along the queries: (B, any, N, ...). The rest is as in `attention_maps`.
+    results (B, any, n, ...) are joined along the queries: (B, any, N, ...). With `uniform` they are the weights of one
+    head that looks at all of its keys alike. The rest is as in `attention_maps`.
     """
     found: dict[int, Tensor] = {}
 
     def visit(layer: int, call: AttentionCall) -> None:
-        found[layer] = torch.cat([reduction(weights, queries) for queries, weights in call.blocks(block)], dim=2)
+        blocks = (call.uniform() if uniform else call).blocks(block)
+        found[layer] = torch.cat([reduction(weights, queries) for queries, weights in blocks], dim=2)
 
     visit_attention(model, inputs, visit, layers, **forward)
     return {layer: found[layer] for layer in sorted(found)}

@@ -13,7 +13,7 @@ from PIL import Image
 
 @dataclass(frozen=True)
 class Findings:
-    """`rows` and `arrays` are as the analysis gave them; either may be empty."""
+    """`rows`, `arrays` and `references` are as the analysis gave them; any may be empty."""
 
     name: str
     unit: str
@@ -22,11 +22,17 @@ class Findings:
     images: np.ndarray | None = None  # uint8 (B, C, Y, X), before normalisation; None of texts
     labels: np.ndarray | None = None  # int64 (B,)
     classes: Sequence[str] = ()  # their names
+    references: dict[str, float] = field(default_factory=dict)  # values of known cases by name, in the unit of the rows
 
     @property
     def array(self) -> np.ndarray:
         """The first array, which is the one to draw."""
         return next(iter(self.arrays.values()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a run's analysis/NAME.json holds."""
+        found = {"name": self.name, "unit": self.unit, "rows": self.rows}
+        return {**found, "references": self.references} if self.references else found
 
     def with_pictures(self, side: int) -> "Findings":
         """With the images as an array "pictures" uint8 (B, C, y, x), no side longer than that, and their "names"."""
@@ -43,8 +49,9 @@ class Findings:
         """From what an analysis's `run` gives."""
         if isinstance(found, list):
             return cls(rows=found, **others)
-        arrays = {key: value for key, value in found.items() if key != "rows"}
-        return cls(rows=found.get("rows", []), arrays=arrays, **others)
+        plain = {key: found[key] for key in ("rows", "references") if key in found}
+        arrays = {key: value for key, value in found.items() if key not in plain}
+        return cls(**{"rows": [], **plain}, arrays=arrays, **others)
 
 
 def shrink_images(images: np.ndarray, side: int) -> np.ndarray:

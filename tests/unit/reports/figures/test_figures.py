@@ -11,6 +11,7 @@ from vitlab.reports.figures.learning_curves import plot_training_curves
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.ticks import spaced
 from vitlab.reports.results.study_results import load_results
+from vitlab.training.files import write_analysis
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_layers_have_a_line_against_the_step_where_a_run_was_looked_at_while_it_
     last = max(row["step"] for row in rows)
     steps = [{**row, "step": step, "value": step / 100 + row["head"]} for step in (20, 30) for row in rows[::2]]
     steps[0]["value"] = math.nan  # of layer 1, head 1, step 20
-    run.write_analysis("attention_distance", "pixels", [*rows, *steps])
+    write_analysis(run.analysis_folder, {**run.analysis("attention_distance"), "rows": [*rows, *steps]})
     figure = layers_of(study)
     assert figure.title == "Mean attention distance while training, vit_nano"
     assert [panel.title for panel in figure.panels] == [f"{n} examples" for n in ("500", "2,000", "8,000", "32,000")]
