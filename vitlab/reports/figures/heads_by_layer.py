@@ -2,17 +2,21 @@
 
 import statistics
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from vitlab.config import load, names
-from vitlab.formatting import finite, plural, significant
+from vitlab.formatting import finite, plural
+from vitlab.reports.figures.head_scale import Analysis, HeadScale
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import file_stem, folder_link
 
+Run = tuple[Analysis, str, str]  # analysis, panel title, link
 
-def plot_heads(analysis: dict[str, Any], title: str, colour_key: str = "vit") -> Figure:
+
+def plot_heads(analysis: Analysis, title: str, colour_key: str = "vit") -> Figure:
     """An analysis of ONE run: a point per head against the layer, the untrained model's rings behind."""
     return plot_panels(file_stem(str(analysis.get("name") or "heads")), title, [(analysis, "", "")], colour_key)
 
@@ -29,9 +33,9 @@ def plot_heads_by_size(results: StudyResults, model: str, name: str) -> Figure |
     return plot_panels(file_stem(f"{name}-{model}"), f"{format_title(name)} by layer, {model}", runs, key)
 
 
-def find_analyses(results: StudyResults, model: str, name: str) -> list[tuple[dict[str, Any], str, str]]:
+def find_analyses(results: StudyResults, model: str, name: str) -> list[Run]:
     """(analysis of heads, panel title, link) of a model at each training-set size, of the first seed that has it."""
-    chosen: dict[int, tuple[dict[str, Any], str, str]] = {}
+    chosen: dict[int, Run] = {}
     for row in results.rows:
         analysis = results.runs[row["run"]].analysis(name) if row["model"] == model else None
         if analysis is not None:
@@ -47,70 +51,68 @@ def format_title(analysis: str) -> str:
     return f"{title[:1].upper()}{title[1:]}"
 
 
-def plot_panels(name: str, title: str, runs: list[tuple[dict[str, Any], str, str]], colour_key: str) -> Figure:
+def plot_panels(name: str, title: str, runs: list[Run], colour_key: str) -> Figure:
     """A panel per (analysis, panel title, link)."""
-    unit = unit_of(runs[0][0])
+    scale = HeadScale.of(
+        [(one, [row["value"] for rows in choose_steps(one).values() for row in rows]) for one, _, _ in runs]
+    )
     layers = {row["layer"] for analysis, _, _ in runs for row in analysis["rows"]}
+    ticks = tuple(sorted(layer for layer in layers if finite(layer) is not None))
+    ends = (ticks[0] - 0.4, ticks[-1] + 0.4) if ticks else (0.0, 1.0)
     return Figure(
         name=name,
         title=title,
-        x=Axis("layer", ticks=tuple(sorted(layer for layer in layers if finite(layer) is not None))),
-        y=head_axis(runs[0][0]),
-        panels=tuple(Panel(draw_heads(analysis, link, unit, colour_key), text) for analysis, text, link in runs),
-        alt=describe_heads(runs, unit),
+        x=Axis("layer", ticks=ticks),
+        y=scale.axis(),
+        panels=tuple(
+            Panel((*scale.lines(analysis, ends), *draw_heads(analysis, link, scale, colour_key)), text)
+            for analysis, text, link in runs
+        ),
+        alt=describe_heads(runs, scale),
     )
 
 
-def unit_of(analysis: dict[str, Any]) -> str:
-    return str(analysis.get("unit") or "")
-
-
-def head_axis(analysis: dict[str, Any]) -> Axis:
-    """The axis of what an analysis of heads measures."""
-    measured, unit = str(analysis.get("name") or "value").replace("_", " "), unit_of(analysis)
-    return Axis(f"{measured} ({unit})" if unit else measured, from_zero=True)
-
-
-def draw_heads(analysis: dict[str, Any], link: str, unit: str, colour_key: str) -> tuple[Series, ...]:
-    """The untrained model's heads (step 0) and the trained one's (the last step), in drawing order.
+def choose_steps(analysis: Analysis) -> dict[str, list[dict[str, Any]]]:
+    """label -> rows with a number: of the untrained model (step 0) and of the trained one (the last step).
 
     With one step there is nothing to tell apart, and no word for it: step 0 of a pretrained model is a trained one.
     """
     steps = sorted({row["step"] for row in analysis["rows"]})
-    drawn = [(step, "heads") for step in steps]
-    if len(steps) > 1:
-        drawn = [(steps[0], "untrained heads"), (steps[-1], "trained heads")]
-    found = []
-    for step, label in drawn:
-        rows = [row for row in analysis["rows"] if row["step"] == step and finite(row["value"]) is not None]
-        found.append(
-            Series(
-                label=label,
-                x=[row["layer"] for row in rows],
-                y=[row["value"] for row in rows],
-                colour_key="untrained" if label == "untrained heads" else colour_key,
-                style="rings" if label == "untrained heads" else "points",
-                hover=[
-                    f"{label}: layer {row['layer']}, head {row['head']}\n{significant(row['value'])} {unit}".rstrip()
-                    for row in rows
-                ],
-                links=[link] * len(rows) if link else (),
-            )
+    labels = {"untrained heads": steps[0], "trained heads": steps[-1]} if len(steps) > 1 else {"heads": steps[0]}
+    rows = [row for row in analysis["rows"] if finite(row["value"]) is not None]
+    return {label: [row for row in rows if row["step"] == step] for label, step in labels.items()}
+
+
+def draw_heads(analysis: Analysis, link: str, scale: HeadScale, colour_key: str) -> Iterator[Series]:
+    """The untrained model's heads and the trained one's, in drawing order."""
+    for label, rows in choose_steps(analysis).items():
+        untrained = label == "untrained heads"
+        yield Series(
+            label=label,
+            x=[row["layer"] for row in rows],
+            y=[scale.place(analysis, row["value"]) for row in rows],
+            colour_key="untrained" if untrained else colour_key,
+            style="rings" if untrained else "points",
+            hover=[
+                f"{label}: layer {row['layer']}, head {row['head']}\n{scale.text(analysis, row['value'])}"
+                for row in rows
+            ],
+            links=[link] * len(rows) if link else (),
         )
-    return tuple(found)
 
 
-def describe_heads(runs: list[tuple[dict[str, Any], str, str]], unit: str) -> str:
+def describe_heads(runs: list[Run], scale: HeadScale) -> str:
     """The mean over heads of the first and the last layer, at the last step."""
     parts = []
     for analysis, text, _ in runs:
-        by_layer: dict[float, list[float]] = defaultdict(list)
-        for drawn in draw_heads(analysis, "", unit, "vit")[-1:]:
-            for layer, value in zip(drawn.x, drawn.y, strict=True):
-                by_layer[layer].append(value)
+        by_layer: dict[int, list[float]] = defaultdict(list)
+        *_, rows = choose_steps(analysis).values()
+        for row in rows:
+            by_layer[row["layer"]].append(row["value"])
         if by_layer:
-            means = {layer: significant(statistics.fmean(values)) for layer, values in by_layer.items()}
-            first, last = min(means), max(means)
-            ends = f"{means[first]} {unit} in layer {first:g}, {means[last]} in layer {last:g}"
-            parts.append(f"{text}: {ends}." if text else f"{ends}.")
+            means = [
+                f"{scale.text(analysis, statistics.fmean(by_layer[layer]))} in layer {layer}"
+                for layer in dict.fromkeys((min(by_layer), max(by_layer)))
+            ]
+            parts.append(f"{text}: {'; '.join(means)}." if text else f"{'; '.join(means)}.")
     return " ".join(["Mean over the heads:", *parts])

@@ -2,16 +2,15 @@
 
 import statistics
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterator
 
-from vitlab.formatting import finite, significant, whole
-from vitlab.reports.figures.heads_by_layer import find_analyses, format_title, head_axis, unit_of
+from vitlab.formatting import finite, whole
+from vitlab.reports.figures.head_scale import Analysis, HeadScale
+from vitlab.reports.figures.heads_by_layer import Run, find_analyses, format_title
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import ACCENTS, DASHES, group_look
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import file_stem
-
-Run = tuple[dict[str, Any], str, str]  # analysis, panel title, link
 
 
 def plot_layers_by_size(results: StudyResults, model: str, name: str) -> Figure | None:
@@ -30,24 +29,30 @@ def name_figure(stem: str) -> str:
     return file_stem(f"{stem}-by-step")
 
 
-def has_steps_between(analysis: dict[str, Any]) -> bool:
+def has_steps_between(analysis: Analysis) -> bool:
     """Whether an analysis has more steps than the first and the last."""
     return len({row["step"] for row in analysis["rows"]}) > 2
 
 
 def plot_layers(name: str, title: str, runs: list[Run]) -> Figure:
     """A panel per run, a line per layer."""
+    means = [(analysis, average_heads(analysis).values()) for analysis, _, _ in runs]
+    scale = HeadScale.of([(one, [value for by_step in layers for value in by_step.values()]) for one, layers in means])
+    ends = (0.0, max((step for _, layers in means for by_step in layers for step in by_step), default=0.0))
     return Figure(
         name=name,
         title=title,
         x=Axis("training step", from_zero=True, whole=True),
-        y=head_axis(runs[0][0]),
-        panels=tuple(Panel(lines(analysis, link), text) for analysis, text, link in runs),
-        alt=describe(runs),
+        y=scale.axis(),
+        panels=tuple(
+            Panel((*scale.lines(analysis, ends), *draw_layers(analysis, link, scale)), text)
+            for analysis, text, link in runs
+        ),
+        alt=describe_layers(runs, scale),
     )
 
 
-def means(analysis: dict[str, Any]) -> dict[int, dict[int, float]]:
+def average_heads(analysis: Analysis) -> dict[int, dict[int, float]]:
     """layer -> step -> the mean over its heads; values that are no numbers are left out."""
     values: dict[tuple[int, int], list[float]] = defaultdict(list)
     for row in analysis["rows"]:
@@ -59,42 +64,32 @@ def means(analysis: dict[str, Any]) -> dict[int, dict[int, float]]:
     return found
 
 
-def lines(analysis: dict[str, Any], link: str) -> tuple[Series, ...]:
-    unit, found = unit_of(analysis), []
-    for place, (layer, by_step) in enumerate(means(analysis).items()):
+def draw_layers(analysis: Analysis, link: str, scale: HeadScale) -> Iterator[Series]:
+    for place, (layer, by_step) in enumerate(average_heads(analysis).items()):
         colour_key, marker = group_look(place)
-        found.append(
-            Series(
-                label=f"layer {layer}",
-                x=list(by_step),
-                y=list(by_step.values()),
-                colour_key=colour_key,
-                marker=marker,
-                dash=DASHES[place // len(ACCENTS) % len(DASHES)],
-                width=1.6,
-                hover=[
-                    f"layer {layer}, step {whole(step)}\n{significant(value)} {unit}".rstrip()
-                    for step, value in by_step.items()
-                ],
-                links=[link] * len(by_step) if link else (),
-            )
+        yield Series(
+            label=f"layer {layer}",
+            x=list(by_step),
+            y=[scale.place(analysis, value) for value in by_step.values()],
+            colour_key=colour_key,
+            marker=marker,
+            dash=DASHES[place // len(ACCENTS) % len(DASHES)],
+            width=1.6,
+            hover=[
+                f"layer {layer}, step {whole(step)}\n{scale.text(analysis, value)}" for step, value in by_step.items()
+            ],
+            links=[link] * len(by_step) if link else (),
         )
-    return tuple(found)
 
 
-def describe(runs: list[Run]) -> str:
+def describe_layers(runs: list[Run], scale: HeadScale) -> str:
     """How far the first and the last layer came in each panel."""
     parts = []
     for analysis, text, _ in runs:
-        found, unit = means(analysis), unit_of(analysis)
-        ends = (
-            [
-                f"layer {layer} from {significant(next(iter(found[layer].values())))} "
-                f"to {' '.join([significant(list(found[layer].values())[-1]), unit]).rstrip()}"
-                for layer in dict.fromkeys((min(found), max(found)))
-            ]
-            if found
-            else []
-        )
-        parts += [f"{text}: {', '.join(ends)}." if text else f"{', '.join(ends)}."] if ends else []
+        found = average_heads(analysis)
+        ends = []
+        for layer in dict.fromkeys((min(found), max(found))) if found else ():
+            first, *_, last = [*found[layer].values()] * 2
+            ends.append(f"layer {layer} from {scale.text(analysis, first)}, to {scale.text(analysis, last)}")
+        parts += [f"{text}: {'; '.join(ends)}." if text else f"{'; '.join(ends)}."] if ends else []
     return " ".join(["Mean over the heads:", *parts])

@@ -117,6 +117,47 @@ def test_runs_whose_files_are_gone_are_left_out(tmp_path):
     assert attention.panels[1].series[0].links[0] == "vit_nano-n2000-s1/"
 
 
+def planted(values, references, step=9):
+    rows = [{"step": step, "layer": 1 + k, "head": 1, "value": value} for k, value in enumerate(values)]
+    return {"name": ANALYSIS, "unit": "pixels", "rows": rows, "references": references}
+
+
+NEAR_UNIFORM = {"uniform attention": 20.0, "3 x 3 neighbourhood": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "listed", "drawn", "from_zero"),
+    [
+        ([19.0, 19.6], "3 x 3 neighbourhood: 8.00 pixels, 40%, off this scale", False, False),
+        ([16.0, 21.0], "3 x 3 neighbourhood: 8.00 pixels, 40%", True, False),
+        ([4.0, 21.0], "3 x 3 neighbourhood: 8.00 pixels, 40%", True, True),
+    ],
+)
+def test_heads_are_shown_as_shares_of_uniform_attention_on_a_scale_that_tells_them_apart(
+    values, listed, drawn, from_zero
+):
+    figure = heads_by_layer.plot_heads(planted(values, NEAR_UNIFORM), "one run")
+    uniform, near, heads = figure.series
+    assert (uniform.label, list(uniform.y)) == ("uniform attention: 20.0 pixels", [1.0, 1.0])
+    assert (near.label, list(near.y)) == (listed, [0.4, 0.4] if drawn else [])
+    assert list(heads.y) == pytest.approx([value / 20 for value in values])
+    assert heads.hover[0].endswith(f" pixels, {values[0] / 20:.0%} of uniform attention")
+    assert (figure.y.percent, figure.y.from_zero) == (True, from_zero)
+    low, high = matplotlib_backend.draw(figure).axes[0].get_ylim()
+    assert (max(values) - min(values)) / 20 > 0.2 * (high - low), "the heads take a part of the axis that is seen"
+    plotly_backend.plotly_figure(figure)
+
+
+def test_panels_of_other_grids_have_their_own_hundred_percent_and_one_without_references_is_drawn_in_pixels():
+    runs = [(planted([10.0, 6.0], {"uniform attention": size}), "", "") for size in (10.0, 5.0)]
+    figure = heads_by_layer.plot_panels("f", "f", runs, "vit")
+    assert [list(panel.series[-1].y) for panel in figure.panels] == [[1.0, 0.6], [2.0, 1.2]]
+    for missing in ({}, {"uniform attention": 0.0}, {"uniform attention": math.nan}):
+        old = heads_by_layer.plot_panels("f", "f", [*runs, (planted([10.0, 6.0], missing), "", "")], "vit")
+        assert [list(series.y) for series in old.series] == [[10.0, 6.0]] * 3
+        assert old.y == Axis("attention distance (pixels)", from_zero=True)
+
+
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_a_value_that_is_no_number(tmp_path, value):
     study = make_study(tmp_path / "study")

@@ -12,7 +12,7 @@ from vitlab.reports.figures.spec import Figure
 
 def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
     """Of rows with "step", "layer", "head" and "value"."""
-    analysis = {"name": found.name, "unit": found.unit, "rows": found.rows}
+    analysis = found.to_dict()
     yield plot_heads(analysis, title)
     if layers_by_step.has_steps_between(analysis):
         yield layers_by_step.plot_layers(
