@@ -38,7 +38,7 @@ def texts(kind, count, seed=0):
 
 def data(kind="classes", count=17, **changes):
     classes = {"tags": tuple("abcde"), "numbers": ()}.get(kind, tuple("xyz"))
-    splits = {"train": texts(kind, count), "test": texts(kind, count, seed=1)}
+    splits = {"train": texts(kind, count), "validation": texts(kind, count, seed=2), "test": texts(kind, count, seed=1)}
     return TextData(**{"name": "toy", "classes": classes, "length": LENGTH, "tokenizer": GPT, **splits, **changes})
 
 

@@ -45,4 +45,4 @@ def counting(documents, seed=0, longest=60):
 
 def text_data(train=None, test=None, length=16):
     train, test = train or texts(counting(60)), test or texts(counting(13, seed=1))
-    return TextData("made", (), length, TOKENIZER, train, test)
+    return TextData("made", (), length, TOKENIZER, train, validation=test, test=test)

@@ -65,7 +65,7 @@ def test_a_study_leaves_the_files_of_the_contract(study):
         assert (run / "config.yaml").is_file()
         assert (run / "checkpoints" / "last.ckpt").is_file()
         history = commands.wandb_history(run)
-        assert any(item.get("heldout/accuracy") == pytest.approx(result["accuracy"], abs=1e-6) for item in history)
+        assert any(item.get("validation/accuracy") == pytest.approx(result["accuracy"], abs=1e-6) for item in history)
         assert (run / "analysis" / "attention_distance.json").exists() == (row["family"] == "vit")
     assert (folder / "report.html").stat().st_size > 1_000_000
     assert {path.name for path in (folder / "figures").iterdir()} >= {
@@ -100,7 +100,7 @@ def test_every_panel_of_the_workspace_names_what_the_runs_logged(study):
     sections = view["spec"]["section"]["panelBankConfig"]["sections"]
     panels = [(panel["viewType"], panel["config"]) for section in sections for panel in section["panels"]]
     drawn = {key for kind, config in panels if kind == "Run History Line Plot" for key in config["metrics"]}
-    assert {"train/loss", "heldout/accuracy"} <= drawn <= logged
+    assert {"train/loss", "validation/accuracy"} <= drawn <= logged
     axes = {config[axis] for kind, config in panels if kind == "Scatter Plot" for axis in ("xAxis", "yAxis")}
     assert axes == {"summary:train_size", "summary:train_flops", "summary:accuracy"}
     assert axes <= kept

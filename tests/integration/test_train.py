@@ -76,7 +76,7 @@ def test_a_run_leaves_the_files_of_the_contract(run):
     found = rows(run)
     assert all("step" in row for row in found)
     assert [row["step"] for row in found if "train/loss" in row] == [3, 6, 9, 12]
-    assert [row["step"] for row in found if "heldout/accuracy" in row] == [6, 12]
+    assert [row["step"] for row in found if "validation/accuracy" in row] == [6, 12]
 
 
 def test_given_again_a_finished_run_is_not_trained_again(run, capsys):

@@ -251,7 +251,7 @@ class TrainerConfig:
     deterministic: bool = True
     log_every: int = ranged(25, least=1)  # steps
     analyze_every: Optional[int] = ranged(None, least=1)  # steps between two looks of `analyses`; else before and after
-    evaluations: int = ranged(8, least=1, most=10**6)  # on the held-out images, evenly spaced, the last at the end
+    evaluations: int = ranged(8, least=1, most=10**6)  # on the validation data, evenly spaced, the last at the end
     checkpoint_every: float = ranged(60.0, least=0)  # seconds
 
 

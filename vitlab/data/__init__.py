@@ -1,7 +1,7 @@
 """Data sets: one module for each `kind`. Importing this package imports no torch.
 
 A module of images has `load(config) -> ImageData`, one of text `read(config) -> Corpus` (vitlab.data.text).
-Here is what all of them share: batches, training subsets, held-out shares.
+Here is what all of them share: batches, training subsets, held-out shares, validation data where a module gives none.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     problems = list(misfits(config, data))
     if problems:
         raise UserError(problems)
+    if data.validation is None:
+        from vitlab.data.split import carve_images
+
+        data = carve_images(data)
     return data
 
 

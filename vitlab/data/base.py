@@ -38,7 +38,11 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
-    """A data set. `image_size` is (height, width) in pixels; no training ever touches `test`."""
+    """A data set. `image_size` is (height, width) in pixels.
+
+    Choices are made on `validation`, never on `test`. A module that gives none has it carved out of `train`
+    (vitlab.data.split), whatever opens the data.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -46,6 +50,7 @@ class ImageData:
     channels: int
     train: Split
     test: Split
+    validation: Split | None = None
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -64,6 +69,10 @@ class Rows:
 
     read: Callable[[np.ndarray], np.ndarray]
     rows: np.ndarray
+
+    @property
+    def decoded(self) -> bool:
+        return getattr(self.read, "decoded", False)
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         return self.read(self.rows[indices])

@@ -51,12 +51,12 @@ def size_problems(
     return problems
 
 
-def nested_order(labels: np.ndarray, seed: int) -> np.ndarray:
+def nested_order(labels: np.ndarray, seed: int, every_class: bool = True) -> np.ndarray:
     """An order of all indices, int64 (N,), of which every prefix is a stratified subset.
 
     Each class is permuted once. Its k-th of n images stands at (k + 0.5) / n, so a prefix holds the same share of
-    every class, to within an image; classes that stand level are ordered at random. One image of each class comes
-    before all others, so that no prefix of that many or more lacks a class.
+    every class, to within an image; classes that stand level are ordered at random. With `every_class` one image of
+    each class comes before all others, so that no prefix of that many or more lacks a class.
     """
     labels = np.asarray(labels)
     generator = np.random.default_rng(seed)
@@ -65,7 +65,8 @@ def nested_order(labels: np.ndarray, seed: int) -> np.ndarray:
     for members in np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1]):  # one class at a time
         members = generator.permutation(members)
         position[members] = (np.arange(len(members)) + 0.5) / len(members)
-        position[members[0]] = -1
+        if every_class:
+            position[members[0]] = -1
     return np.lexsort((generator.random(len(labels)), position)).astype(np.int64)
 
 

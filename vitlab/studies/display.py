@@ -24,7 +24,7 @@ class RunProgress(Protocol):
     steps: int
     seconds_left: float | None
     loss: float | None
-    heldout: Mapping[str, float]
+    validation: Mapping[str, float]
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Board:
     @property
     def metric(self) -> Metric:
         """The metric that runs are compared by, from the results and evaluations so far."""
-        metrics = [row.result or (row.progress and row.progress.heldout) for row in self.rows.values()]
+        metrics = [row.result or (row.progress and row.progress.validation) for row in self.rows.values()]
         return main_metric([values for values in metrics if values])
 
     def estimate_seconds_left(self) -> float | None:
@@ -142,7 +142,7 @@ class LiveDisplay:
     def format_row(self, row: Row, metric: Metric) -> tuple[Any, ...]:
         if row.state == "training" and row.progress:
             left = row.progress.seconds_left
-            seen = metric.value(row.progress.heldout)
+            seen = metric.value(row.progress.validation)
             bar = ProgressBar(total=row.progress.steps, completed=row.progress.step)
             return row.name, bar, duration(left) if left is not None else "", "" if seen is None else metric.text(seen)
         if row.state == "failed":

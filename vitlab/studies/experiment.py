@@ -113,7 +113,8 @@ def train(
 
     try:
         look(0)
-        metrics = run.fit(loggers=loggers, progress=progress, stop=stop, look=look)
+        training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look)
+        metrics = {**run.test(), **training}
         look(run.steps)
         result = run.result({**metrics, **measure_probes(run, config.probes)})
         result |= observer.on_result(run, result)

@@ -13,7 +13,8 @@ from vitlab.data.base import Split
 class Task(Protocol):
     shape: dict[str, Any]  # what a model must be built for, as `vitlab.models.build` takes it
     train: Split  # what a run trains on: the data's own items, or what the task makes of them
-    test: Split
+    validation: Split  # what choices are made on
+    test: Split  # what is read once, at the end
     classes: Sequence[str]  # empty where there are none
     strata: Sequence[str]  # the classes of the splits' labels, of which each training set has its share; or none
     eval_batch_size: int | None  # items evaluated at a time, where memory asks for fewer than usual

@@ -41,8 +41,11 @@ class CausalLM:
         options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}
         options["within_texts"] = config.pack == "documents"
         self.train = pack_texts(data.train.parts[0], **options)
-        self.test = pack_texts(data.test.parts[0], **options, whole=False)
-        for name, split in (("training", self.train), ("held-out", self.test)):
+        self.validation, self.test = (
+            pack_texts(texts.parts[0], **options, whole=False) for texts in (data.validation, data.test)
+        )
+        named = {"training": self.train, "validation": self.validation, "held-out": self.test}
+        for name, split in named.items():
             if not len(split):
                 raise UserError(
                     f"data={data.name}: its {name} texts are shorter than data.length={data.length} tokens; give less"
@@ -84,8 +87,9 @@ class CausalLM:
         """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
 
         unigram_perplexity is what each token's share of the training tokens gives, without looking at its context. A
-        byte is one of the held-out texts in UTF-8: bits per byte compare models of different tokenizers, if these are
-        lossless; unknown tokens and lower case are cheaper. `detailed` adds outcomes, the nats of each sequence.
+        byte is one of the test texts in UTF-8 (validation texts are taken to have as many per token): bits per byte
+        compare models of different tokenizers, if these are lossless; unknown tokens and lower case are cheaper.
+        `detailed` adds outcomes, the nats of each sequence.
         """
         found = {
             "loss": Mean(),

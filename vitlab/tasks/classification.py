@@ -33,7 +33,8 @@ class Classification:
     eval_batch_size = None
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
-        self.train, self.test, self.classes, self.strata = data.train, data.test, data.classes, data.classes
+        self.train, self.validation, self.test = data.train, data.validation, data.test
+        self.classes = self.strata = data.classes
         self.outputs = len(data.classes)
         self.shape = {**data.shape, "num_classes": self.outputs}
         self.label_smoothing = recipe.label_smoothing

@@ -1,4 +1,4 @@
-"""A model's metrics on the held-out examples of a task, in detail."""
+"""A model's metrics on the test examples of a task."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,18 +17,21 @@ def evaluate_held_out(
     task: Task,
     autocast: AbstractContextManager,
     workers: int,
-    progress: Callable[[str, int, int], None],
+    progress: Callable[[str, int, int], None] | None = None,
+    *,
+    detailed: bool = True,
 ) -> dict[str, Tensor]:
     """Every metric of the task: scalars, and the tables that `task.metrics(detailed=True)` adds to them.
 
-    On the model's device, with its outputs in the precision of `autocast`.
+    On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0
-    metrics = task.metrics(detailed=True).to(device)
+    metrics = task.metrics(detailed).to(device)
     with torch.inference_mode():
         for batch in eval_loader(task.test, batch_size=task.eval_batch_size or BATCH, workers=workers):
             with autocast:
                 task.update(metrics, model, task.prepare([part.to(device) for part in batch]))
             done += len(batch[0])
-            progress(f"held-out {task.item}s", done, len(task.test))
+            if progress:
+                progress(f"test {task.item}s", done, len(task.test))
         return dict(metrics.compute())

@@ -59,8 +59,10 @@ class MaskedLM:
         self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
         self.shape = {**data.shape, "head": self.head}
         self.label_smoothing = recipe.label_smoothing
-        self.train, self.test = (self.make_sequences(part, config, data.length) for part in (data.train, data.test))
-        for name, split in (("training", self.train), ("held-out", self.test)):
+        parts = (data.train, data.validation, data.test)
+        self.train, self.validation, self.test = (self.make_sequences(part, config, data.length) for part in parts)
+        named = {"training": self.train, "validation": self.validation, "held-out": self.test}
+        for name, split in named.items():
             if not len(split):
                 raise UserError(
                     f"data={data.name}: its {name} texts do not fill one sequence of data.length={data.length} tokens; "

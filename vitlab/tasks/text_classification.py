@@ -52,7 +52,7 @@ class TextClassification:
         self.eval_batch_size = recipe.batch_size
         outputs = 1 if choices else self.objective.outputs
         self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
-        self.train, self.test = (
+        self.train, self.validation, self.test = (
             frame_texts(
                 split,
                 data.tokenizer,
@@ -60,7 +60,7 @@ class TextClassification:
                 both_orders=config.both_orders,
                 targets=self.objective.targets(split),
             )
-            for split in (data.train, data.test)
+            for split in (data.train, data.validation, data.test)
         )
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:

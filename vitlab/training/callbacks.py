@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 
 class Diverged(Exception):
-    """The training loss or a held-out metric is not finite."""
+    """The training loss, or a metric, is not finite."""
 
 
 def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) -> None:
@@ -34,13 +34,13 @@ def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) ->
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: `step` of `steps`, estimated seconds left, the last loss and held-out metrics."""
+    """How far a run is: `step` of `steps`, estimated seconds left, the last loss and validation metrics."""
 
     step: int
     steps: int
     seconds_left: float | None = None
     loss: float | None = None
-    heldout: dict[str, float] = field(default_factory=dict)
+    validation: dict[str, float] = field(default_factory=dict)
 
 
 class Clock(L.Callback):
@@ -90,7 +90,7 @@ class Clock(L.Callback):
 
 
 class Measurements(L.Callback):
-    """Writes rows to the loggers: mean loss since the last row, rate, norms, speed; held-out metrics.
+    """Writes rows to the loggers: mean loss since the last row, rate, norms, speed; validation metrics.
 
     Raises Diverged for a loss or a metric that is not finite.
     """
@@ -132,9 +132,9 @@ class Measurements(L.Callback):
         log(trainer, row, step)
 
     def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        for name, value in module.heldout.items():
-            refuse_not_finite(f"held-out {name}", value, module.evaluated_step, module.recipe)
-        log(trainer, {f"heldout/{name}": value for name, value in module.heldout.items()}, module.evaluated_step)
+        for name, value in module.validation.items():
+            refuse_not_finite(f"validation {name}", value, module.evaluated_step, module.recipe)
+        log(trainer, {f"validation/{name}": value for name, value in module.validation.items()}, module.evaluated_step)
 
     def state_dict(self) -> dict[str, Any]:
         return {"losses": [loss.item() for loss in self.losses], "train_loss": self.train_loss}
@@ -206,7 +206,7 @@ class Reporting(L.Callback):
             self.last = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (module.steps - step)
-            self.progress(Progress(step, module.steps, left, float(module.loss), dict(module.heldout)))
+            self.progress(Progress(step, module.steps, left, float(module.loss), dict(module.validation)))
         if self.stop and not evaluation_follows(trainer, module) and self.stop():
             self.save(trainer)
             raise Interrupted

@@ -16,6 +16,8 @@ from vitlab.config import TrainConfig, UserError, identity, read_config, read_ya
 from vitlab.config.identity import list_changes, weight_settings
 from vitlab.files import read_json, replacing, write_json, write_text
 
+VALIDATION = "validation/"  # how keys of metrics.jsonl begin that are of an evaluation while training
+
 
 def refuse_folder(folder: Path, marker: str) -> None:
     """Raise UserError unless `--out` is new, empty, or one of ours (it holds `marker`), and can be written to."""
@@ -156,7 +158,11 @@ class RunFiles:
         return data and data["sha256"]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for a last one that a crash cut."""
+        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for a last one that a crash cut.
+
+        Runs of version 0.3 were evaluated on the test data while they trained: their `heldout/NAME` is
+        `validation/NAME` here.
+        """
         if not self.metrics_path.is_file():
             return []
         rows = []
@@ -166,7 +172,7 @@ class RunFiles:
                 row = json.loads(line)
                 if row["step"] is None:
                     raise ValueError
-                rows.append(row)
+                rows.append({key.replace("heldout/", VALIDATION): value for key, value in row.items()})
             except (ValueError, TypeError, KeyError, RecursionError):
                 if number < len(lines):
                     warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)
@@ -178,7 +184,7 @@ class RunFiles:
             row
             for row in self.metrics()
             if row["step"] < last_step
-            or (row["step"] == last_step and not (evaluated_again and any(k.startswith("heldout/") for k in row)))
+            or (row["step"] == last_step and not (evaluated_again and any(k.startswith(VALIDATION) for k in row)))
         ]
         write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
 

@@ -24,7 +24,7 @@ class TrainingModule(L.LightningModule):
     classes; `width` is the model's, for the schedule noam.
 
     `train/loss` is in the trainer's `callback_metrics` at every `log_every_n_steps`, the task's metrics as
-    `heldout/NAME` after every validation; with `log_to_loggers` in its loggers too.
+    `validation/NAME` after every validation; with `log_to_loggers` in its loggers too.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TrainingModule(L.LightningModule):
         self.loss: Tensor | None = None  # of the last step, on its device
         self.grad_norm: Tensor | None = None
         self.rate = math.nan  # the learning rate of the last step
-        self.heldout: dict[str, float] = {}
+        self.validation: dict[str, float] = {}
         self.evaluated_step = -1
         self.metrics = task.metrics()
 
@@ -91,9 +91,10 @@ class TrainingModule(L.LightningModule):
         self.task.update(self.metrics, self.model, self.task.prepare(batch))
 
     def on_validation_epoch_end(self) -> None:
-        self.heldout = {name: float(value) for name, value in self.metrics.compute().items()}
+        self.validation = {name: float(value) for name, value in self.metrics.compute().items()}
         self.evaluated_step = self.global_step
-        self.log_dict({f"heldout/{name}": value for name, value in self.heldout.items()}, logger=self.log_to_loggers)
+        named = {f"validation/{name}": value for name, value in self.validation.items()}
+        self.log_dict(named, logger=self.log_to_loggers)
 
     def configure_optimizers(self) -> dict[str, Any]:
         optimizer = build_optimizer(self.model, self.recipe)

@@ -29,13 +29,15 @@ from vitlab.models import count
 from vitlab.models.freezing import freeze_body
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.base import Task
+from vitlab.tasks.evaluate import evaluate_held_out
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
-from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting
+from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting, refuse_not_finite
 from vitlab.training.files import RunFiles, round_numbers, source_of
 from vitlab.training.jsonl import JsonLines
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import build_optimizer
+from vitlab.training.settings import evaluation_context
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
@@ -142,11 +144,12 @@ class Run:
         stop: Callable[[], bool] | None = None,
         look: Callable[[int], None] | None = None,
     ) -> dict[str, Any]:
-        """Train, resuming from last.ckpt where there is one, and evaluate; gives the metrics of results.csv.
+        """Train, resuming from last.ckpt where there is one, with evaluations on the validation data.
 
+        Gives what results.csv says of the training itself; `validation` holds the metrics of the last evaluation.
         `look(step)` is called every `trainer.analyze_every` steps, with the weights that count in `model`.
 
-        Raises Interrupted when `stop` says so, Diverged for a loss or a held-out metric that is not finite.
+        Raises Interrupted when `stop` says so, Diverged for a loss or a metric that is not finite.
         """
         silence_lightning()
         write_json(self.files.data_path, {"sha256": self.contents})
@@ -196,7 +199,7 @@ class Run:
             enable_model_summary=False,
         )
         together = self.task.eval_batch_size or max(batch_size, 256)
-        held_out = eval_loader(self.task.test, batch_size=together, workers=self.settings.workers)
+        validation = eval_loader(self.task.validation, batch_size=together, workers=self.settings.workers)
         try:
             trainer.fit(
                 module,
@@ -212,23 +215,35 @@ class Run:
                         workers=self.settings.workers,
                     )
                 ),
-                held_out,
+                validation,
                 ckpt_path=path if resumed_step else None,
                 weights_only=True,
             )
             for average in averages:
                 average.apply_average(module)
             if module.evaluated_step != self.steps:
-                trainer.validate(module, held_out, verbose=False)
+                trainer.validate(module, validation, verbose=False)
         finally:
             lines.close()
+        self.validation = module.validation
         return {
-            "accuracy": None,
-            **module.heldout,
             "train_loss": measurements.train_loss,
             "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
             "wall_s": round(clock.wall_s, 2),
         }
+
+    def test(self) -> dict[str, float | None]:
+        """The metrics of results.csv on the test data, by the weights in `model`. Nothing else reads these data.
+
+        Raises Diverged for a metric that is not finite.
+        """
+        _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
+        model = self.placed_model().eval()
+        found = evaluate_held_out(model, self.task, autocast, self.settings.workers, detailed=False)
+        metrics = {name: float(value) for name, value in found.items()}
+        for name, value in metrics.items():
+            refuse_not_finite(f"test {name}", value, self.steps, self.config.recipe)
+        return {"accuracy": None, **metrics}
 
     def set_memory_format(self) -> None:
         if self.settings.memory_format == "channels_last":

@@ -1,6 +1,7 @@
 """An empty cache for each test, and data sets in modules that a user wrote."""
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,15 @@ def cache(tmp_path, monkeypatch):
     """Its folder, which is not there yet."""
     monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture(autouse=True)
+def uncarved(monkeypatch):
+    """Nothing is carved for validation: the tests are of what a module reads. Those of carving override this."""
+    monkeypatch.setattr("vitlab.data.split.carve_images", lambda data: replace(data, validation=data.train))
+    monkeypatch.setattr(
+        "vitlab.data.text.corpus.carve_texts", lambda corpus, _: replace(corpus, validation=corpus.train)
+    )
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def write_run(study, study_name, model, family, size, place, seed):
     name = f"{model}-n{size}-s{seed}"
     run = study.run(name)
     run.write_config({"model": {"name": model, "kind": family}, "recipe": RECIPE, "train_size": size, "seed": seed})
-    floor, heldout = 0.02 + 0.25 * place / 4, 3.2 * (1 - accuracy)
+    floor, validation = 0.02 + 0.25 * place / 4, 3.2 * (1 - accuracy)
     lines = []
     for step in range(25, STEPS + 1, 25):
         decay = math.exp(-step / 180)
@@ -96,8 +96,8 @@ def write_run(study, study_name, model, family, size, place, seed):
         lines.append({"step": step, "examples_seen": step * BATCH, "wall_s": step * 0.031, "train/loss": loss, **extra})
         if step % 125 == 0:
             rise = 0.4 * (step / STEPS) / (1 + place)  # a small set is learned by heart
-            value = (3.5 - heldout) * decay + heldout + rise
-            lines.append({"step": step, "heldout/loss": value, "heldout/accuracy": accuracy * (1 - decay)})
+            value = (3.5 - validation) * decay + validation + rise
+            lines.append({"step": step, "validation/loss": value, "validation/accuracy": accuracy * (1 - decay)})
     write_text(run.metrics_path, "".join(json.dumps(line) + "\n" for line in lines))
     if family == "vit":
         write_attention(run, generator, place)
@@ -116,7 +116,7 @@ def write_run(study, study_name, model, family, size, place, seed):
         "train_flops": 2.1e12 if family == "vit" else 3.4e12,
         "accuracy": accuracy,
         "error": 1 - accuracy,
-        "loss": lines[-1]["heldout/loss"],
+        "loss": lines[-1]["validation/loss"],
         "train_loss": floor,
         "images_per_s": 4100.0,
         "wall_s": 31.2,

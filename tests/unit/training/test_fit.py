@@ -27,13 +27,13 @@ def test_the_documented_trainer_and_loader_fill_the_metrics_that_callbacks_monit
     exec(snippet, names)
     trainer, module = names["trainer"], names["module"]
     assert trainer.global_step == 24
-    assert set(trainer.callback_metrics) == {"train/loss", "heldout/accuracy", "heldout/loss"}
-    assert trainer.callback_metrics["heldout/accuracy"] == module.heldout["accuracy"] > 0.9
+    assert set(trainer.callback_metrics) == {"train/loss", "validation/accuracy", "validation/loss"}
+    assert trainer.callback_metrics["validation/accuracy"] == module.validation["accuracy"] > 0.9
     assert trainer.callback_metrics["train/loss"] == module.loss
-    assert trainer.logged_metrics.keys() >= {"heldout/accuracy"}
+    assert trainer.logged_metrics.keys() >= {"validation/accuracy"}
     best = trainer.checkpoint_callback
-    assert best.monitor == "heldout/accuracy"
-    assert best.best_model_score == module.heldout["accuracy"]
+    assert best.monitor == "validation/accuracy"
+    assert best.best_model_score == module.validation["accuracy"]
     report = vitlab.load_weights(
         names["models"].build(names["config"].model, **names["task"].shape), best.best_model_path
     )
@@ -46,7 +46,7 @@ def test_a_trainer_that_logs_no_steps_trains(tmp_path, monkeypatch):
     names = {}
     (snippet,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
     exec(snippet.replace("log_every_n_steps=4", "log_every_n_steps=0"), names)
-    assert set(names["trainer"].callback_metrics) == {"heldout/accuracy", "heldout/loss"}
+    assert set(names["trainer"].callback_metrics) == {"validation/accuracy", "validation/loss"}
 
 
 def prepare_run(folder, *words):
@@ -62,10 +62,10 @@ def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Classification, "update", update)
     run = prepare_run(tmp_path / "run")
-    with pytest.raises(Diverged, match=r"the held-out loss is nan at step 2: try a lower recipe\.lr"):
+    with pytest.raises(Diverged, match=r"the validation loss is nan at step 2: try a lower recipe\.lr"):
         run.fit()
     assert run.files.result() is None
-    assert not any("heldout/loss" in row for row in run.files.metrics())
+    assert not any("validation/loss" in row for row in run.files.metrics())
 
 
 def test_advice_on_srun_is_not_for_the_users_of_this_program(tmp_path, monkeypatch):
@@ -86,9 +86,9 @@ def test_a_runs_callback_metrics_are_the_rows_that_it_logs(tmp_path, monkeypatch
     fit = L.Trainer.fit
     monkeypatch.setattr(L.Trainer, "fit", lambda self, *a, **k: (trainers.append(self), fit(self, *a, **k)))
     run = prepare_run(tmp_path / "run", "trainer.log_every=2")
-    metrics = run.fit()
+    run.fit()
     found = {name: value.item() for name, value in trainers[0].callback_metrics.items()}
-    assert found["heldout/loss"] == pytest.approx(metrics["loss"])
-    assert found["heldout/accuracy"] == pytest.approx(metrics["accuracy"])
+    assert found["validation/loss"] == pytest.approx(run.validation["loss"])
+    assert found["validation/accuracy"] == pytest.approx(run.validation["accuracy"])
     assert all("epoch" not in row for row in run.files.metrics()), "each row is written once"
     assert [row["step"] for row in run.files.metrics()] == [2, 2, 4, 4]

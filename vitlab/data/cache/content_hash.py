@@ -29,7 +29,8 @@ def contents(config: DictConfig, data: Any) -> str:
 
 def hash_contents(config: DictConfig, data: Any) -> str:
     digest = hashlib.sha256()
-    for split in (data.train, data.test):
+    # validation images follow from the training images, the configuration or what the module adds
+    for split in (data.train, data.test) if isinstance(data.train, Split) else (data.train, data.validation, data.test):
         for name, values in ({"labels": split.labels} if isinstance(split, Split) else list_arrays(split)).items():
             digest.update(f"{name} {values.dtype} {len(values)}".encode())
             digest.update(np.ascontiguousarray(values).data)

@@ -1,7 +1,7 @@
 """The uint8 cache: each split decoded once into a .npy file that every process maps into its memory.
 
-An entry (vitlab.data.cache.store) holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy
-and data.json.
+An entry (vitlab.data.cache.store) holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy,
+the same of validation images where the set's module gives them, and data.json.
 """
 
 import errno
@@ -23,8 +23,8 @@ from vitlab.files import replacing, write_json
 from vitlab.formatting import with_prefix
 from vitlab.hardware import count_cores
 
-LIMIT = 2_000_000_000  # bytes of both splits together that `auto` caches
-LAYOUT = 1  # of an entry's files
+LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
+LAYOUT = 2  # of an entry's files
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error
 
@@ -67,7 +67,7 @@ class ImageCache(Cache[ImageData]):
             about = json.loads((entry / "data.json").read_text())
             size, channels = tuple(about["image_size"]), about["channels"]
             splits = {}
-            for part in ("train", "test"):
+            for part in about["splits"]:
                 labels = np.load(entry / f"{part}_labels.npy", allow_pickle=False)
                 read = Mapped(entry / f"{part}.npy")
                 if read.images.shape != (len(labels), channels, *size):
@@ -82,10 +82,10 @@ class ImageCache(Cache[ImageData]):
         if needed > free:  # rather than fill the disk first
             room = f"the images take {with_prefix(needed, 'B')}, {with_prefix(free, 'B')} are free"
             raise OSError(errno.ENOSPC, room)
-        total, done, problems = len(data.train) + len(data.test), 0, []
+        splits = list_splits(data)
+        total, done, problems = sum(map(len, splits.values())), 0, []
         self.progress(f"caching {data.name}", 0, total)
-        for part in ("train", "test"):
-            split = getattr(data, part)
+        for part, split in splits.items():
             shape = (len(split), data.channels, *data.image_size)
             with replacing(entry / f"{part}.npy") as file:
                 header = {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -110,12 +110,18 @@ class ImageCache(Cache[ImageData]):
                 problems[LISTED:] = [f"... and {len(problems) - LISTED} more images that cannot be read"]
             raise UserError(problems)
         about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
-        write_json(entry / "data.json", about)
+        write_json(entry / "data.json", {**about, "splits": list(splits)})
 
 
 def count_bytes(data: ImageData) -> int:
     height, width = data.image_size
-    return (len(data.train) + len(data.test)) * data.channels * height * width
+    return sum(map(len, list_splits(data).values())) * data.channels * height * width
+
+
+def list_splits(data: ImageData) -> dict[str, Split]:
+    """The splits that a module has given."""
+    splits = {"train": data.train, "validation": data.validation, "test": data.test}
+    return {part: split for part, split in splits.items() if split is not None}
 
 
 def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from vitlab.config import UserError
 
 VERSION = 1  # of the drawing below
-HELD_OUT = 2**63  # held-out images count from here, where no training set reaches
+FIRSTS = {"train": 0, "validation": 2**62, "test": 2**63}  # where each split counts from: none reaches the next
 BACKGROUND = (0.1, 0.2)  # grey levels in 0..1
 FOREGROUND = (0.7, 1.0)  # always the lighter: with random polarity a small ViT stays at chance
 RASTER = 256  # pixels at which a font is drawn before it is reduced to a master
@@ -41,6 +41,12 @@ def check_drawing(config: DictConfig, classes: int) -> Iterator[str]:
     scale = list(config.scale)
     if len(scale) != 2 or not 0 < scale[0] <= scale[1] < math.inf:
         yield f"data.scale={scale}: give [smallest, largest], both above 0"
+
+
+def list_splits(config: DictConfig) -> Iterator[tuple[str, int, int]]:
+    """(name, number of images, the first) of each split; there are as many for validation as for the test."""
+    for part, first in FIRSTS.items():
+        yield part, config.train_images if part == "train" else config.test_images, first
 
 
 def between(share: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from vitlab.config import UserError, extent
 from vitlab.data.base import ImageData, Split
 from vitlab.data.images import drawing
-from vitlab.data.images.drawing import HELD_OUT, between
+from vitlab.data.images.drawing import between
 
 CLASSES = tuple(string.ascii_uppercase + string.digits)
 
@@ -19,12 +19,12 @@ def fingerprint(config: DictConfig) -> list:
 
 
 def load(config: DictConfig) -> ImageData:
-    """`train_images` and `test_images` pictures, the classes in turn. Nothing is drawn before it is read."""
+    """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
     problems = list(drawing.check_drawing(config, len(CLASSES)))
     if problems:
         raise UserError(problems)
     splits, size = {}, extent(config.image_size)
-    for part, count, first in (("train", config.train_images, 0), ("test", config.test_images, HELD_OUT)):
+    for part, count, first in drawing.list_splits(config):
         labels = np.arange(count, dtype=np.int64) % len(CLASSES)
         draw = Drawing(first, config.seed, size, config.rotation, config.shift, tuple(config.scale), config.noise)
         splits[part] = Split(labels, draw)

@@ -1,7 +1,7 @@
-"""A folder of images, one subfolder for each class; with train/ and val/ (or valid, validation, test) inside, a split.
+"""A folder of images, one subfolder for each class; with train/, val/ (or valid, validation) and test/, a split.
 
-Without a split a share of each class is held out, chosen by the seed and each file's own name: adding files later
-moves few of the others.
+With train/ and one of the others that one is the test data. Without a split a share of each class is held out, chosen
+by the seed and each file's own name: adding files later moves few of the others.
 """
 
 import os
@@ -20,7 +20,8 @@ from vitlab.data.split import choose_by_hash
 VERSION = 1  # of the decoding
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 TRAIN = "train"
-HELD_OUT = ("val", "valid", "validation", "test")  # the first that is there
+VALIDATION = ("val", "valid", "validation")  # the first that is there
+TEST = "test"
 LAYOUT = "put the images of each class into a folder of its own"
 
 Listing = dict[str, list[str]]  # class -> its files, as paths below the root
@@ -34,9 +35,10 @@ def fingerprint(config: DictConfig) -> list:
 
 
 def contents(config: DictConfig) -> str:
-    """The names and the sizes of all images: a copy of the folder has the same."""
-    files = stat_files(Path(config.root).expanduser(), EXTENSIONS)
-    return "\n".join(f"{size} {path}" for path, size, _ in files)
+    """The names and the sizes of all images, and which folder is which split: a copy of the folder has the same."""
+    root = Path(config.root).expanduser()
+    splits = [f"{part} {name}" for part, name in find_splits(root).items() if part == "validation"]
+    return "\n".join(f"{size} {path}" for path, size, _ in stat_files(root, EXTENSIONS)) + "".join(splits)
 
 
 def load(config: DictConfig) -> ImageData:
@@ -46,24 +48,24 @@ def load(config: DictConfig) -> ImageData:
     if problems:
         raise UserError(problems)
     fingerprint(config)  # names broken links, also where there is no cache
-    held_out = next((name for name in HELD_OUT if has_split(root, name)), None)
-    if held_out:
-        train, test = list_images(root, TRAIN), list_images(root, held_out)
-        problems += [*check_classes(root, train), *check_classes(root, test)]
-        problems += check_same_classes(root, train, test, held_out)
-    else:
+    folders = find_splits(root)
+    listed = {part: list_images(root, name) for part, name in folders.items()}
+    for part, name in folders.items():
+        problems += check_classes(root, listed[part])
+        problems += check_same_classes(root, listed["train"], listed[part], name)
+    if not folders:
         everything = list_images(root)
         problems += check_classes(root, everything, least=2)
-        train, test = hold_out(everything, config.test_share, config.seed)
-    if len(train) < 2:
-        problems.append(only_one(root, train))
+        listed["train"], listed["test"] = hold_out(everything, config.test_share, config.seed)
+    if len(listed["train"]) < 2:
+        problems.append(only_one(root, listed["train"]))
     if problems:
         raise UserError(dict.fromkeys(problems))
-    size, classes = extent(config.image_size), tuple(train)
+    size, classes = extent(config.image_size), tuple(listed["train"])
     splits = {}
-    for part, listed in (("train", train), ("test", test)):
-        labels = np.repeat(np.arange(len(classes)), [len(listed[name]) for name in classes])
-        paths = tuple(path for name in classes for path in listed[name])
+    for part, images in listed.items():
+        labels = np.repeat(np.arange(len(classes)), [len(images[name]) for name in classes])
+        paths = tuple(path for name in classes for path in images[name])
         splits[part] = Split(labels.astype(np.int64), FileImages(str(root), paths, size))
     return ImageData(config.name, classes, size, 3, **splits)
 
@@ -81,6 +83,14 @@ def check_root(root: Path) -> Iterator[str]:
 
 def class_names(folder: Path) -> list[str]:
     return sorted(e.name for e in os.scandir(folder) if is_folder(e) and not e.name.startswith((".", "__")))
+
+
+def find_splits(root: Path) -> dict[str, str]:
+    """The folder of each split; none where there is no train/ with another beside it."""
+    validation = [name for name in VALIDATION if has_split(root, name)][:1]
+    found = [*validation, *([TEST] if has_split(root, TEST) else [])]
+    parts = ("validation", "test") if len(found) == 2 else ("test",)
+    return {"train": TRAIN, **dict(zip(parts, found, strict=True))} if found else {}
 
 
 def has_split(root: Path, held_out: str) -> bool:
@@ -118,8 +128,9 @@ def check_same_classes(root: Path, train: Listing, test: Listing, held_out: str)
 
 def only_one(root: Path, listed: Listing) -> str:
     (name,) = listed
-    if name in (TRAIN, *HELD_OUT):
-        other = f"{' or '.join(f'{n}/' for n in HELD_OUT)}" if name == TRAIN else f"{TRAIN}/"
+    held_out = (*VALIDATION, TEST)
+    if name in (TRAIN, *held_out):
+        other = " or ".join(f"{n}/" for n in held_out) if name == TRAIN else f"{TRAIN}/"
         return f"data.root={root}: only {name}/; add {other} beside it, or give data.root={root / name}"
     return f"data.root={root}: only one class, '{name}'; give two or more, each a folder of images"
 

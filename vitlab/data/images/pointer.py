@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from vitlab.config import UserError, extent
 from vitlab.data.base import ImageData, Split
 from vitlab.data.images import drawing
-from vitlab.data.images.drawing import HELD_OUT, between
+from vitlab.data.images.drawing import between
 
 VERSION = 1  # of the pictures below
 CLASSES = tuple(string.digits)
@@ -29,12 +29,12 @@ def fingerprint(config: DictConfig) -> list:
 
 
 def load(config: DictConfig) -> ImageData:
-    """`train_images` and `test_images` pictures, the classes in turn. Nothing is drawn before it is read."""
+    """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
     problems = [*drawing.check_drawing(config, len(CLASSES)), *check_cells(config)]
     if problems:
         raise UserError(problems)
     splits, size = {}, extent(config.image_size)
-    for part, count, first in (("train", config.train_images, 0), ("test", config.test_images, HELD_OUT)):
+    for part, count, first in drawing.list_splits(config):
         labels = np.arange(count, dtype=np.int64) % len(CLASSES)
         draw = Drawing(
             *(first, config.seed, size, config.cell, config.reach),

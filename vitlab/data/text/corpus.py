@@ -16,13 +16,14 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError
 from vitlab.data.cache.store import Cache
+from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
 from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts
 from vitlab.files import replacing, write_json
 
-LAYOUT = 1  # of an entry's files
+LAYOUT = 2  # of an entry's files
 TRAINED = ("tokenizer", "vocabulary", "lowercase")  # keys of a tokenizer that is trained
-SPLITS = ("train", "test")
+SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  # and what a message calls them
 T = TypeVar("T")
 
 
@@ -55,13 +56,15 @@ class TextCache(Cache[TextData]):
         progress(f"reading {config.name}", 0, 1)
         corpus: Corpus = self.module.read(config)
         progress(f"reading {config.name}", 1, 1)
-        problems = [line for split in SPLITS for line in check_examples(config, corpus, split)]
+        given = [split for split in SPLITS if getattr(corpus, split) is not None]
+        problems = [line for split in given for line in check_examples(config, corpus, split)]
         if problems:
             raise UserError(problems)
+        corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
         if tokenizer is None:
             texts = (join_words(text) for part in corpus.train.parts for text in part)
             tokenizer = tokenization.train(texts, config.tokenizer, config.vocabulary, config.lowercase)
-        total = sum(len(examples) * len(examples.parts) for examples in (corpus.train, corpus.test))
+        total = sum(len(getattr(corpus, split)) * len(corpus.train.parts) for split in SPLITS)
         done = 0
 
         def track(texts: Iterable[T]) -> Iterator[T]:
@@ -77,7 +80,7 @@ class TextCache(Cache[TextData]):
         for split, texts in splits.items():
             if not len(texts):
                 where = name_source(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
-                which = f"the {'training' if split == 'train' else 'held-out'} texts in {where}"
+                which = f"the {SPLITS[split]} texts in {where}"
                 raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")
         return TextData(config.name, tuple(corpus.classes), config.length, tokenizer, **splits)
 
@@ -112,9 +115,10 @@ def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[s
     examples: Examples = getattr(corpus, split)
     name = config.name
     if not examples.parts or not len(examples):
-        what, other = ("training", corpus.test) if split == "train" else ("held-out", corpus.train)
+        other = corpus.test if split == "train" else corpus.train
         others = len(other) if other.parts else 0
-        yield f"data={name}: no {what} texts found in {name_source(config, split, others)}; give more texts there"
+        where = name_source(config, split, others)
+        yield f"data={name}: no {SPLITS[split]} texts found in {where}; give more texts there"
         return
     count = len(examples)
     beside = {"labels": examples.labels, "targets": examples.targets, "tags": examples.tags}

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError, choices_text
 from vitlab.data.cache.file_stats import stat_files, walk_files, warn_of_broken_links
-from vitlab.data.split import choose_by_hash
+from vitlab.data.split import choose_by_hash, cut_text
 from vitlab.data.text import utf8
 from vitlab.data.text.types import Corpus, Examples
 
@@ -68,8 +68,8 @@ def read_documents(config: DictConfig, key: str) -> Iterator[str]:
 
 def split_text(config: DictConfig, text: str) -> tuple[list[str], list[str]]:
     """A document without its end, and the end: its last `test_share` from the next line on."""
-    cut = text.find("\n", int(len(text) * (1 - config.test_share))) + 1
-    if not cut or not text[cut:].strip() or not text[:cut].strip():
+    cut = cut_text(text, config.test_share)
+    if cut is None:
         reason = "has too few lines to hold out the last of them"
         raise UserError(f"data.path={config.path}: {reason}; give data.test_path=FILE")
-    return [text[:cut]], [text[cut:]]
+    return [cut[0]], [cut[1]]

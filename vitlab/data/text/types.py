@@ -35,11 +35,15 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A data set as read; `classes` are those of its labels or tags, empty where it has none."""
+    """A data set as read; `classes` are those of its labels or tags, empty where it has none.
+
+    Without `validation` texts some are carved out of `train` (vitlab.data.split).
+    """
 
     train: Examples
     test: Examples
     classes: tuple[str, ...] = ()
+    validation: Examples | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +85,14 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class TextData:
-    """A data set of text; `length` is that of a sequence of tokens. No training ever touches `test`."""
+    """A data set of text; `length` is that of a sequence of tokens. Choices are made on `validation`, never `test`."""
 
     name: str
     classes: tuple[str, ...]
     length: int
     tokenizer: "Tokenizer"
     train: Texts
+    validation: Texts
     test: Texts
     cached = True
 

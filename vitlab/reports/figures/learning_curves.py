@@ -17,7 +17,7 @@ POINTS = 200  # of a curve: more cannot be told apart in a panel
 ALL_POINTS = 12_000  # of all curves of a page together: with more it is slow to open
 LEAST_POINTS = 20  # of a curve, however many there are
 MARKED = 25  # points at most that have a marker each
-LOSSES = (("train/loss", "training"), ("heldout/loss", "held-out"))
+LOSSES = (("train/loss", "training"), ("validation/loss", "validation"))
 
 Curve = list[tuple[float, float | None]]  # step, loss; None where it is not finite
 
@@ -33,7 +33,7 @@ class Point:
 
 
 def plot_training_curves(results: StudyResults) -> Figure:
-    """Loss while training (dotted) and on held-out data (solid); a run without seeds beside it is a line of its own."""
+    """Loss while training (dotted) and on validation data (solid); a run without other seeds is a line of its own."""
     style = looks(families(results.rows))
     groups: dict[tuple[int, str], list[tuple[dict[str, Any], list[dict[str, Any]]]]] = defaultdict(list)
     for row in results.rows:
@@ -46,14 +46,14 @@ def plot_training_curves(results: StudyResults) -> Figure:
     metric = results.metric
     return Figure(
         name="training_curves",
-        title="Loss while training and on held-out data",
+        title="Loss while training and on validation data",
         x=Axis("training step", from_zero=True, whole=True),
         y=Axis(f"loss ({metric.loss})", from_zero=True),
         panels=tuple(
             Panel(tuple(by_size[size]), plural(size, metric.sized_by)) for size in sorted(by_size) if by_size[size]
         ),
         alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid: on "
-        "the held-out data.",
+        "the validation data.",
     )
 
 
@@ -67,7 +67,7 @@ def curve(
         return []
     points = thin([points for _, points in logged], most)
     row, several = logged[0][0], len(logged) > 1
-    heldout = key.startswith("heldout")
+    validation = key.startswith("validation")
     which = f"{row['model']}, mean of {len(logged)} seeds" if several else row["run"]
     return [
         Series(
@@ -78,9 +78,9 @@ def curve(
             high=[point.high for point in points] if several else (),
             colour_key=look.colour_key,
             marker=look.marker,
-            dash=look.dash if heldout else "dot",
-            style="line+points" if heldout and len(points) <= MARKED else "line",
-            width=1.6 if heldout else 1.4,
+            dash=look.dash if validation else "dot",
+            style="line+points" if validation and len(points) <= MARKED else "line",
+            width=1.6 if validation else 1.4,
             note=f"{which}\n{name} loss",
             link="" if several else folder_link(row["run"]),
             model=row["model"],

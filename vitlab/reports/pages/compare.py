@@ -119,12 +119,12 @@ def find_differences(configs: list[dict[str, str]]) -> tuple[list[str], list[lis
 
 
 def read_curves(run: RunResults, metric: str) -> dict[str, list[list[float | None]]]:
-    """`{"train", "heldout", "metric"}`, each `[steps, values]`, thinned; what was not logged is left out.
+    """`{"train", "validation", "metric"}`, each `[steps, values]`, thinned; what was not logged is left out.
 
     `metric` is the study's; where that is the loss it is there already.
     """
     curves = {}
-    for name, key in (("train", "train/loss"), ("heldout", "heldout/loss"), ("metric", f"heldout/{metric}")):
+    for name, key in (("train", "train/loss"), ("validation", "validation/loss"), ("metric", f"validation/{metric}")):
         points = thin([[(row["step"], finite(row[key])) for row in run.metrics if key in row]])
         if any(point.mean is not None for point in points) and not (name == "metric" and metric == "loss"):
             curves[name] = [[point.step for point in points], [point.mean for point in points]]

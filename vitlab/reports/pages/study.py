@@ -81,7 +81,7 @@ def make_figures(results: StudyResults) -> Iterator[dict[str, Any]]:
         yield group_views(figure.title, [make_view(figure, caption, files)])
     losses = learning_curves.plot_training_curves(results)
     if losses.series:
-        caption = "Dotted: loss on the training batches. Solid: loss on held-out data. "
+        caption = "Dotted: loss on the training batches. Solid: loss on validation data. "
         banded = any(series.has_band for series in losses.series)
         caption += (
             "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."

@@ -129,7 +129,14 @@ def make_panels(results: StudyResults) -> dict[str, list[Any]]:
     metric, first = results.metric, next(iter(results.runs.values()))
     logged = {key for row in first.metrics for key in row}
     curves = dict.fromkeys(
-        ["train/loss", "heldout/loss", f"heldout/{metric.key}", "train/lr", "train/grad_norm", "train/images_per_s"]
+        [
+            "train/loss",
+            "validation/loss",
+            f"validation/{metric.key}",
+            "train/lr",
+            "train/grad_norm",
+            "train/images_per_s",
+        ]
     )
     flops = wr.BarPlot(title="train_flops of each run", metrics=["train_flops"], max_bars_to_show=100)
     sections = {

@@ -39,11 +39,11 @@ def test_line_is_the_mean_over_seeds_and_band_its_range(study):
 def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_step(study):
     write_metrics(study, "vit_nano-n53-s0", losses([4.0, 2.0, 1.0]))
     write_metrics(study, "vit_nano-n53-s1", losses([6.0]))
-    write_metrics(study, "vit_nano-n53-s2", losses([1.0], key="heldout/loss"))
-    training, heldout = plot_training_curves(load_results(study.folder)).series[:2]
+    write_metrics(study, "vit_nano-n53-s2", losses([1.0], key="validation/loss"))
+    training, validation = plot_training_curves(load_results(study.folder)).series[:2]
     assert (training.y, training.low, training.high) == ([5.0, 2.0, 1.0], [4.0, 2.0, 1.0], [6.0, 2.0, 1.0])
     assert training.note.startswith("vit_nano, mean of 2 seeds")
-    assert (heldout.y, heldout.has_band) == ([1.0], False)
+    assert (validation.y, validation.has_band) == ([1.0], False)
 
 
 def test_long_curves_are_thinned_to_means():

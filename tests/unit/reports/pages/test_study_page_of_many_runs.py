@@ -46,7 +46,7 @@ def metrics(seed):
     losses = [0.2 + 3 * math.exp(-i / 300) + float(noise[i]) for i in range(METRICS)]
     rows = [{"step": 10 * i, "train/loss": loss, "train/lr": 0.004} for i, loss in enumerate(losses, start=1)]
     for i in range(99, METRICS, 100):
-        rows[i]["heldout/loss"] = losses[i] + 0.2
+        rows[i]["validation/loss"] = losses[i] + 0.2
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 

@@ -56,7 +56,14 @@ PANELS = {  # section -> every panel in it, by kind and title: what the page of 
     "Curves": [
         ("LinePlot", key)
         for key in (
-            *("train/loss", "heldout/loss", "heldout/accuracy", "train/lr", "train/grad_norm", "train/images_per_s"),
+            *(
+                "train/loss",
+                "validation/loss",
+                "validation/accuracy",
+                "train/lr",
+                "train/grad_norm",
+                "train/images_per_s",
+            ),
         )
     ],
     "Analyses": [("MediaBrowser", "mean attention distance")],
@@ -137,11 +144,13 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
     study.write_rows(rows)
     for row in rows:
         run = study.run(row["run"])
-        run.metrics_path.write_text(run.metrics_path.read_text().replace("heldout/accuracy", "heldout/perplexity"))
+        run.metrics_path.write_text(
+            run.metrics_path.read_text().replace("validation/accuracy", "validation/perplexity")
+        )
     assert main(["report", str(study.folder), "--wandb"]) == 0
     found = panels_of(workspace_of(study))
     assert "perplexity against train_size by family" in found
-    assert "heldout/perplexity" in found
+    assert "validation/perplexity" in found
     assert not any("accuracy" in title for title in found)
 
 

@@ -40,7 +40,7 @@
     const look = (i) => ({ name: LETTERS[i].toUpperCase(), colour: colours[i], dash: i ? "6 4" : "", dots: [] });
     const lacking = (why) => pair.map((run, i) => [LETTERS[i].toUpperCase(), why(run)])
       .filter(([, reason]) => reason).map((words) => words.join(": ")).join("; ");
-    for (const name of ["train", "heldout", "metric"]) {
+    for (const name of ["train", "validation", "metric"]) {
       const lines = pair.flatMap((run, i) => (run.curves[name] ? [{ ...look(i), x: run.curves[name][0], y: run.curves[name][1] }] : []));
       const percent = name === "metric" && data.percent;
       charts[name]?.draw(lines, { percent, lacking: lacking((run) => (run.curves[name] ? "" : "not logged")) });

@@ -1,0 +1,111 @@
+"""Three splits of every data set: as its folders or its module give them, else with validation data carved out."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitlab import config, data
+from vitlab.config import UserError
+from vitlab.data.cache.content_hash import hash_contents
+from vitlab.data.split import MOST, choose_validation
+
+
+@pytest.fixture(autouse=True)
+def uncarved():
+    """Here they are."""
+
+
+def load(name, **changes):
+    return data.load(config.load("data", {"name": name, **changes}))
+
+
+def pixels(split):
+    return {image.tobytes() for image in split.read(np.arange(len(split)))}
+
+
+def test_a_tenth_of_each_class_is_chosen_and_never_the_last_of_one():
+    labels = np.repeat([0, 1, 2, 3], [600, 300, 99, 1])
+    chosen = choose_validation(labels)
+    assert np.bincount(labels[chosen], minlength=4).tolist() == [60, 30, 10, 0]
+    assert choose_validation(np.zeros(10 * MOST + 70)).sum() == MOST
+    assert choose_validation(np.arange(7)).sum() == 0
+    assert [int(choose_validation(np.zeros(n)).sum()) for n in (1, 2, 4, 15, 40)] == [0, 1, 2, 2, 4]
+
+
+@pytest.mark.parametrize("cache", ["auto", "never"])
+def test_digits_are_carved_before_any_subset(cache):
+    found = load("digits", cache=cache)
+    assert [len(found.train), len(found.validation), len(found.test)] == [1294, 144, 359]
+    assert np.bincount(found.validation.labels).min() >= 14
+    assert not pixels(found.validation) & pixels(found.train)
+    again = load("digits", cache=cache)
+    assert np.array_equal(found.validation.read(np.arange(144)), again.validation.read(np.arange(144)))
+
+
+def test_glyphs_draw_their_own_so_that_their_training_images_and_their_identity_stay():
+    settings = {"train_images": 72, "test_images": 36}
+    found = load("glyphs", **settings)
+    assert [len(found.train), len(found.validation), len(found.test)] == [72, 36, 36]
+    assert len(pixels(found.train) | pixels(found.validation) | pixels(found.test)) == 144
+    known = "6a8fb0cf789cea87"
+    assert hash_contents(config.load("data", {"name": "glyphs", **settings}), found).startswith(known), "as in 0.3"
+
+
+def save(path, level):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (12, 12), (level,) * 3).save(path)
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_three_folders_are_taken_as_they_are(tmp_path, name):
+    for number, (part, count) in enumerate({"train": 5, name: 3, "test": 2}.items()):
+        for label in "ab":
+            for i in range(count):
+                save(tmp_path / part / label / f"{i}.png", 80 * number)
+    found = load("imagefolder", root=str(tmp_path), image_size=12)
+    splits = (found.train, found.validation, found.test)
+    assert [len(split) for split in splits] == [10, 6, 4]
+    assert [split.read(np.arange(len(split))).mean() for split in splits] == [0, 80, 160]
+    hashed = hash_contents(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found)
+    (tmp_path / name / "a" / "0.png").unlink()
+    found = load("imagefolder", root=str(tmp_path), image_size=12)
+    assert hash_contents(config.load("data", {"name": "imagefolder", "root": str(tmp_path)}), found) != hashed
+
+
+def test_images_that_leave_none_for_validation_are_refused(tmp_path):
+    for label in "ab":
+        for i in range(2):
+            save(tmp_path / "set" / label / f"{i}.png", i)
+    with pytest.raises(UserError, match="data=imagefolder: 2 training images, none to spare for validation; add some"):
+        load("imagefolder", root=str(tmp_path / "set"), image_size=12)
+
+
+def decode(found, split):
+    return {found.tokenizer.decode(row) for row in getattr(found, split).parts[0]}
+
+
+def test_whole_documents_are_carved_and_equal_ones_stay_together(tmp_path):
+    for i in range(60):
+        (tmp_path / f"{i:02}.txt").write_text(f"document number {i % 30} says so")
+    found = load("textfile", path=str(tmp_path))
+    splits = [decode(found, split) for split in ("train", "validation", "test")]
+    assert [len(split) for split in splits] == [24, 3, 3]
+    assert len(set.union(*splits)) == 30
+    assert [len(part) for part in (found.train, found.validation, found.test)] == [48, 6, 6]
+
+
+def test_of_a_single_document_the_end_is_carved(tmp_path):
+    (tmp_path / "one.txt").write_text("".join(f"line {i}\n" for i in range(100)))
+    found = load("textfile", path=str(tmp_path / "one.txt"))
+    (train,), (validation,), (test,) = (decode(found, split) for split in ("train", "validation", "test"))
+    assert train + validation + test == "".join(f"line {i}\n" for i in range(100))[:-1]
+    assert validation.startswith("line 8")
+    (tmp_path / "two.txt").write_text("a" * 50 + "\nb")
+    with pytest.raises(UserError, match="data=textfile: 1 training text, none to spare for validation; give more"):
+        load("textfile", path=str(tmp_path / "two.txt"))
+
+
+def test_the_tokenizer_never_saw_validation_texts(tmp_path):
+    (tmp_path / "one.txt").write_text("a\n" * 99 + "b\n" * 11 + "c\n" * 11)
+    found = load("textfile", path=str(tmp_path / "one.txt"), tokenizer="characters")
+    assert found.tokenizer.unknown in found.validation.parts[0].values
