@@ -11,6 +11,8 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "extract_features": "vitlab.models.features",
     "attention_maps": "vitlab.analysis.capture.attention",
     "attention_distance": "vitlab.analysis.attention_distance",
+    "fit_scaling_law": "vitlab.studies.laws.fit",
+    "crossover": "vitlab.studies.laws.crossover",
     "UserError": "vitlab.config",
 }
 __all__ = sorted(_HOME)

@@ -19,6 +19,7 @@ COMMANDS = {  # command: module in vitlab.commands, what it does
     "analyze": ("analyze", "analyse what a model has learned"),
     "generate": ("generate", "generate text with a language model"),
     "export": ("export", "write a run's model as safetensors, as ONNX or for Hugging Face"),
+    "fit": ("fit", "fit scaling laws to a table of errors, find where they cross"),
     "report": ("report", "write a study's report again"),
     "sync": ("sync", "upload a study's offline W&B runs"),
     "describe": ("describe", "count a model's parameters, tokens, FLOPs and memory"),

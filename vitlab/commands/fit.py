@@ -1,0 +1,149 @@
+"""`vitlab fit`: scaling laws of the errors in a CSV file, what they predict, and where they cross."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
+from vitlab.config import UserError
+from vitlab.formatting import plural, significant, whole
+from vitlab.studies.laws.table import FEWEST, Points, read_points
+
+if TYPE_CHECKING:
+    from vitlab.studies.laws.groups import GroupFit
+
+DESCRIPTION = """Fit scaling laws to the errors in a CSV file, one per group, and find where they cross.
+
+  vitlab fit runs/quick/results.csv
+  vitlab fit runs/text_quick/results.csv --y loss --out fits
+  vitlab fit benchmark.csv --x "Seen Examples" --y Loss --group Task,Model --up-to 1e8 --json
+Equal sizes are runs of several seeds, told apart by the column `seed` where there is one. Crossovers are sought within
+groups that share all columns of --group but the last. `--up-to X` fits sizes up to X and predicts the rest."""
+MOST_PAIRS = 15  # of more, those without a crossover are counted
+LAWS = ("auto", "m1", "m2", "m3", "m4")
+
+
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("fit", DESCRIPTION)
+    parser.add_argument("csv", type=non_empty_path, metavar="CSV")
+    parser.add_argument("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
+    parser.add_argument("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
+    parser.add_argument("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
+    parser.add_argument("--law", choices=LAWS, default="auto", help="default: the one that predicts larger sizes best")
+    parser.add_argument("--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest")
+    parser.add_json()
+    parser.add_out("fits.json and the figure, as SVG and PNG, go here")
+    args = parser.parse_args(words)
+    group = [name.strip() for name in args.group.split(",")]
+    points = read_points(args.csv, args.x, args.y, group)
+    if args.up_to is not None:
+        check_limit(points, args.up_to)
+    return fit(points, args.law, args.up_to, (args.x, args.y), as_json=args.json, out=args.out)
+
+
+def check_limit(groups: dict[Any, Points], limit: float) -> None:
+    counts = {name: len({size for size in points.sizes if size <= limit}) for name, points in groups.items()}
+    problems = [
+        f"--up-to {limit:g}: {', '.join(name)} has {count} sizes up to it; a law needs {FEWEST} or more"
+        for name, count in counts.items()
+        if count < FEWEST
+    ]
+    if problems:
+        raise UserError(problems)
+
+
+def fit(
+    points: dict[Any, Points], law: str, limit: float | None, axes: tuple[str, str], *, as_json: bool, out: Path | None
+) -> int:
+    """Print the fits and the crossovers, as text or as JSON, and write them to a folder; the exit code."""
+    from rich.progress import track
+
+    from vitlab.studies.laws.groups import find_crossovers, fit_groups
+
+    console = Console(stderr=True)
+    fits = fit_groups(
+        points, law, limit, lambda groups: track(groups, "fitting", console=console, transient=True, update_period=0.5)
+    )
+    crossovers = find_crossovers(fits)
+    document = {
+        "groups": {join(name): describe_group(one) for name, one in fits.items()},
+        "crossovers": [
+            {
+                "a": join(first),
+                "b": join(second),
+                **{key: getattr(found, key) for key in ("size", "low", "high", "inside", "p_none")},
+            }
+            for (first, second), found in crossovers.items()
+        ],
+    }
+    if as_json:
+        print(json.dumps(document, indent=1))
+    else:
+        show(fits, crossovers, axes)
+    if out is not None:
+        from vitlab.files import write_json
+
+        write_json(out / "fits.json", document)
+        print(out / "fits.json", file=sys.stderr)
+    return 0
+
+
+def join(name: Sequence[str]) -> str:
+    """A group's values as one name."""
+    return ", ".join(name)
+
+
+def describe_group(one: "GroupFit") -> dict[str, Any]:
+    fit, sizes = one.fit, one.asked
+    (low, high), values = fit.prediction_interval(sizes), fit.predict(sizes)
+    return {
+        "law": fit.law,
+        "params": fit.params,
+        "points": len(fit.runs.log_errors),
+        "rmse_holdout": one.rmse_holdout,
+        "predict": {
+            f"{size:.15g}": [float(v), float(lowest), float(highest)]
+            for size, v, lowest, highest in zip(sizes, values, low, high, strict=True)
+        },
+    }
+
+
+def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[str, str]) -> None:
+    """The laws as a table, then a sentence per crossover."""
+    from vitlab.studies.laws.crossover import describe_crossover
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table(box=None, pad_edge=False)
+    size = next(iter(fits.values())).asked[-1]
+    predicted = f"{axes[1]} at {whole(size)}"
+    for heading in ("", "law", "parameters (90% interval)", "hold-out", f"{predicted} (90%, one run)"):
+        table.add_column(escape(heading), overflow="fold")
+    for name, one in fits.items():
+        intervals = one.fit.param_intervals()
+        params = [
+            f"{key} {significant(value)} ({significant(intervals[key][0])} to {significant(intervals[key][1])})"
+            for key, value in one.fit.params.items()
+        ]
+        at = one.asked[-1]
+        low, high = one.fit.prediction_interval(at)
+        text = f"{significant(float(one.fit.predict(at)))} ({significant(float(low))} to {significant(float(high))})"
+        if at != size:
+            text += f" at {whole(at)}"
+        if not one.fit.holds:
+            text = "the law misses larger sizes by more than a factor of 1.5"
+        table.add_row(escape(join(name)), one.fit.law.upper(), "\n".join(params), significant(one.rmse_holdout), text)
+    console.print(table)
+    for (first, second), found in crossovers.items():
+        sentence = describe_crossover(found, join(first), join(second))
+        if found.size is not None or len(crossovers) <= MOST_PAIRS:
+            console.print(escape(f"{sentence}."), soft_wrap=True, highlight=False)
+    if len(crossovers) > MOST_PAIRS and (rest := sum(found.size is None for found in crossovers.values())):
+        console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
+    ways = sorted({one.fit.measured_by for one in fits.values()})
+    console.print(f"Intervals: {'; '.join(ways)}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True)

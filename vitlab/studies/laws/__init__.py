@@ -1,0 +1,1 @@
+"""Scaling laws: fits of error against training-set size, where two of them cross, and the runs that would tell more."""

@@ -1,0 +1,158 @@
+"""The training-set size from which on one of two models stays ahead, with its uncertainty."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vitlab.formatting import significant, whole
+from vitlab.studies.laws.fit import Fit, ends
+
+REACH = 10.0  # times the largest size: how far beyond the data a crossover is sought
+NEAR = 2.0  # times the largest size: what p_none is about
+CLEAR = 0.95  # level of the interval of a difference that makes one model's lead clear
+MOST_WITHOUT = 0.25  # share of the draws without a crossover that a claim of one allows
+GRID = 240  # sizes at which two laws are compared
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where two models change places. `size` is None where they are not seen to.
+
+    `low` and `high` are the 90% interval, `high` None where it has no end within reach. `p_none` is the share of draws
+    that have no crossover up to twice the largest size, None where no law is good enough to tell.
+    """
+
+    size: float | None
+    low: float | None
+    high: float | None
+    inside: bool
+    p_none: float | None
+    largest: float  # size that both were measured at
+    ahead: int | None = None  # after it: 0 the first model, 1 the second
+    sizes: tuple[float, ...] = ()  # all crossovers, the last of which is `size`
+
+    @property
+    def factor(self) -> float | None:
+        """How many times the largest size it is at."""
+        return None if self.size is None else self.size / self.largest
+
+
+def crossover(first: Fit, second: Fit, low: float | None = None, high: float | None = None) -> Crossover | None:
+    """`find_crossover`, or None where the models do not change places."""
+    found = find_crossover(first, second, low, high)
+    return None if found.size is None else found
+
+
+def find_crossover(first: Fit, second: Fit, low: float | None = None, high: float | None = None) -> Crossover:
+    """The last change of order of two models from size `low` to `high`, by default the data's and ten times its end.
+
+    Where each model leads clearly at some size, the crossover is read off the difference of the logs of the mean
+    errors, interpolated in the log of the size. After the last size with a clear leader the laws tell, if both hold;
+    a crossover that more than a quarter of the draws do not have is none.
+    """
+    sizes, differences, draws = measure_differences(first, second)
+    kept = sizes >= np.log(low) if low is not None else sizes > -np.inf
+    kept &= sizes <= np.log(high) if high is not None else True
+    sizes, differences, draws = sizes[kept], differences[kept], draws[:, kept]
+    largest = min(first.largest, second.largest)
+    none = Crossover(None, None, None, False, None, largest)
+    lows, highs = ends(draws, CLEAR) if len(sizes) else (np.zeros(0), np.zeros(0))
+    clear = np.flatnonzero((lows > 0) | (highs < 0))
+    turns = [(i, j) for i, j in zip(clear, clear[1:], strict=False) if differences[i] * differences[j] < 0]
+    if turns:
+        return replace(none, **read_off(sizes, differences, draws, turns))
+    if not len(clear) or not (first.holds and second.holds):
+        return none
+    begin = sizes[clear[-1]]
+    return replace(none, **extrapolate(first, second, begin, np.log(high or REACH * largest), np.log(largest)))
+
+
+def measure_differences(first: Fit, second: Fit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log sizes (N) that both have, log mean errors of the first less the second's (N), draws of that (draws, N)."""
+    sizes, here, there = np.intersect1d(first.runs.log_sizes, second.runs.log_sizes, return_indices=True)
+    differences = np.log(first.runs.mean_errors[here] / second.runs.mean_errors[there])
+    return sizes, differences, differences + first.noise_of_means[:, here] - second.noise_of_means[:, there]
+
+
+def read_off(sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turns: list) -> dict:
+    """The crossovers between neighbouring sizes with clear leaders, and the interval of the last."""
+    every = [find_turn(sizes[i : j + 1], differences[None, i : j + 1] * np.sign(differences[i]))[0] for i, j in turns]
+    i, j = turns[-1]
+    places = find_turn(sizes[i : j + 1], draws[:, i : j + 1] * np.sign(differences[i]))
+    low, high = np.exp(ends(places, 0.9))
+    return {
+        "size": float(np.exp(every[-1])),
+        "low": float(low),
+        "high": float(high),
+        "inside": True,
+        "p_none": float((draws[:, i] * draws[:, j] > 0).mean()),
+        "ahead": int(differences[j] > 0),
+        "sizes": tuple(np.exp(every).tolist()),
+    }
+
+
+def extrapolate(first: Fit, second: Fit, begin: float, end: float, largest: float) -> dict:
+    """Where the laws cross from log size `begin` to `end`."""
+    grid = np.linspace(begin, end, GRID)
+    fitted, drawn = (
+        first.form.evaluate(mine, grid)[0] - second.form.evaluate(other, grid)[0]
+        for mine, other in ((first.theta[None], second.theta[None]), (first.draws, second.draws))
+    )
+    leads = np.sign(fitted[0, 0]) or 1.0
+    zeros = list_zeros(grid, fitted[0])
+    places = find_turn(grid, drawn * leads)
+    missing = drawn[:, -1] * leads > 0  # the order of the beginning is that of the end
+    places = np.where(missing, np.inf, places)
+    found = {"p_none": float((places > largest + np.log(NEAR)).mean())}
+    if not len(zeros) or missing.mean() > MOST_WITHOUT:
+        return found
+    low, high = np.exp(np.quantile(places, [0.05, 0.95], method="inverted_cdf"))
+    return found | {
+        "size": float(np.exp(zeros[-1])),
+        "low": float(low),
+        "high": float(high) if np.isfinite(high) else None,
+        "inside": bool(zeros[-1] <= largest),
+        "ahead": int(fitted[0, -1] > 0),
+        "sizes": tuple(np.exp(zeros).tolist()),
+    }
+
+
+def list_zeros(places: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Where the line through (places, values), each (N), changes its sign."""
+    i = np.flatnonzero(values[:-1] * values[1:] < 0)
+    return places[i] + (places[i + 1] - places[i]) * values[i] / (values[i] - values[i + 1])
+
+
+def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Where each line of values (B, N), positive at first, turns negative for good.
+
+    Of several changes of sign between two clear leaders all but one are noise, and the last is late on average. So it
+    is how far the line reaches with the parts where it is positive put together: with a single change, that change.
+    """
+    before, after = values[:, :-1], values[:, 1:]
+    rise = np.maximum(before, 0) + np.maximum(after, 0)
+    total = np.abs(before) + np.abs(after)
+    share = np.where(before * after >= 0, (before + after > 0).astype(float), rise / np.where(total > 0, total, 1))
+    return places[0] + (share * np.diff(places)).sum(1)
+
+
+def describe_crossover(found: Crossover, first: str, second: str, unit: str = "example") -> str:
+    """`A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`."""
+    if found.size is None:
+        reason = "" if found.p_none is not None else "; no law fits well enough to look further"
+        return f"{first} and {second} do not change places within {NEAR:g}x of the data{reason}"
+    ahead, behind = (second, first) if found.ahead else (first, second)
+    bounds = (
+        f"90% interval {rounded(found.low)} to {rounded(found.high)}"
+        if found.high
+        else f"90% interval from {rounded(found.low)}, without an end within {REACH:g}x of the data"
+    )
+    where = "inside the data" if found.inside else f"extrapolated by a factor of {significant(found.factor, 2)}"
+    if found.factor > NEAR:
+        where += f", not within {NEAR:g}x of the data"
+    return f"{ahead} passes {behind} at {rounded(found.size)} training {unit}s ({bounds}), {where}"
+
+
+def rounded(size: float) -> str:
+    """A size to two digits, as no more are known: `9,400`."""
+    return whole(float(f"{size:.2g}"))

@@ -1,0 +1,141 @@
+"""What measured errors scatter by from run to run, and draws of it.
+
+Draws of two models whose runs have the same sizes and seeds are the same ones, for these runs share subsets and test
+images: what moved both errors moves both in a draw.
+"""
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import chdtrc, digamma, polygamma
+
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Runs:
+    """log errors of a model's runs, by size and then by seed, in one order for all models of a study."""
+
+    log_sizes: np.ndarray  # (N), ascending
+    counts: np.ndarray  # (N) runs of each size
+    log_errors: np.ndarray  # (runs)
+    keys: tuple[tuple[float, int], ...]  # size and seed of each run
+
+    @property
+    def place(self) -> np.ndarray:
+        """The index of each run's size."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def means(self) -> np.ndarray:
+        return np.bincount(self.place, self.log_errors) / self.counts
+
+    @property
+    def mean_errors(self) -> np.ndarray:
+        return np.bincount(self.place, np.exp(self.log_errors)) / self.counts
+
+    def generator(self, purpose: int) -> np.random.Generator:
+        """Random numbers that are the same for all models with runs of these sizes and seeds."""
+        return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), purpose])
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the scatter between seeds tells the noise: else only the distance from a fitted law can."""
+        return int((self.counts - 1).sum()) >= max(2, len(self.counts) // 2)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of log errors: standard deviation by size (N), standardised residuals (runs), degrees of freedom."""
+
+    runs: Runs
+    deviations: np.ndarray
+    residuals: np.ndarray
+    freedom: float
+
+    def draw_means(self, number: int = DRAWS) -> np.ndarray:
+        """What the mean log error of each size is off by, (number, N).
+
+        Residuals are resampled with replacement, as many as a size has runs. Each draw is scaled by the root of
+        freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself estimated.
+        """
+        generator = self.runs.generator(0)
+        chosen = self.residuals[generator.integers(len(self.residuals), size=(number // 2, len(self.residuals)))]
+        chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
+        sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(self.runs.counts)[:-1]]), axis=1)
+        return np.tile(self.inflate(generator, number // 2), 2)[:, None] * self.deviations * sums / self.runs.counts
+
+    def draw_run(self, places: np.ndarray, number: int = DRAWS) -> np.ndarray:
+        """What one new run is off by, at each place (the index of the size whose noise it has), (number, places)."""
+        generator = self.runs.generator(1)
+        chosen = self.residuals[generator.integers(len(self.residuals), size=(number, len(places)))]
+        return self.inflate(generator, number)[:, None] * self.deviations[places] * chosen
+
+    def inflate(self, generator: np.random.Generator, number: int) -> np.ndarray:
+        return np.sqrt(self.freedom / generator.chisquare(self.freedom, number))
+
+
+def noise_between_seeds(runs: Runs) -> Noise:
+    """By the scatter of seeds within sizes, n / (n - 1) times their mean square, pooled over sizes.
+
+    Where Bartlett's test says at 5% that sizes differ in their scatter, each keeps a part of its own: variances are
+    drawn to a common one as Smyth does (2004, Statistical Applications in Genetics and Molecular Biology 3, 3).
+    """
+    residuals = runs.log_errors - runs.means[runs.place]
+    freedom = runs.counts - 1
+    sums = np.bincount(runs.place, residuals**2)
+    several = freedom > 0
+    variances, total = moderate(sums[several], freedom[several])
+    deviations = np.full(len(freedom), np.sqrt(sums.sum() / freedom.sum()))
+    deviations[several] = np.sqrt(variances)
+    kept = several[runs.place]
+    scale = np.sqrt(runs.counts / np.maximum(freedom, 1)) / np.maximum(deviations, 1e-12)
+    standard = np.where(kept, residuals * scale[runs.place], 0.0)
+    if not kept.all():  # a size of one run says nothing of its noise
+        standard = np.resize(standard[kept], len(standard))
+    return Noise(runs, deviations, unit(standard), total)
+
+
+def moderate(sums: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, float]:
+    """Variances of groups from their sums of squares, drawn to a common one, and the degrees of freedom they then have."""
+    pooled, everything = sums.sum() / freedom.sum(), float(freedom.sum())
+    if len(sums) < 3 or pooled == 0:
+        return np.full(len(sums), pooled), everything
+    own = np.maximum(sums / freedom, 1e-6 * pooled)
+    correction = 1 + ((1 / freedom).sum() - 1 / everything) / (3 * (len(sums) - 1))
+    bartlett = (everything * np.log(pooled) - (freedom * np.log(own)).sum()) / correction
+    logs = np.log(own) - digamma(freedom / 2) + np.log(freedom / 2)
+    excess = float(logs.var(ddof=1) - polygamma(1, freedom / 2).mean())
+    if excess <= 0 or chdtrc(len(sums) - 1, bartlett) > 0.05:
+        return np.full(len(sums), pooled), everything
+    prior = 2 * invert_trigamma(excess)
+    centre = np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2))
+    return (prior * centre + freedom * own) / (prior + freedom), min(everything, prior + float(freedom.mean()))
+
+
+def invert_trigamma(value: float) -> float:
+    """y with trigamma(y) = value, by Newton's method on its reciprocal, which is nearly a line."""
+    y = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, y))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, y))
+        y += step
+        if abs(step) < 1e-8 * y:
+            break
+    return y
+
+
+def noise_about_law(runs: Runs, predicted: np.ndarray, parameters: int) -> Noise:
+    """By the distance from a fitted law's log errors (N), where there are too few seeds to tell."""
+    residuals = runs.log_errors - predicted[runs.place]
+    freedom = max(1, len(residuals) - parameters)
+    deviation = np.sqrt((residuals**2).sum() / freedom)
+    return Noise(runs, np.full(len(runs.counts), deviation), unit(residuals), float(freedom))
+
+
+def unit(residuals: np.ndarray) -> np.ndarray:
+    """The residuals with mean 0 and mean square 1; zeros stay zeros."""
+    centred = residuals - residuals.mean()
+    size = np.sqrt((centred**2).mean())
+    return centred / size if size > 1e-12 else centred * 0

@@ -1,0 +1,117 @@
+"""Errors of runs read from a CSV file, by group. Imports no numpy: a mistake in the file is told at once."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vitlab.config import UserError, choices_text
+from vitlab.formatting import plural
+
+FEWEST = 3  # sizes of a fit
+Name = tuple[str, ...]  # the values of the columns of a group
+
+
+@dataclass
+class Points:
+    """The runs of one group. `chance` is the error of guessing, where the file has it."""
+
+    sizes: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    chance: float | None = None
+
+
+def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, Points]:
+    """The points of each group, in the order of the file; rows without a y are left out. Raises UserError."""
+    columns, rows = read_rows(path)
+    missing = [
+        f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
+        for option, names in (("x", [x]), ("y", [y]), ("group", group))
+        for name in names
+        if name not in columns
+    ]
+    if missing:
+        raise UserError(missing)
+    problems: dict[str, list[int]] = {}
+    found: dict[Name, Points] = {}
+    for line, row in rows:
+        if not row[y].strip():
+            continue
+        size, error = (check_number(row, key, line, problems) for key in (x, y))
+        if size is None or error is None:
+            continue
+        if error == 0 and (items := row.get("test_items", "")).isdigit() and int(items):
+            error = 0.5 / int(items)  # none of so many test items is wrong: fewer than one in twice as many
+        if error == 0:
+            problems.setdefault(f"{y}=0: has no logarithm; leave the row out, or test on more examples", []).append(line)
+        points = found.setdefault(tuple(row[name] for name in group), Points())
+        points.sizes.append(size)
+        points.errors.append(error)
+        points.seeds.append(read_seed(row, points.sizes))
+        if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
+            points.chance = 1 - guessed
+    if not found and not problems:
+        raise UserError(f"--y {y}: {path} has no value in this column; {choices_text('', list_numeric(rows))}")
+    texts = [
+        f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): {text}"
+        for text, lines in problems.items()
+    ]
+    texts += [] if texts else list(find_short(path, found))
+    if texts:
+        raise UserError(texts)
+    return found
+
+
+def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The names of the columns, and (line, cells by column) of each row that is not empty. Raises UserError."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            columns = [name.strip() for name in reader.fieldnames or []]
+            reader.fieldnames = columns
+            rows = [(reader.line_num, row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or f"is not a CSV file ({error})"
+        raise UserError(f"{path}: {reason}; give a CSV file with the names of its columns in the first line") from None
+    if not rows:
+        raise UserError(f"{path}: has no rows{' below the names of its columns' if columns else ''}")
+    return columns, rows
+
+
+def check_number(row: dict[str, str], key: str, line: int, problems: dict[str, list[int]]) -> float | None:
+    """The positive number of a cell, 0 too; else None, and the line is noted."""
+    value = as_number(row[key])
+    if value is None or value < 0:
+        text = f"{key}={row[key]!r} is not a positive number"
+        kind = next((known for known in problems if known.startswith(f"{key}=")), text)  # one line for a whole column
+        problems.setdefault(kind, []).append(line)
+        return None
+    return value
+
+
+def as_number(text: str) -> float | None:
+    """The finite number that a cell holds, or None."""
+    try:
+        value = float(text.replace(",", "")) if text else float("nan")
+    except ValueError:
+        return None
+    return value if abs(value) < float("inf") else None
+
+
+def read_seed(row: dict[str, str], sizes: Sequence[float]) -> int:
+    """The run's seed; without a column `seed` its number among the runs of its size."""
+    text = row.get("seed", "").strip()
+    return int(text) if text.isdigit() else sizes.count(sizes[-1]) - 1
+
+
+def find_short(path: Path, found: dict[Name, Points]) -> Iterator[str]:
+    for name, points in found.items():
+        if (sizes := len(set(points.sizes))) < FEWEST:
+            label = ", ".join(name)
+            yield f"{path}, {label}: {plural(sizes, 'different size')}; a law needs {FEWEST} or more"
+
+
+def list_numeric(rows: list[tuple[int, dict[str, str]]]) -> list[str]:
+    """The columns that hold numbers in some row."""
+    return [key for key in rows[0][1] if any(as_number(row[key]) is not None for _, row in rows)]
