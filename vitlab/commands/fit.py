@@ -36,7 +36,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
     parser.add_argument("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
     parser.add_argument("--law", choices=LAWS, default="auto", help="default: the one that predicts larger sizes best")
-    parser.add_argument("--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest")
+    parser.add_argument(
+        "--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest"
+    )
     parser.add_json()
     parser.add_out("fits.json and the figure, as SVG and PNG, go here")
     args = parser.parse_args(words)
@@ -146,4 +148,6 @@ def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[st
     if len(crossovers) > MOST_PAIRS and (rest := sum(found.size is None for found in crossovers.values())):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
     ways = sorted({one.fit.measured_by for one in fits.values()})
-    console.print(f"Intervals: {'; '.join(ways)}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True)
+    console.print(
+        f"Intervals: {'; '.join(ways)}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True
+    )

@@ -8,7 +8,7 @@ import numpy as np
 
 from vitlab.config import UserError, choices_text
 from vitlab.studies.laws.forms import FORMS, LAWS, Curve, Law
-from vitlab.studies.laws.least_squares import minimise
+from vitlab.studies.laws.least_squares import minimise, minimise_from_starts
 from vitlab.studies.laws.noise import Noise, Runs, noise_about_law, noise_between_seeds
 from vitlab.studies.laws.table import FEWEST
 
@@ -41,7 +41,7 @@ class Fit:
         fitted = self.form.evaluate(self.theta[None], self.runs.log_sizes)[0]
         start = np.repeat(self.theta[None], len(self.noise_of_means), axis=0)
         return minimise(
-            self.form, self.runs.log_sizes, fitted + self.noise_of_means, self.runs.counts, start, steps=40
+            self.form, self.runs.log_sizes, fitted + self.noise_of_means, self.runs.counts, start, steps=15
         )[0]
 
     @cached_property
@@ -144,8 +144,7 @@ def fit_runs(law: str, runs: Runs, chance: float | None, first: int | None = Non
     kept = slice(0, first)
     log_sizes, means, counts = runs.log_sizes[kept], runs.means[kept], runs.counts[kept]
     form = FORMS[law](Curve(log_sizes, means, chance))
-    found, costs = minimise(form, log_sizes, means, counts, np.array(list(form.starts())))
-    return form, found[costs.argmin()]
+    return form, minimise_from_starts(form, log_sizes, means, counts)[0]
 
 
 def measure_holdout(law: str, runs: Runs, chance: float | None) -> float | None:

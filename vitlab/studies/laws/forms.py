@@ -172,16 +172,14 @@ class M4(Law):
         span = np.maximum(e_0 - limit, 1e-9)
         target = beta + c * x - (1 - a) * np.log(span)
         u = np.where(target > 0, target / a, target)
-        for _ in range(40):
-            gap = a * np.logaddexp(0, u) - np.logaddexp(0, -u) - target
-            upper = 1 / (1 + np.exp(-np.clip(u, -500, 500)))
-            slope = (1 - upper) + a * upper
-            step = gap / slope
+        for _ in range(30):
+            small = np.exp(-np.abs(u))
+            soft = np.maximum(u, 0) + np.log1p(small)  # log(1 + exp(u))
+            upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
+            step = ((a - 1) * soft + u - target) / (lower + a * upper)
             u = u - step
-            if np.abs(step).max() < 1e-9:
+            if np.abs(step).max() < 1e-6:  # the next step would be of its square
                 break
-        upper = 1 / (1 + np.exp(-np.clip(u, -500, 500)))
-        lower = 1 / (1 + np.exp(np.clip(u, -500, 500)))
         slope = lower + a * upper
         error = limit + span * upper
         by_u = span * upper * lower / slope / error  # d log e / d target
@@ -191,7 +189,7 @@ class M4(Law):
             upper / error + by_u * by_span,
             by_u,
             by_u * x,
-            by_u * a * (np.log(span) - np.logaddexp(0, u)),
+            by_u * a * (np.log(span) - soft),
         ]
 
     def params(self, theta):

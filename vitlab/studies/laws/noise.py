@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc, digamma, polygamma
 
-DRAWS = 1000
+DRAWS = 600
 
 
 @dataclass(frozen=True)

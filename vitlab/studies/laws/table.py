@@ -44,7 +44,9 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
         if error == 0 and (items := row.get("test_items", "")).isdigit() and int(items):
             error = 0.5 / int(items)  # none of so many test items is wrong: fewer than one in twice as many
         if error == 0:
-            problems.setdefault(f"{y}=0: has no logarithm; leave the row out, or test on more examples", []).append(line)
+            problems.setdefault(f"{y}=0: has no logarithm; leave the row out, or test on more examples", []).append(
+                line
+            )
         points = found.setdefault(tuple(row[name] for name in group), Points())
         points.sizes.append(size)
         points.errors.append(error)

@@ -1,0 +1,83 @@
+import json
+
+import numpy as np
+import pytest
+
+from vitlab.cli import main
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Writes a table of runs: two models that cross at 6,000, three seeds, in tasks `easy` and `hard`."""
+    rng = np.random.default_rng(0)
+    lines = ["task,model,train_size,seed,error,chance"]
+    for task, times in (("easy", 1), ("hard", 1.5)):
+        for model, slope in (("steep", 0.45), ("flat", 0.25)):
+            for size in np.geomspace(500, 32_000, 7).round():
+                for seed in range(3):
+                    error = times * 0.12 * (size / 6_000) ** -slope * np.exp(0.02 * rng.normal())
+                    lines.append(f"{task},{model},{size:.0f},{seed},{error},0.1")
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run_json(capsys, *words):
+    assert main(["fit", *map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_each_group_has_its_law_and_pairs_within_a_task_their_crossover(table, capsys):
+    found = run_json(capsys, table, "--group", "task,model")
+    assert list(found["groups"]) == ["easy, steep", "easy, flat", "hard, steep", "hard, flat"]
+    group = found["groups"]["easy, steep"]
+    assert (group["points"], set(group)) == (21, {"law", "params", "points", "rmse_holdout", "predict"})
+    assert [(one["a"], one["b"]) for one in found["crossovers"]] == [
+        ("easy, steep", "easy, flat"),
+        ("hard, steep", "hard, flat"),
+    ]
+    for one in found["crossovers"]:
+        assert one["inside"]
+        assert one["low"] < one["size"] < one["high"]
+        assert one["size"] == pytest.approx(6_000, rel=0.1)
+        assert one["p_none"] < 0.05
+
+
+def test_sizes_above_the_limit_are_predicted(table, capsys):
+    found = run_json(capsys, table, "--group", "task,model", "--up-to", 8_000, "--law", "m1")
+    group = found["groups"]["easy, flat"]
+    assert group["points"] == 15
+    assert list(group["predict"]) == ["16000", "32000"]
+    value, low, high = group["predict"]["32000"]
+    assert low < value < high
+    assert value == pytest.approx(0.12 * (32 / 6) ** -0.25, rel=0.05)
+    assert group["rmse_holdout"] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "expected"),
+    [
+        ("", [], ["has no rows"]),
+        ("model,train_size,err\na,1,2\n", [], ["--y error: ", "did you mean 'err'"]),
+        (
+            "model,train_size,error\na,1,x\na,2,y\na,3,.1\n",
+            [],
+            ["2 lines (2, 3)", "error='x' is not a positive number"],
+        ),
+        ("model,train_size,error\na,1,-.5\na,2,.2\na,3,.1\n", [], ["1 line (2)", "error='-.5'"]),
+        ("model,train_size,error\na,1,.5\na,2,.2\na,3,0\n", [], ["1 line (4)", "test on more examples"]),
+        ("model,train_size,error\na,1,.5\na,2,.2\n", [], ["a: 2 different sizes; a law needs 3"]),
+        ("model,train_size,error\na,1,\n", [], ["no value in this column"]),
+        ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["--up-to 2: a has 2 sizes"]),
+    ],
+)
+def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, expected):
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    assert main(["fit", str(path), *words, "--out", str(tmp_path / "out")]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    for part in expected:
+        assert part in output.err
+    assert not (tmp_path / "out").exists()
