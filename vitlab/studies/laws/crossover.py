@@ -1,6 +1,7 @@
 """The training-set size from which on one of two models stays ahead, with its uncertainty."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def find_crossover(first: Fit, second: Fit, low: float | None = None, high: floa
     none = Crossover(None, None, None, False, None, largest)
     lows, highs = ends(draws, CLEAR) if len(sizes) else (np.zeros(0), np.zeros(0))
     clear = np.flatnonzero((lows > 0) | (highs < 0))
-    turns = [(i, j) for i, j in zip(clear, clear[1:], strict=False) if differences[i] * differences[j] < 0]
+    turns = [(i, j) for i, j in pairwise(clear) if differences[i] * differences[j] < 0]
     if turns:
         return replace(none, **read_off(sizes, differences, draws, turns))
     if not len(clear) or not (first.holds and second.holds):

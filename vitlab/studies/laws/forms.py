@@ -41,7 +41,7 @@ class Curve:
 
     @property
     def ceiling(self) -> tuple[float, float]:
-        """The bounds of e_0: chance where it is known, else from the highest error to 1, or for losses to ten times it."""
+        """The bounds of e_0: chance where it is known, else from the highest error to 1, of losses to ten times it."""
         if self.chance is not None:
             return self.chance, self.chance
         highest = float(np.exp(self.log_errors.max()))

@@ -49,7 +49,7 @@ def minimise(
 def minimise_from_starts(
     law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """The best theta (P) that a law's starts lead to and its weighted sum of squares: the most promising go to the end."""
+    """The best theta (P) that a law's starts lead to and its weighted sum of squares; the best few go to the end."""
     theta, costs = minimise(law, log_sizes, log_errors, weights, np.array(list(law.starts())), FIRST)
     theta, costs = minimise(law, log_sizes, log_errors, weights, theta[costs.argsort()[:KEPT]])
     return theta[costs.argmin()], float(costs.min())

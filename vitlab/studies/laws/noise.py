@@ -98,7 +98,7 @@ def noise_between_seeds(runs: Runs) -> Noise:
 
 
 def moderate(sums: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, float]:
-    """Variances of groups from their sums of squares, drawn to a common one, and the degrees of freedom they then have."""
+    """Variances of groups from their sums of squares, drawn to a common one, and their degrees of freedom then."""
     pooled, everything = sums.sum() / freedom.sum(), float(freedom.sum())
     if len(sums) < 3 or pooled == 0:
         return np.full(len(sums), pooled), everything
