@@ -12,6 +12,7 @@ from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, status_line
 from vitlab.config import UserError, resolved
+from vitlab.config.identity import subset_seed
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
@@ -147,13 +148,14 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
     from vitlab.reports.figures.samples import write_samples
 
     runs = [spec.config for spec in plan.specs]
-    cells = [(run["model"]["name"], run["train_size"], run["seed"]) for run in runs]
+    cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
     config = files.add_start(resolved(plan.config), cells)
     train = plan.task.train
-    for seed in config["seeds"]:
+    seeds = {subset_seed(run) for run in runs} | {read_json(path)["seed"] for path in files.subsets.glob("*.json")}
+    for seed in sorted(seeds):
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
         write_manifest(path, train, plan.task.strata, config["sizes"], seed, name=plan.data.name)
-    write_samples(plan.task, plan.data, config["sizes"], config["seeds"][0], files.figures)
+    write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
 
 
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, str]:
@@ -161,7 +163,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, 
     from vitlab.reports.observer import RunReporter
     from vitlab.studies.experiment import StudyJob
 
-    board = Board([Row(s.name, s.config["model"]["name"], plan.steps(s)) for s in todo], plan.jobs)
+    board = Board([Row(s.name, s.config["variant"], plan.steps(s)) for s in todo], plan.jobs)
     executor = LocalExecutor(StudyJob(files.folder, plan.jobs, RunReporter), plan.jobs)
     with display(board) as shown:
 

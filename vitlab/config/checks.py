@@ -20,7 +20,7 @@ def find_problems(config: DictConfig) -> list[str]:
         values = OmegaConf.select(config, key, throw_on_missing=False)
         values = values if isinstance(values, ListConfig) or values is None else [values]
         problems += [line for value in values or () for line in check_size(key, value)]
-    for key in ("models", "seeds", "sizes", "data.sizes"):
+    for key in ("seeds", "sizes", "data.sizes"):  # `models` may be a mapping: vitlab.studies.variants checks it
         values = OmegaConf.select(config, key, throw_on_missing=False)
         if isinstance(values, ListConfig):
             problems += [f"{key}=[]: needs at least one"] if not values else []
@@ -88,9 +88,11 @@ def check_missing(config: DictConfig) -> Iterator[str]:
 
 
 def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
-    """Choices that a study holds by name: those that cannot be loaded."""
+    """Choices that a study holds by name, in a list or in named variants: those that cannot be loaded."""
     values = config.get(key)
-    for name in values if isinstance(values, ListConfig) else [values]:
+    if isinstance(values, DictConfig) and values._metadata.object_type is dict:
+        values = [value.get(group) if isinstance(value, DictConfig) else value for value in values.values()]
+    for name in values if isinstance(values, (list, ListConfig)) else [values]:
         if isinstance(name, str):
             try:
                 groups.load(group, name, key=key)

@@ -48,9 +48,12 @@ def suggest_assignment(text: str) -> str:
     return f"; did you mean {key}={text}?" if key else "; write the key, '=' and the value without spaces"
 
 
-def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> DictConfig:
+def compose(
+    schema: type, overrides: Sequence[str | tuple[str, Any]] = (), base: Mapping[str, Any] | None = None
+) -> DictConfig:
     """The schema's defaults, then `base` (a mapping, as a YAML file holds), then the overrides.
 
+    An override is `key=value` as a text, or a dotted key and its value.
     Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError.
     """
     problems: list[str] = []
@@ -61,9 +64,9 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
     for key, value in base.items():
         problems += groups.assign(config, key, value)
     pairs: list[tuple[str, Any]] = []
-    for text in overrides:
+    for override in overrides:
         try:
-            pairs.append(parse_override(text))
+            pairs.append(parse_override(override) if isinstance(override, str) else override)
         except UserError as error:
             problems += error.problems
     chosen, failed, found = choose_groups(config, dict(pairs))
@@ -82,6 +85,8 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
             problems += groups.assign(config, key, value)
     settle_patch(config)
     settle_label(config)
+    if not config.get("variant", "named") and isinstance(config.model, DictConfig):
+        config.variant = config.model.name
     if "analyses" in config and config.analyses is None:
         config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
     if "analyses" in config:
@@ -90,7 +95,8 @@ def compose(schema: type, overrides: Sequence[str] = (), base: Mapping[str, Any]
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
     # a key with an invalid value is not missing as well
-    given = [*map(str, base), *(text.partition("=")[0].strip() for text in overrides)]
+    words = [override if isinstance(override, str) else override[0] for override in overrides]
+    given = [*map(str, base), *(word.partition("=")[0].strip() for word in words)]
     reported = tuple(f"{key} is missing" for key in given)
     reported += ("no budget",) if any(line.startswith("budget") for line in problems) else ()
     problems += [line for line in find_problems(config) if not line.startswith(reported)]

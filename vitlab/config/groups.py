@@ -158,10 +158,13 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
             hint = suggest_set(node, key, value) or f"; {suggest_key(node, parent, at, part)}"
             return [f"{prefix}{key}: no key '{part}'{where}{hint}"]
         if depth < len(parts) - 1:
+            if part not in parent and parent._metadata.element_type is Any:  # a mapping of anything, such as `grid`
+                OmegaConf.update(node, ".".join(parts[: depth + 1]), {})
             parent = parent._get_node(part)
     old = parent._get_node(parts[-1])
     shown = f"{prefix}{key}={to_text(value)}"
-    if isinstance(old, ListConfig) and value is not None and not isinstance(value, (list, ListConfig)):
+    untyped = isinstance(old, (ListConfig, DictConfig)) and old._metadata.ref_type is Any
+    if isinstance(old, ListConfig) and not untyped and value is not None and not isinstance(value, (list, ListConfig)):
         return [f"{shown}: expected a list, for example {key}=[{value}]"]
     if OmegaConf.is_config(old) and dataclasses.is_dataclass(old._metadata.object_type):
         short = getattr(old._metadata.object_type, "SHORTHAND", None)
@@ -173,7 +176,7 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
     if isinstance(value, bool) and not isinstance(old, (BooleanNode, AnyNode)):
         value = "on" if value else "off"  # YAML 1.1 reads these words as booleans
     try:
-        OmegaConf.update(node, str(key), value, merge=True)
+        OmegaConf.update(node, str(key), value, merge=not untyped)
     except (OmegaConfBaseException, ValueError) as error:
         if value is None and not old._is_optional():
             kept = "" if old._is_missing() else f", or leave it out for the default, {to_text(old._value())}"

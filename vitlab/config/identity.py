@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 WITHOUT_EFFECT = (  # keys that do not change a run's final weights
-    *("wandb", "study", "data.cache", "data.sizes", "data.download", "data.task"),
+    *("wandb", "study", "variant", "data.cache", "data.sizes", "data.download", "data.task"),
     *("task.data", "task.model", "task.analyses", "analyses", "probes"),
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
     "trainer.workers",
@@ -31,7 +31,14 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     module, of which the contents cover the labels alone.
     """
     own_module = "." in config["data"]["kind"]
+    if subset_seed(config) == config["seed"]:
+        config = drop_keys(config, ["subset_seed"])
     return drop_keys(config, WITHOUT_EFFECT + (DATA_PATHS if contents_known and not own_module else ()))
+
+
+def subset_seed(config: Mapping[str, Any]) -> int:
+    """The seed of a run's training subset: its own where the configuration gives one, else the run's."""
+    return config["seed"] if config.get("subset_seed") is None else config["subset_seed"]
 
 
 def drop_keys(config: Mapping[str, Any], keys: Sequence[str], path: str = "") -> dict[str, Any]:

@@ -281,8 +281,10 @@ class TrainConfig:
     data: Any = None  # the task's own
     task: Any = None  # the data's own; classification when neither is named
     recipe: Any = None  # the model's own
+    variant: str = ""  # what tables call the run's model; empty: the model's name
     train_size: Union[int, float, str] = "all"  # a count, a share up to 1.0, or all
-    seed: int = ranged(0, least=0, most=2**31 - 1)
+    seed: int = ranged(0, least=0, most=2**31 - 1)  # of the first weights, the order of batches, augmentation, dropout
+    subset_seed: Optional[int] = ranged(None, least=0, most=2**31 - 1)  # of the training subset; none: seed
     init: InitConfig = field(default_factory=InitConfig)
     study: str = ""
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
@@ -294,10 +296,12 @@ class TrainConfig:
 
 @dataclass
 class StudyConfig:
-    """A grid of runs, models x sizes x seeds: `vitlab scale`."""
+    """A grid of runs, models x axes x sizes x seeds: `vitlab scale`."""
 
     name: str = MISSING
-    models: list[str] = items("vit_nano", "resnet_nano")
+    # names; or variants by their names, each a model or {model: NAME, key: value, ...} with keys of its runs
+    models: Any = items("vit_nano", "resnet_nano")
+    grid: dict[str, Any] = field(default_factory=dict)  # axes: a key of runs -> its values; all combinations are run
     data: Any = None  # the task's own
     task: Any = None  # the data's own; classification when neither is named
     recipe: Optional[str] = None  # for every model; else each model's own
@@ -305,7 +309,7 @@ class StudyConfig:
     seeds: list[int] = items(0, least=0, most=2**31 - 1)
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
     set: list[str] = items()  # key=value of every run
-    per_model: dict[str, list[str]] = field(default_factory=dict)  # key=value of one model's runs
+    per_model: dict[str, list[str]] = field(default_factory=dict)  # of version 0.3; now a variant's keys
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     analyses: Optional[list[str]] = None  # the task's own

@@ -1,34 +1,65 @@
-"""The grid of a study: models x sizes x seeds, each a run of its own. Imports no torch."""
+"""The grid of a study: variants x sizes x seeds, each a run of its own. Imports no torch."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig
 
-from vitlab.config import StudyConfig, TrainConfig, UserError, compose, parse_override, resolved
+from vitlab.config import StudyConfig, UserError, compose, parse_override, resolved
 from vitlab.config.groups import read
 from vitlab.config.identity import list_changes, weight_settings
+from vitlab.studies.variants import FIXED, add_words, compose_variant, list_variants, name_models
 
 NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a study
-FIXED = ("data", "task", "train_size", "seed", "study", "budget", "wandb")  # a study sets these for all its runs
 
 
 def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
-    """A study by its name under configs/study/ or its file, with overrides, every model's runs checked.
+    """A study by its name under configs/study/ or its file, with overrides, every variant's runs checked.
 
-    Entries of `per_model` for models of the file that the overrides leave out are dropped. Raises UserError with all
-    problems.
+    `models=[...]` among the overrides may name variants of the file, which keep their settings. Raises UserError with
+    all problems.
     """
     base = read("study", study, "study")
-    config = compose(StudyConfig, overrides, base=base)
-    left_out = {*(base.get("models") or [])} - {*config.models}
-    config.per_model = {model: words for model, words in config.per_model.items() if model not in left_out}
+    if base.get("per_model"):
+        base |= {"models": add_words(base.get("models"), base.pop("per_model"))}
+    config = compose(StudyConfig, [choose_models(base.get("models"), word) for word in overrides], base=base)
+    problems, per_model = [], resolved(config)["per_model"]
+    try:
+        config.models = add_words(resolved(config)["models"], per_model)
+        config.per_model = {}
+        known = name_models(resolved(config)["models"])
+        problems += [
+            f"per_model.{name}: is not a model of this study; choices: {', '.join(known)}"
+            for name in per_model
+            if name not in known
+        ]
+    except UserError as error:
+        problems += error.problems
     if not NAME.fullmatch(config.name):
-        raise UserError(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
-    compose_models(config)
+        problems.append(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
+    try:
+        compose_models(config)
+    except UserError as error:
+        problems += error.problems
+    if problems:
+        raise UserError(dict.fromkeys(problems))
     return config
+
+
+def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
+    """An override; where it chooses models, a name of the file's variants stands for the whole variant."""
+    try:
+        key, chosen = parse_override(word)
+    except UserError:
+        return word  # composing says so
+    if key != "models" or not isinstance(of_file, Mapping) or not isinstance(chosen, list):
+        return word
+    known = name_models(of_file)
+    if not any(isinstance(name, str) and name in known for name in chosen):
+        return word
+    return key, {name: known.get(name, {"model": name}) for name in chosen}
 
 
 @dataclass(frozen=True)
@@ -39,35 +70,25 @@ class Spec:
     config: dict[str, Any]
 
 
-def name_run(model: str, size: Any, seed: int) -> str:
-    """`<model>-n<size>-s<seed>`, safe as a folder's name."""
-    return f"{re.sub(r'[^A-Za-z0-9_.+-]', '-', model)}-n{size}-s{seed}"
-
-
-def compose_run(study: DictConfig, model: str, size: Any, seed: int) -> DictConfig:
-    """The configuration of one run. Raises UserError."""
-    plain = resolved(study)
-    kept = {key: plain[key] for key in ("data", "task", "recipe", "budget", "trainer", "wandb", "analyses", "probes")}
-    return compose(
-        TrainConfig,
-        [*plain["set"], *plain["per_model"].get(model, [])],
-        base={**kept, "model": model, "train_size": size, "seed": seed, "study": plain["name"]},
-    )
+def name_run(variant: str, size: Any, seed: int) -> str:
+    """`<variant>-n<size>-s<seed>`, safe as a folder's name."""
+    return f"{re.sub(r'[^A-Za-z0-9_.+-]', '-', variant)}-n{size}-s{seed}"
 
 
 def list_study_changes(new: DictConfig, old: DictConfig) -> list[str]:
     """`key old -> new` of what changes the final weights of runs between two states of one study.
 
-    The runs are compared, so it does not matter where a key was given. The models, sizes and seeds of a study may
-    grow, and a model that is new to it may have settings of its own.
+    The runs are compared, so it does not matter where a key was given. The variants, sizes and seeds of a study may
+    grow, and a variant that is new to it has settings of its own.
     """
     changes = [f"name {old.name} -> {new.name}"] if old.name != new.name else []
-    for model in new.models:
-        before = old.copy()
-        if model not in old.models:
-            before.per_model = new.per_model
+    before = list_variants(old)
+    for name, settings in list_variants(new).items():
         try:
-            runs = [resolved(compose_run(study, model, "all", 0)) for study in (new, before)]
+            runs = [
+                resolved(compose_variant(study, name, of))
+                for study, of in ((new, settings), (old, before.get(name, settings)))
+            ]
         except UserError:  # of the old settings with a model that they were not for
             changes.append(f"set {old.set} -> {new.set}")
         else:
@@ -76,37 +97,48 @@ def list_study_changes(new: DictConfig, old: DictConfig) -> list[str]:
 
 
 def compose_models(study: DictConfig) -> dict[str, DictConfig]:
-    """One run's configuration per model of the study, by model. Raises UserError with the problems of all."""
-    problems = list(check_overrides(study))
-    found = {}
-    for model in study.models:
+    """One run's configuration per variant of the study, by variant. Raises UserError with the problems of all."""
+    problems, found = [*check_set(study)], {}
+    variants: dict[str, Any] = {}
+    try:
+        variants = list_variants(study)
+    except UserError as error:
+        problems += error.problems
+    for name, settings in variants.items():
         try:
-            found[model] = compose_run(study, model, "all", study.seeds[0])
+            found[name] = compose_variant(study, name, settings)
         except UserError as error:
             problems += error.problems
-    names = [name_run(config.model.name, "", 0) for config in found.values()]
-    problems += [
-        f"models: two are named '{config.model.name}' or alike; their runs would share a folder"
-        for index, config in enumerate(found.values())
-        if names[index] in names[:index]
-    ]
+    folders: dict[str, str] = {}
+    for name in found:
+        other = folders.setdefault(name_run(name, "", 0), name)
+        if other != name:
+            problems.append(f"models: '{other}' and '{name}' are alike; their runs would share a folder; rename one")
+    problems += check_copies(study, found)
     if problems:
         raise UserError(dict.fromkeys(problems))
     return found
 
 
-def check_overrides(study: DictConfig) -> Iterator[str]:
-    for model in study.per_model:
-        if model not in study.models:
-            yield f"per_model.{model}: is not a model of this study; choices: {', '.join(study.models)}"
-    for key, texts in (("set", study.set), *((f"per_model.{m}", t) for m, t in study.per_model.items())):
-        for text in texts:
-            try:
-                top = parse_override(text)[0].partition(".")[0]
-            except UserError:
-                continue  # composing the runs says so
-            if top in FIXED or parse_override(text)[0] == "model":
-                yield f"{key}: {text}: {top} is the same for all runs of a study; give {text} without {key}"
+def check_set(study: DictConfig) -> Iterator[str]:
+    for text in study.set:
+        try:
+            key = parse_override(text)[0]
+        except UserError:
+            continue  # composing the runs says so
+        top = key.partition(".")[0]
+        if top in (*FIXED, "budget") or key == "model":
+            yield f"set: {text}: {top} is the same for all runs of a study; give {text} without set"
+
+
+def check_copies(study: DictConfig, found: Mapping[str, DictConfig]) -> Iterator[str]:
+    """Values of axes that mean the same, such as a patch size of 6 and of auto where that is 6."""
+    if study.grid:
+        first: dict[str, str] = {}
+        for name, config in found.items():
+            settings = str(weight_settings(resolved(config), contents_known=True))
+            if first.setdefault(settings, name) != name:
+                yield f"grid: '{first[settings]}' and '{name}' are the same run; leave one of the values out"
 
 
 def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:
@@ -115,8 +147,8 @@ def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:
     specs = []
     for seed in study.seeds:
         for size in sizes:
-            for first in configs.values():
+            for variant, first in configs.items():
                 config = first.copy()
                 config.train_size, config.seed = int(size), int(seed)
-                specs.append(Spec(name_run(first.model.name, size, seed), resolved(config)))
+                specs.append(Spec(name_run(variant, size, seed), resolved(config)))
     return specs

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from vitlab import models, tasks
 from vitlab.config import UserError
+from vitlab.config.identity import subset_seed
 from vitlab.data.loader import Items
 from vitlab.data.opening import open_data
 from vitlab.data.subset import resolve_size, size_problems, training_items
@@ -38,7 +38,7 @@ TIMED = 1.5  # seconds of training steps per model that an estimate is made of
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What one model of the study costs."""
+    """What one variant of the study costs."""
 
     config: DictConfig
     params: int
@@ -53,33 +53,39 @@ class Plan:
     task: Task
     sizes: list[int]
     specs: list[Spec]
-    by_model: dict[str, ModelPlan]
+    by_variant: dict[str, ModelPlan]
     jobs: int
 
     def steps(self, spec: Spec) -> int:
-        model = self.by_model[spec.config["model"]["name"]]
+        model = self.by_variant[spec.config["variant"]]
         return budgets.compute_steps(
             model.config.budget,
-            train_size=self.items[spec.config["train_size"], spec.config["seed"]],
+            train_size=self.items[spec.config["train_size"], subset_seed(spec.config)],
             batch_size=model.config.recipe.batch_size,
             flops_per_example=model.train_flops,
         )
 
     @cached_property
     def items(self) -> dict[tuple[int, int], int]:
-        """The number of items in each training set, by size and seed."""
-        train, pairs = self.task.train, product(self.sizes, self.config.seeds)
-        return {(size, seed): len(training_items(train, size, seed)) for size, seed in pairs}
+        """The number of items in each training set, by size and subset seed."""
+        pairs = {(spec.config["train_size"], subset_seed(spec.config)) for spec in self.specs}
+        return {(size, seed): len(training_items(self.task.train, size, seed)) for size, seed in pairs}
 
     @cached_property
     def budget(self) -> str:
-        return budgets.format_budget(self.config.budget)
+        found = dict.fromkeys(budgets.format_budget(one.config.budget) for one in self.by_variant.values())
+        return " or ".join(found)
 
     def headline(self, todo: int) -> str:
         """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
         left = "" if todo == total else f", {total - todo} finished already"
-        axes = ((len(self.by_model), "model"), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
+        variants = (
+            "model"
+            if len({one.config.model.name for one in self.by_variant.values()}) == len(self.by_variant)
+            else "variant"
+        )
+        axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
         return (
             f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each, "
@@ -93,7 +99,7 @@ class Plan:
             table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
         total_flops, total_s = 0, 0.0
         for spec in self.specs:
-            model, steps = self.by_model[spec.config["model"]["name"]], self.steps(spec)
+            model, steps = self.by_variant[spec.config["variant"]], self.steps(spec)
             examples = steps * model.config.recipe.batch_size
             total_flops += examples * model.train_flops
             total_s += steps * model.step_s
@@ -117,10 +123,10 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     task = build_task(next(iter(first.values())), data)
     asked = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
     problems = size_problems(asked, task.train, task.strata, data.name)
-    by_model = {}
-    for run_config in first.values():
+    by_variant = {}
+    for name, run_config in first.items():
         try:
-            by_model[run_config.model.name] = plan_model(run_config, build_task(run_config, data), timed)
+            by_variant[name] = plan_model(run_config, build_task(run_config, data), timed)
         except UserError as error:
             problems += error.problems
     if problems:
@@ -133,11 +139,11 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
         task,
         sizes,
         specs,
-        by_model,
-        min(jobs, len(specs)) if jobs else choose_jobs(by_model, len(specs)),
+        by_variant,
+        min(jobs, len(specs)) if jobs else choose_jobs(by_variant, len(specs)),
     )
     for spec in specs:
-        recipe = by_model[spec.config["model"]["name"]].config.recipe
+        recipe = by_variant[spec.config["variant"]].config.recipe
         steps = plan.steps(spec)  # raises UserError for a budget below one step
         schedules.refuse_endless_warmup(recipe, steps)
         averaging.refuse_stale_average(recipe, steps)
@@ -208,8 +214,8 @@ def time_step(config: DictConfig, task: Task) -> float:
     return (time.perf_counter() - started) / done
 
 
-def choose_jobs(by_model: dict[str, ModelPlan], runs: int) -> int:
+def choose_jobs(by_variant: dict[str, ModelPlan], runs: int) -> int:
     """The default of --jobs: one worker per core for small models on a CPU, else one."""
-    small = all(plan.params < settings.LARGE for plan in by_model.values())
-    cpu = not torch.cuda.is_available() or all(p.config.trainer.accelerator == "cpu" for p in by_model.values())
+    small = all(plan.params < settings.LARGE for plan in by_variant.values())
+    cpu = not torch.cuda.is_available() or all(p.config.trainer.accelerator == "cpu" for p in by_variant.values())
     return min(runs, count_cores()) if small and cpu else 1

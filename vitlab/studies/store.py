@@ -16,13 +16,14 @@ from vitlab.config import StudyConfig, UserError, read_config
 from vitlab.config.groups import is_file_choice
 from vitlab.files import read_json, write_json, write_text
 from vitlab.studies.grid import list_study_changes
+from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import RunFiles, refuse_changes, refuse_folder, round_numbers
 
 COLUMNS = (
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
-Cell = tuple[str, int, int]  # model, training-set size, seed, as results.csv has them
+Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
@@ -39,6 +40,7 @@ class StudyFiles:
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
         self.subsets = self.folder / "subsets"
+        self._varied: dict[str, dict[str, Any]] = {}
 
     def refuse(self, config: DictConfig) -> None:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
@@ -52,13 +54,14 @@ class StudyFiles:
             raise UserError(
                 f"{self.folder}: not a study, it holds no study.yaml; give the folder that 'vitlab scale' wrote"
             )
-        return read_config(StudyConfig, self.config_path)
+        config = read_config(StudyConfig, self.config_path)
+        return {**config, "models": add_words(config["models"], config["per_model"]), "per_model": {}}
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
 
     def cells(self) -> list[Cell]:
-        """(model, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
+        """(variant, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
 
         A study of version 0.2 kept no such list: there it is models x sizes x seeds. Raises UserError.
         """
@@ -71,15 +74,14 @@ class StudyFiles:
     def add_start(self, config: dict[str, Any], cells: Iterable[Cell]) -> dict[str, Any]:
         """Write what a start asks for, beside what earlier ones did: study.yaml and the list of cells.
 
-        Gives the configuration with the models, sizes, seeds and `per_model` of all starts.
+        Gives the configuration with the models, axes, sizes and seeds of all starts.
         """
         old = self.config() if self.config_path.is_file() else {}
         known = self.cells() if old else []
         cells = list(dict.fromkeys([*known, *cells]))
         config = {**config, "sizes": sorted({size for _, size, _ in cells})}
-        for key in ("models", "seeds"):
-            config[key] = list(dict.fromkeys([*(old.get(key) or []), *config[key]]))
-        config["per_model"] = {**(old.get("per_model") or {}), **config["per_model"]}
+        config["seeds"] = list(dict.fromkeys([*(old.get("seeds") or []), *config["seeds"]]))
+        config |= merge_variants(old, config) if old else {}
         self.write_config(config)
         write_json(self.cells_path, cells)
         return config
@@ -111,22 +113,31 @@ class StudyFiles:
 
     def finished_rows(self) -> list[dict[str, Any]]:
         """The row of every finished run from its result.json, by model, size and seed. Raises UserError."""
-        name, rows = self.config().get("name"), []
+        study, rows = self.config(), []
+        name, varied = study.get("name"), list_varied_keys(study)
         for path in self.folder.glob("*/result.json"):
             run = self.run(path.parent.name)
             result = run.result() if run.config_path.exists() else None  # others' folders have no config.yaml
             if result and result["study"] == name and not self.is_copy(path.parent.name, result):
                 columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
-                rows.append({**columns, "run": path.parent.name})
+                varies = {key: value for key, value in self.varied(run, varied).items() if key not in columns}
+                rows.append({**columns, **varies, "run": path.parent.name})
         return self.sort_rows(rows)
+
+    def varied(self, run: RunFiles, keys: list[str]) -> dict[str, Any]:
+        """The values of what a study varies in a finished run, whose configuration is read once."""
+        known = self._varied.setdefault(run.folder.name, {})
+        if any(key not in known for key in keys):
+            known |= read_varied(run.config(), keys)
+        return {key: known[key] for key in keys}
 
     def is_copy(self, name: str, result: dict[str, Any]) -> bool:
         """Whether a folder is a copy of a run that is here too: one seed must not count twice."""
         return result["run"] != name and self.run(result["run"]).result_path.is_file()
 
     def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """By the study's models, then size and seed."""
-        places = {model: place for place, model in enumerate(self.config().get("models") or [])}
+        """By the study's variants, then size and seed."""
+        places = {variant: place for place, variant in enumerate(dict.fromkeys(cell[0] for cell in self.cells()))}
         by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
         return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
 

@@ -119,7 +119,7 @@ class Run:
     @cached_property
     def indices(self) -> np.ndarray:
         """Indices of the training examples, int64."""
-        return training_items(self.task.train, self.train_size, self.config.seed)
+        return training_items(self.task.train, self.train_size, subset_seed(self.config))
 
     @cached_property
     def resumed_step(self) -> int:
@@ -272,7 +272,7 @@ class Run:
         result = {
             "study": config.study,
             "run": self.files.folder.resolve().name,
-            "model": config.model.name,
+            "model": config.variant,
             "family": self.family,
             "data": config.data.name,
             "train_size": self.train_size,

@@ -73,7 +73,8 @@ def test_set_goes_to_every_run_and_per_model_to_one():
 def test_settings_of_a_model_that_a_start_leaves_out_are_ignored(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("models: [vit_nano, resnet_nano]\nper_model: {resnet_nano: [recipe.lr=1], vit_nano: [seed=1]}\n")
-    assert compose_study(str(path), ["models=[resnet_nano]"]).per_model == {"resnet_nano": ["recipe.lr=1"]}
+    chosen = compose_study(str(path), ["models=[resnet_nano]"])
+    assert {name: run.recipe.lr for name, run in compose_models(chosen).items()} == {"resnet_nano": 1}
     with pytest.raises(UserError, match=r"per_model\.resnet_nan: is not a model of this study"):
         compose_study(str(path), ["models=[resnet_nano]", "per_model.resnet_nan=[recipe.lr=1]"])
 
@@ -111,14 +112,20 @@ def test_models_whose_runs_would_share_a_folder_are_refused(tmp_path):
     assert "models: two are named 'vit_nano'" in line
     (tmp_path / "other.yaml").write_text("kind: vit\npatch_size: auto\nname: timm/resnet18\n")
     (line,) = refused(f"models=[timm:resnet18,{tmp_path}/other.yaml]")
-    assert "'timm/resnet18' or alike" in line
+    assert "'timm:resnet18' and 'timm/resnet18' are alike; their runs would share a folder" in line
 
 
 @pytest.mark.parametrize("key", ["data=digits", "data.image_size=8", "seed=1", "train_size=5", "budget.steps=3"])
 def test_what_a_study_holds_fixed_cannot_be_changed_for_runs(key):
-    for place in ("set", "per_model.vit_nano"):
-        (line,) = refused(f"{place}=['{key}']")
-        assert line.startswith(f"{place}: {key}: {key.partition('=')[0].partition('.')[0]} is the same for all runs")
+    name, _, value = key.partition("=")
+    top = name.partition(".")[0]
+    assert refused(f"set=['{key}']") == [
+        f"set: {key}: {top} is the same for all runs of a study; give {key} without set"
+    ]
+    if top != "budget":
+        for word in (f"models={{a: {{model: vit_nano, {name}: {value}}}}}", f"grid.{name}=[{value}]"):
+            (line,) = refused(word)
+            assert f": {name}: {top} is the same for all runs of a study" in line
 
 
 def test_problems_of_all_models_come_at_once_each_once():

@@ -146,8 +146,8 @@ def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
     files.add_start(*start(["a"], [20], [0]))
     assert files.cells() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
     config = files.config()
-    assert (config["models"], config["sizes"], config["seeds"]) == (["a", "b"], [1, 3, 20], [0, 1])
-    assert config["per_model"] == {"a": ["model.depth=2"]}
+    assert (config["sizes"], config["seeds"]) == ([1, 3, 20], [0, 1])
+    assert config["models"] == {"a": {"model": "a", "model.depth": 2}, "b": {"model": "b"}}, "per_model of 0.3, too"
 
 
 def test_the_cells_of_a_study_of_version_0_2_are_the_product_of_its_lists(tmp_path):

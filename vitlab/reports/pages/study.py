@@ -197,7 +197,8 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
 
 def make_tiles(results: StudyResults) -> list[dict[str, Any]]:
     """The four numbers: runs, best result per family, time, compute."""
-    config, rows, metric = results.config, results.rows, results.metric
+    rows, metric, cells = results.rows, results.metric, results.files.cells()
+    axes = ("variant" if results.varied else "model", "size", "seed")
     best = {
         name: max((cell.mean for cell in by_size.values()), key=lambda mean: metric.lead(mean, 0.0))
         for name, by_size in best_of_families(rows, metric).items()
@@ -209,7 +210,7 @@ def make_tiles(results: StudyResults) -> list[dict[str, Any]]:
         {
             "label": "finished runs",
             "value": f"{len(rows)} of {planned}" if planned > len(rows) else f"{len(rows)}",
-            "note": ", ".join(plural(len(config.get(f"{n}s") or []), n) for n in ("model", "size", "seed")),
+            "note": ", ".join(plural(len({cell[place] for cell in cells}), n) for place, n in enumerate(axes)),
         },
         {"label": f"best {metric.name}", "entries": [(metric.text(value), name) for name, value in best.items()]},
         {"label": "training time", "value": duration(time), "note": "summed over runs"},

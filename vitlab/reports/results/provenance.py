@@ -8,6 +8,7 @@ from typing import Any
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.metrics import main_metric
+from vitlab.studies.variants import describe_value, name_models, read_axes
 
 Rows = list[dict[str, Any]]
 Facts = list[tuple[str, str]]
@@ -33,6 +34,9 @@ SETTINGS = {
 
 def describe_budget(config: dict[str, Any], rows: Rows) -> str:
     """Which unit is fixed, and what follows from that for small and large training sets."""
+    lengths = list(dict.fromkeys(str(row["budget"]) for row in rows if row.get("budget")))
+    if len(lengths) > 1:
+        return f"How long a run trains depends on its variant: {', '.join(lengths)}."
     unit, value = next((unit, value) for unit in UNITS if (value := config["budget"].get(unit)) is not None)
     if unit == "steps":
         text = f"Every run trains for the same number of steps, {whole(value)}, so small sets are seen more often"
@@ -83,7 +87,21 @@ def list_choices(config: dict[str, Any]) -> Facts:
         "seeds": ", ".join(map(str, config.get("seeds") or [])),
         "set for every run": "  ".join(config.get("set") or []),
     }
-    return [(label, value) for label, value in choices.items() if value]
+    return [(label, value) for label, value in {**choices, **describe_variants(config)}.items() if value]
+
+
+def describe_variants(config: dict[str, Any]) -> dict[str, str]:
+    """The values of each axis, and the settings of each named variant."""
+    axes = {
+        f"axis {key}": "; ".join(describe_value("", value).lstrip("=") for value in values)
+        for key, values in read_axes(config.get("grid") or {}).items()
+    }
+    models = config.get("models")
+    variants = {
+        f"variant {name}": "  ".join(describe_value(key, value) for key, value in settings.items())
+        for name, settings in (name_models(models) if isinstance(models, dict) else {}).items()
+    }
+    return axes | variants
 
 
 def describe_tokenizer(data: dict[str, Any]) -> str | None:

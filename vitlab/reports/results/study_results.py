@@ -11,6 +11,7 @@ from vitlab.reports.results.run_results import RunResults
 from vitlab.studies.grid import name_run
 from vitlab.studies.metrics import Metric, main_metric
 from vitlab.studies.store import StudyFiles
+from vitlab.studies.variants import list_varied_keys
 
 Rows = list[dict[str, Any]]
 
@@ -38,6 +39,11 @@ class StudyResults:
         """Names of the runs that were asked for and have neither finished nor failed."""
         ended = {*self.runs, *(failure["run"] for failure in self.failures)}
         return [name for cell in self.files.cells() if (name := name_run(*cell)) not in ended]
+
+    @cached_property
+    def varied(self) -> list[str]:
+        """The keys that its variants and axes set, each a column of the rows."""
+        return list_varied_keys(self.config)
 
     @cached_property
     def failures(self) -> list[dict[str, str]]:

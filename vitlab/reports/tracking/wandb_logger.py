@@ -52,7 +52,7 @@ class Tracker:
             "name": self.files.folder.resolve().name,
             "group": config.study or None,
             "job_type": "train",
-            "tags": [config.model.name[:64], family, config.data.name, f"n={config.train_size}"],
+            "tags": [config.variant[:64], family, config.data.name, f"n={config.train_size}"],
             "config": {**resolved(config), "params": params},
             "dir": self.files.folder,
         }

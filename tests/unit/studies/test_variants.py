@@ -1,0 +1,138 @@
+"""Variants of models and axes of a study: which runs they are, what they are called, what is refused."""
+
+import pytest
+
+from vitlab.config import UserError, identity, resolved
+from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
+from vitlab.studies.store import StudyFiles
+
+
+def study(*words, file="quick"):
+    return compose_study(str(file), words)
+
+
+def refused(*words):
+    with pytest.raises(UserError) as caught:
+        study(*words)
+    (line,) = caught.value.problems
+    return line
+
+
+def values(config, *keys):
+    """The values of dotted keys of each variant's runs."""
+    found = {}
+    for name, run in compose_models(config).items():
+        assert run.variant == name
+        found[name] = tuple(eval("run." + key, {"run": run}) for key in keys)
+    return found
+
+
+def test_one_model_is_in_a_study_as_variants_with_settings_of_their_own(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "models:\n  fast: {model: vit_nano, recipe.lr: 1e-2}\n  deep: {model: vit_nano, "
+        "model.depth: 6, recipe: {lr: 2e-3}}\n  plain: resnet_nano\n"
+    )
+    expected = {"fast": ("vit_nano", 0.01), "deep": ("vit_nano", 0.002), "plain": ("resnet_nano", 0.004)}
+    assert values(study(file=path), "model.name", "recipe.lr") == expected
+    word = "models={fast: {model: vit_nano, recipe.lr: 1e-2}, plain: resnet_nano}"
+    assert values(study(word), "model.name", "recipe.lr") == {n: expected[n] for n in ("fast", "plain")}
+    chosen = study("models=[plain,vit_nano]", file=path)
+    assert values(chosen, "recipe.lr") == {"plain": (0.004,), "vit_nano": (0.008,)}, "a variant is chosen by its name"
+    assert values(study("models=[deep]", file=path), "model.depth", "recipe.lr") == {"deep": (6, 0.002)}
+
+
+def test_axes_vary_the_models_that_have_the_key_and_all_combinations_are_run():
+    config = study("grid={model.patch_size: [4, 8], recipe.lr: [1e-3, 1e-2]}")
+    found = values(config, "model.kind", "recipe.lr")
+    assert len(found) == 6, "a ResNet has no patches"
+    assert found["vit_nano patch_size=8 lr=0.001"] == ("vit", 0.001)
+    assert found["resnet_nano lr=0.01"] == ("resnet", 0.01)
+    specs = expand(config, [50])
+    assert len({identity(spec.config, "") for spec in specs}) == len({spec.name for spec in specs}) == 6
+    assert name_run("vit_nano patch_size=8 lr=0.001", 50, 0) == "vit_nano-patch_size-8-lr-0.001-n50-s0"
+
+
+def test_lists_mappings_and_choices_of_a_group_are_values_of_an_axis():
+    found = values(
+        study("models=[resnet_nano]", "grid={model.widths: [[8, 16], [16, 32]], model.layers: [[1, 1]]}"),
+        "model.widths",
+    )
+    assert {n: list(w) for n, (w,) in found.items()} == {
+        "resnet_nano widths=8,16 layers=1,1": [8, 16],
+        "resnet_nano widths=16,32 layers=1,1": [16, 32],
+    }
+    word = "grid={model.mixer: [attention, {name: depthwise, kernel: 5}], model.mixer.qk_norm: [true, false]}"
+    found = values(study("models=[vit_nano]", word), "model.mixer")
+    assert sorted(found) == [
+        "vit_nano mixer=attention qk_norm=false",
+        "vit_nano mixer=attention qk_norm=true",
+        "vit_nano mixer=depthwise kernel=5",
+    ], "an axis applies where the one before it has made room for it"
+    assert found["vit_nano mixer=depthwise kernel=5"][0].kernel == 5
+
+
+def test_the_training_length_is_an_axis():
+    found = values(study("models=[vit_nano]", "grid.budget=[{steps: 70}, {epochs: 2.5}, {flops: 1e9}]"), "budget")
+    units = {name: {k: v for k, v in b.items() if v is not None} for name, (b,) in found.items()}
+    assert units == {
+        "vit_nano steps=70": {"steps": 70},
+        "vit_nano epochs=2.5": {"epochs": 2.5},
+        "vit_nano flops=1e+09": {"flops": 1e9},
+    }
+
+
+def test_the_subset_has_a_seed_of_its_own():
+    specs = expand(study("models=[vit_nano]", "grid.subset_seed=[0,1]", "seeds=[0,1]"), [50])
+    assert [(s.config["seed"], s.config["subset_seed"]) for s in specs] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len({identity(spec.config, "") for spec in specs}) == 4
+    alone = expand(study("models=[vit_nano]"), [50])[0]
+    assert identity(alone.config, "") == identity(specs[0].config, ""), "the same run as without a seed for the subset"
+
+
+def test_a_variant_that_sets_the_key_of_an_axis_keeps_its_own():
+    config = study("models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.5}}", "grid.recipe.lr=[0.1,0.2]")
+    assert values(config, "recipe.lr") == {"a lr=0.1": (0.1,), "a lr=0.2": (0.2,), "b": (0.5,)}
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("grid.model.pach_size=[4]", "grid.model.pach_size: no key 'pach_size' in 'model'; did you mean 'patch_size'?"),
+        ("grid.recipe.lr=0.1", "grid.recipe.lr=0.1: expected its values, for example grid.recipe.lr=[0.1]"),
+        ("grid.recipe.lr=[]", "grid.recipe.lr=[]: expected its values"),
+        ("grid.recipe.lr=[0.1,0.1]", "grid.recipe.lr=[0.1, 0.1]: '0.1' is given twice"),
+        ("grid.model=[vit_nano]", "grid.model: give the models in models=[vit_nano]"),
+        ("grid.model.patch_size=[6,auto]", "are the same run; leave one of the values out"),
+        ("grid.model.patch_size=[7]", "model.patch_size=7: 7 does not divide the image height"),
+        ("models=[vit_nano,vit_nano]", "models: 'vit_nano' is given twice; name variants, for example models={a: "),
+        ("models={a: {recipe.lr: 1}}", "models.a={'recipe.lr': 1}: needs a model; for example models={a: "),
+        ("models={a: vit_nanoo}", "vit_nanoo: unknown model; did you mean 'vit_nano'?"),
+        ("models={'a b': vit_nano, a/b: vit_nano}", "'a b' and 'a/b' are alike; their runs would share a folder"),
+        ("models={a: {model: vit_nano, recipe.lrr: 1}}", "recipe.lrr: no key 'lrr' in 'recipe'; did you mean 'lr'?"),
+    ],
+)
+def test_a_mistake_in_variants_or_axes_is_one_line_with_the_fix(word, says):
+    assert says in refused(word)
+
+
+def test_a_study_grows_by_variants_and_values_and_keeps_its_runs(tmp_path):
+    files = StudyFiles(tmp_path)
+
+    def start(*words):
+        config = study(*words)
+        files.refuse(config)
+        cells = [(s.config["variant"], s.config["train_size"], s.config["seed"]) for s in expand(config, [50])]
+        files.add_start({**resolved(config), "sizes": [50]}, cells)
+        again = study(file=files.config_path)
+        assert list_study_changes(again, config) == [], "the file that it leaves is the same study"
+        return set(compose_models(again))
+
+    one = start("models=[vit_nano]", "grid.recipe.lr=[0.1]")
+    two = start("models=[vit_nano,resnet_nano]", "grid.recipe.lr=[0.2]")
+    assert one == {"vit_nano lr=0.1"}
+    assert two == {f"{model} lr={lr}" for model in ("vit_nano", "resnet_nano") for lr in (0.1, 0.2)}
+    three = start("models={deep: {model: vit_nano, model.depth: 6}}", "grid.model.patch_size=[4,8]")
+    assert three == two | {"deep patch_size=4", "deep patch_size=8"}, "other axes: no product of all is meant"
+    with pytest.raises(UserError, match=r"another configuration \(model.depth 6 -> 5\)"):
+        files.refuse(study("models={deep patch_size=4: {model: vit_nano, model.depth: 5, model.patch_size: 4}}"))

@@ -1,0 +1,235 @@
+"""The variants of a study: its models, with settings of their own, times the values of its axes. Imports no torch."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from vitlab.config import TrainConfig, UserError, compose, parse_override, resolved
+from vitlab.config.compose import SLOTS
+from vitlab.config.groups import assign, is_file_choice, to_text
+
+Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
+KEPT = ("data", "task", "recipe", "budget", "trainer", "wandb", "analyses", "probes")  # of a study, for its runs
+FIXED = ("data", "task", "train_size", "seed", "study", "wandb", "variant")  # a study sets these for all its runs
+EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
+LONGEST_NAME = 120  # characters: it is part of a folder's name
+
+
+def name_models(models: Any) -> dict[str, Settings]:
+    """The settings of each model by its name, from a list of models or a mapping of named variants. Raises UserError."""
+    problems, named = [], {}
+    if isinstance(models, list):
+        problems = [f"models={models}: expected names, not {to_text(m)}" for m in models if not isinstance(m, str)]
+        twice = [m for index, m in enumerate(models) if m in models[:index]]
+        problems += [f"models: '{m}' is given twice; name variants, for example {EXAMPLE}" for m in twice]
+        named = {} if problems else {model: {"model": model} for model in models}
+    elif isinstance(models, Mapping):
+        for name, given in models.items():
+            settings = {"model": given} if isinstance(given, str) else given
+            if not isinstance(settings, Mapping) or not isinstance(settings.get("model"), str):
+                problems.append(f"models.{name}={to_text(given)}: needs a model; for example {EXAMPLE}")
+            elif not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+                problems.append(f"models: '{name}': a name has 1 to {LONGEST_NAME} characters; it names the runs")
+            else:
+                named[name] = dict(flatten(settings))
+    else:
+        problems = [f"models={to_text(models)}: expected a list, for example models=[{to_text(models)}]"]
+    if not problems and not named:
+        problems = ["models=[]: needs at least one"]
+    if problems:
+        raise UserError(problems)
+    return named
+
+
+def add_words(models: Any, per_model: Mapping[str, Sequence[str]]) -> Any:
+    """`models` with the settings of `per_model`, `key=value` words by model as version 0.3 had them.
+
+    Those of models that the study leaves out are dropped. Raises UserError.
+    """
+    if not per_model:
+        return models
+    named, problems = name_stems(models), []
+    for name, words in per_model.items():
+        for word in words if name in named else ():
+            try:
+                named[name].update([parse_override(word)])
+            except UserError as error:
+                problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return named
+
+
+def name_stems(models: Any) -> dict[str, Settings]:
+    """`name_models` with models of files called as their files."""
+    return {Path(name).stem if is_file_choice(name) else name: one for name, one in name_models(models).items()}
+
+
+def flatten(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value): `recipe: {lr: 1}` is `recipe.lr: 1`; a choice of a group, which has a name, stays whole."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and "name" not in value:
+            yield from flatten(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def compose_variant(study: DictConfig, name: str, settings: Settings) -> DictConfig:
+    """The configuration of a variant's runs, at the whole training set and seed 0. Raises UserError."""
+    plain = resolved(study)
+    base = {**{key: plain[key] for key in KEPT}, "study": plain["name"], "model": settings["model"], "variant": name}
+    own = [(key, value) for key, value in settings.items() if key != "model"]
+    return compose(TrainConfig, [*plain["set"], *own], base=base)
+
+
+def list_variants(study: DictConfig) -> dict[str, Settings]:
+    """Every variant by its name, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
+
+    An axis is not applied to a model without its key, nor to one that sets the key itself. One axis may depend on
+    another before it: `model.mixer.kernel` on `model.mixer`. Raises UserError with all problems.
+    """
+    plain = resolved(study)
+    named, axes = name_models(plain["models"]), read_axes(plain["grid"])
+    problems, used = [*check_keys(named, axes)], set()
+    if problems:
+        raise UserError(problems)
+    labels = {key: key.rpartition(".")[2] for key in axes}
+    labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
+    found: dict[str, Settings] = {}
+    for name, settings in named.items():
+        try:
+            config = compose_variant(study, "", settings)
+        except UserError as error:
+            problems += error.problems
+            continue
+        # a model of a list is called as its file says, a named variant as the user says
+        name = config.model.name if isinstance(plain["models"], list) else name
+        grown = {name: settings}
+        for key, values in axes.items():
+            before, grown = grown, {}
+            for label, one in before.items():
+                if SLOTS.keys() & one.keys() - {"model"} and one != settings:
+                    config = compose_variant(study, "", one)
+                if key in settings or not has_key(config, key):
+                    used |= {key} & settings.keys()
+                    grown[label] = one
+                    continue
+                used.add(key)
+                grown |= {f"{label} {describe_value(labels[key], value)}": {**one, key: value} for value in values}
+        problems += [
+            f"models: two are named '{label}' or alike; their runs would share a folder; name variants, for example "
+            f"{EXAMPLE}"
+            for label in grown.keys() & found.keys()
+        ]
+        problems += [
+            f"grid: '{label}' is longer than {LONGEST_NAME} characters; name variants, for example {EXAMPLE}"
+            for label in grown
+            if len(label) > LONGEST_NAME
+        ]
+        found |= grown
+    if not problems:
+        problems = [explain_unused(study, named, key) for key in axes if key not in used]
+    if problems:
+        raise UserError(dict.fromkeys(problems))
+    return found
+
+
+def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values of each axis by its dotted key. Raises UserError."""
+    axes = dict(flatten(grid))
+    problems = []
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            shown = "" if values == [] else to_text(values)
+            problems.append(f"grid.{key}={to_text(values)}: expected its values, for example grid.{key}=[{shown}]")
+        else:
+            twice = [value for index, value in enumerate(values) if value in values[:index]]
+            problems += [f"grid.{key}={values}: '{to_text(value)}' is given twice" for value in twice]
+    if problems:
+        raise UserError(problems)
+    return axes
+
+
+def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that a variant or an axis may not set."""
+    for place, keys in (("grid", axes), *((f"models.{name}", settings) for name, settings in named.items())):
+        for key in keys:
+            if key == "model" and place == "grid":
+                yield f"grid.model: give the models in models=[{','.join(map(str, axes[key]))}]"
+            elif (top := key.partition(".")[0]) in FIXED:
+                yield f"{place}: {key}: {top} is the same for all runs of a study; give it for the study"
+
+
+def has_key(config: DictConfig, key: str) -> bool:
+    """Whether a run of this configuration has the dotted key."""
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, DictConfig) or part not in node.keys():
+            return isinstance(node, DictConfig) and node._metadata.object_type is dict
+        node = node._get_node(part)
+    return True
+
+
+def explain_unused(study: DictConfig, named: Mapping[str, Settings], key: str) -> str:
+    """Why no model has the key of an axis, with the nearest one that the first model has."""
+    config = compose_variant(study, "", next(iter(named.values())))
+    (why, *_) = assign(config, key, None, prefix="grid.")
+    return f"{why} (no model of this study has it)"
+
+
+def describe_value(label: str, value: Any) -> str:
+    """A value of an axis in a variant's name: `patch_size=4`, `widths=16,32`, `steps=1000`."""
+    if isinstance(value, Mapping):
+        named = [f"{label}={value['name']}"] if "name" in value else []
+        return " ".join([*named, *(describe_value(k, v) for k, v in flatten(value) if k != "name")])
+    return f"{label}={format_value(value)}"
+
+
+def format_value(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(format_value, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else to_text(value)
+
+
+def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
+    """The keys that variants or axes of a study set, each a column of results.csv; `budget` is one already."""
+    models = study.get("models")
+    named = models.values() if isinstance(models, Mapping) else ()
+    keys = [key for settings in named if isinstance(settings, Mapping) for key, _ in flatten(settings)]
+    keys += [key for key, _ in flatten(study.get("grid") or {})]
+    return [key for key in dict.fromkeys(keys) if key != "model" and key.partition(".")[0] != "budget"]
+
+
+def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
+    """The values of these keys in a run's resolved configuration, as one cell each; None where it has no such key."""
+    found = {}
+    for key in keys:
+        value: Any = config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):  # a group's choice, or first weights
+            value = value.get("name") or value.get("weights") or value.get("encoder")
+        found[key] = format_value(value) if isinstance(value, list) else value
+    if "subset_seed" in found and found["subset_seed"] is None:
+        found["subset_seed"] = config.get("seed")
+    return found
+
+
+def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """`models` and `grid` of two starts of one study, resolved, that together ask for what both asked for.
+
+    Where the starts have other axes, no product gives their variants: then each stands in `models` with its settings.
+    """
+    axes = [read_axes(study.get("grid") or {}) for study in (old, new)]
+    if axes[0].keys() != axes[1].keys():
+        both = [list_variants(OmegaConf.create(dict(study))) for study in (old, new)]
+        return {"models": both[0] | both[1], "grid": {}}
+    before, now = old["models"], new["models"]
+    lists = isinstance(before, list) and isinstance(now, list)
+    models = list(dict.fromkeys(before + now)) if lists else {**name_stems(now), **name_stems(before)}
+    values = {key: axes[0][key] + [v for v in axes[1][key] if v not in axes[0][key]] for key in axes[0]}
+    return {"models": models, "grid": values}
