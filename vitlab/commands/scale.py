@@ -188,7 +188,8 @@ def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> Non
     if rows:
         table = Table(box=None, pad_edge=False)
         for index, name in enumerate(header):
-            table.add_column(escape(name), justify="left" if index == 0 else "right", no_wrap=True)
+            heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
+            table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
         for line in body:
             table.add_row(*map(escape, line))
         console.print()

@@ -18,7 +18,7 @@ LONGEST_NAME = 120  # characters: it is part of a folder's name
 
 
 def name_models(models: Any) -> dict[str, Settings]:
-    """The settings of each model by its name, from a list of models or a mapping of named variants. Raises UserError."""
+    """The settings of each model by its name, from a list or a mapping of named variants. Raises UserError."""
     problems, named = [], {}
     if isinstance(models, list):
         problems = [f"models={models}: expected names, not {to_text(m)}" for m in models if not isinstance(m, str)]

@@ -21,6 +21,7 @@ from torch import nn
 
 from vitlab import models, tasks
 from vitlab.config import UserError, identity, resolved
+from vitlab.config.identity import subset_seed
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items

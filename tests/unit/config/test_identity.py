@@ -62,7 +62,8 @@ DEFAULTS = train()
 
 
 OTHER_VALUES = """
-variant=x subset_seed=7 model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
+variant=x subset_seed=7
+model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
 wandb.entity=x model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
 model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x
 init.head=new model.norm=rmsnorm model.layer_scale=0.1 wandb.mode=off trainer.analyze_every=7 train_size=7
