@@ -1,15 +1,18 @@
-"""The study's metric against what its runs cost: training compute and time."""
+"""The study's metric against what its runs cost, training compute or time, and the best for each cost (as Dosovitskiy
+et al., 2021, figure 5, and Zhai et al., 2022, figure 2)."""
 
 import math
 import statistics
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from vitlab.formatting import duration, finite, plural, with_prefix
 from vitlab.reports.figures.metric_by_size import mean_line, run_points
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
-from vitlab.reports.figures.theme import families, looks
+from vitlab.reports.figures.theme import families, family_name, looks
 from vitlab.reports.figures.ticks import log_ticks, tick_text
 from vitlab.reports.results.aggregate import Cell, aggregate
 from vitlab.studies.metrics import Metric, main_metric
@@ -66,12 +69,14 @@ def plot_metric_by_time(rows: Rows) -> Figure:
 def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
     """A line per model through the means over seeds of both, from its smallest training set to its largest.
 
-    Runs whose cost is not known are left out; without any the figure has no series.
+    Behind them the frontier of each family and of all. Runs whose cost is not known are left out; without any the
+    figure has no series.
     """
     metric, style = main_metric(rows), looks(families(rows))
     known = [row for row in rows if cost.of(row) is not None]
     by_model = {model: by_size for model, by_size in aggregate(known, metric).items() if by_size}
-    series: list[Series] = []
+    frontiers = draw_frontiers(by_model, families(rows), metric, cost)
+    series: list[Series] = list(frontiers)
     for model, by_size in by_model.items():
         series.append(move_to_costs(mean_line(model, by_size, style[model], metric), by_size, cost))
         if any(len(here.rows) > 1 for here in by_size.values()):
@@ -86,8 +91,75 @@ def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
         x=Axis(cost.label, log=True, ticks=log_ticks([x for one in series for x in one.x])),
         y=Axis(f"held-out {metric.name}", percent=metric.percent),
         panels=(Panel((*series, *label_sizes(by_model, metric, cost))),),
-        alt=" ".join(describe(model, by_size, metric, cost) for model, by_size in by_model.items()),
+        alt=" ".join(
+            [
+                *(describe(model, by_size, metric, cost) for model, by_size in by_model.items()),
+                *(
+                    f"{one.label}: {', '.join(text.partition(chr(10))[2] for text in one.hover if text)}."
+                    for one in frontiers
+                ),
+            ]
+        ),
     )
+
+
+def draw_frontiers(
+    by_model: dict[str, dict[int, Cell]], family_of: dict[str, str], metric: Metric, cost: Cost
+) -> list[Series]:
+    """Of each family, and of all where there are several: the best mean that no more than a cost buys, as stairs.
+
+    A study of one model has none.
+    """
+    if len(by_model) < 2:
+        return []
+    style = looks(family_of)
+    by_family: dict[str, list[Point]] = defaultdict(list)
+    for model, by_size in by_model.items():
+        for size, here in by_size.items():
+            what = f"{model}, {plural(size, f'training {metric.sized_by}')}"
+            by_family[family_of[model]].append(Point(mean_cost(here, cost), here.mean, what, style[model].colour_key))
+    end = max((point.cost for points in by_family.values() for point in points), default=0.0)
+    groups = [(f"best of {family_name(family)}", points) for family, points in by_family.items()]
+    found = []
+    for label, points in groups:
+        found.append(
+            replace(draw_stairs(label, find_frontier(points, metric), end, metric, cost), width=7, opacity=0.25)
+        )
+    if len(groups) > 1:
+        best = find_frontier([point for _, points in groups for point in points], metric)
+        found.append(
+            replace(draw_stairs("best of all", best, end, metric, cost), colour_key="ink", dash="dot", width=1.4)
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Point:
+    """The mean over seeds of a model at one training-set size."""
+
+    cost: float
+    value: float
+    what: str
+    colour_key: str
+
+
+def find_frontier(points: Sequence[Point], metric: Metric) -> list[Point]:
+    """The points that are better than every other of no more cost, the cheapest first (the Pareto frontier)."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.cost, -metric.lead(point.value, 0.0))):
+        if not found or metric.lead(point.value, found[-1].value) > 0:
+            found.append(point)
+    return found
+
+
+def draw_stairs(label: str, frontier: list[Point], end: float, metric: Metric, cost: Cost) -> Series:
+    """From each point level to the cost of the next, the last to the `end`: nothing better was had for less."""
+    x, y, hover = [], [], []
+    for point, following in zip_longest(frontier, frontier[1:]):
+        x += [point.cost, end if following is None else following.cost]
+        y += [point.value] * 2
+        hover += [f"{label}: {point.what}\n{metric.text(point.value)} for {cost.text(point.cost)}", ""]
+    return Series(label, x, y, frontier[0].colour_key, style="line", hover=hover)
 
 
 def move_to_costs(line: Series, by_size: dict[int, Cell], cost: Cost) -> Series:

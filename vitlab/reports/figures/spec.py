@@ -40,6 +40,7 @@ class Series:
     marker: str = "circle"
     dash: str = "solid"
     width: float = 2.0  # of the line, in pixels of the page
+    opacity: float = 1.0
     hover: Sequence[str] = ()
     links: Sequence[str] = ()
     note: str = ""  # shown with x and y of a point, where there is no hover

@@ -104,7 +104,8 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
         band = " Bands: one standard deviation either way."
     if not results.metric.higher_is_better:
         caption += " Lower is better."
-    order = f"{caption} Along a line the training set grows."
+    order = f"{caption} Along a line the training set grows. Stairs: the best mean that no more than that much bought, "
+    order += "broad of a family, dotted of all models."
     time = f"{order} Wall-clock time from the first step to the last, including evaluations and checkpoints."
     if len({provenance.identify_machine(run.result) for run in results.runs.values()}) > 1:
         time += " The runs were on different machines, so their times are not comparable."

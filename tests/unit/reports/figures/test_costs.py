@@ -48,6 +48,36 @@ def test_time_is_in_the_unit_that_its_longest_run_is_read_in():
         assert of(figure, "vit_b").hover[0].splitlines()[-1] == ("23 min" if unit == "min" else "23 h 00 min")
 
 
+def test_frontiers_are_the_planted_best_of_each_family_and_of_all():
+    planted = [  # model, family, size, accuracy, cost: the first of a line is on its family's frontier
+        ("vit_s", "vit", 100, 0.50, 1e12),
+        ("vit_s", "vit", 900, 0.60, 1e12),
+        ("vit_b", "vit", 100, 0.55, 4e12),  # dearer and worse than vit_s with 900
+        ("vit_b", "vit", 900, 0.90, 4e12),
+        ("vit_l", "vit", 900, 0.90, 9e12),  # as good, but dearer
+        ("resnet_s", "resnet", 100, 0.70, 2e12),
+        ("resnet_b", "resnet", 900, 0.80, 8e12),  # the best ResNet, but vit_b is better for less
+    ]
+    rows = [
+        {**row(model, size, 0, value, flops, 1.0), "family": family} for model, family, size, value, flops in planted
+    ]
+    for found in (rows, [{**one, "accuracy": None, "perplexity": 1 / one["accuracy"]} for one in rows]):
+        figure = metric_by_cost.plot_metric_by_flops(found)
+        values = [0.6, 0.9], [0.7, 0.8], [0.6, 0.7, 0.9]
+        if found is not rows:
+            values = [[1 / value for value in some] for some in values]
+        costs = [1e12, 4e12], [2e12, 8e12], [1e12, 2e12, 4e12]
+        for label, x, y in zip(("best of ViT", "best of ResNet", "best of all"), costs, values, strict=True):
+            stairs = of(figure, label)
+            assert list(stairs.x) == [at for pair in zip(x, [*x[1:], 9e12], strict=True) for at in pair]
+            assert list(stairs.y) == pytest.approx([value for value in y for _ in range(2)])
+    figure = metric_by_cost.plot_metric_by_flops(rows)
+    assert of(figure, "best of all").hover[2] == "best of all: resnet_s, 100 training examples\n70.0% for 2.00 TFLOP"
+    assert "best of ViT: 60.0% for 1.00 TFLOP, 90.0% for 4.00 TFLOP." in figure.alt
+    alone = metric_by_cost.plot_metric_by_flops(rows[:2])
+    assert not [series for series in alone.series if series.label.startswith("best")]
+
+
 @pytest.mark.parametrize("value", [None, 0, -1.0, float("nan"), "?"])
 def test_runs_without_a_cost_are_left_out(value):
     rows = [{**ROWS[0], "train_flops": value}, *ROWS[1:]]

@@ -171,6 +171,7 @@ def handle(series: Series, x: Sequence[float] = (), y: Sequence[float] = (), *, 
         x,
         y,
         color=colour,
+        alpha=series.opacity,
         linewidth=0.75 * series.width,  # pixels of the page are 1/96 inch, points 1/72
         linestyle=DASHES[series.dash] if "line" in series.style else "none",
         marker="none" if series.style == "line" or series.texts else MARKERS[series.marker],

@@ -53,6 +53,7 @@ def trace(series: Series, panel: int, legend: bool) -> go.Scatter:
         name=html.escape(series.label),
         mode=MODES[series.style],
         line={"color": colour, "width": series.width, "dash": series.dash},
+        opacity=series.opacity,
         marker={
             "color": CLEAR if series.texts else colour,
             "symbol": f"{symbol}-open" if rings else symbol,
