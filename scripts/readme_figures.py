@@ -10,8 +10,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from vitlab.reports.results.summary import sentence, size_table
-from vitlab.studies.store import StudyFiles
+from vitlab.reports.results.size_table import make_size_table
+from vitlab.reports.results.study_results import load_results
+from vitlab.reports.results.summary import sentence
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -45,13 +46,12 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
 
 
 def main() -> None:
-    files = StudyFiles(sys.argv[1] if len(sys.argv) > 1 else "runs/quick")
-    rows = files.rows()
-    header, body = size_table(rows)
-    for line in (header, ["---:"] * len(header), *body):
+    results = load_results(sys.argv[1] if len(sys.argv) > 1 else "runs/quick")
+    table = make_size_table(results.rows, results.outcomes)
+    for line in (table.header, ["---:"] * len(table.header), *table.body):
         print(f"| {' | '.join(line)} |")
-    print(f"\n{sentence(rows)}")
-    screenshot(files.report_path, DOCS / "report.png")
+    print(f"\n{table.note}\n\n{sentence(results.rows, results.outcomes)}")
+    screenshot(results.files.report_path, DOCS / "report.png")
 
 
 if __name__ == "__main__":

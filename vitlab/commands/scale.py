@@ -16,8 +16,9 @@ from vitlab.config.identity import subset_seed
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
+from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults, load_results
-from vitlab.reports.results.summary import sentence, size_table
+from vitlab.reports.results.summary import sentence
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
@@ -184,18 +185,19 @@ def collect(files: StudyFiles) -> None:
 def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> None:
     """Print the result as a table, a sentence, and where to look further."""
     console, files, rows = Console(), results.files, results.rows
-    header, body = size_table(rows)
     if rows:
+        shown = make_size_table(rows, results.outcomes)
         table = Table(box=None, pad_edge=False)
-        for index, name in enumerate(header):
+        for index, name in enumerate(shown.header):
             heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
             table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
-        for line in body:
+        for line in shown.body:
             table.add_row(*map(escape, line))
         console.print()
         console.print(table)
+        console.print(escape(shown.note), soft_wrap=True, highlight=False, style="dim")
         console.print()
-    console.print(escape(sentence(rows)), soft_wrap=True, highlight=False)
+    console.print(escape(sentence(rows, results.outcomes)), soft_wrap=True, highlight=False)
     for run, error in failed.items():
         log = files.folder / run / "log.txt"
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error} (see {log})')}", soft_wrap=True)

@@ -91,13 +91,14 @@ def source_problems(source: str | None) -> Iterator[str]:
 
 
 class RunFiles:
-    """`config.yaml metrics.jsonl result.json checkpoints/last.ckpt analysis/ wandb/` below one folder."""
+    """`config.yaml metrics.jsonl result.json heldout.npz checkpoints/last.ckpt analysis/ wandb/` below one folder."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.config_path = self.folder / "config.yaml"
         self.metrics_path = self.folder / "metrics.jsonl"
         self.result_path = self.folder / "result.json"
+        self.heldout_path = self.folder / "heldout.npz"  # what it gave on each test item
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
         self.data_path = self.folder / "data.json"  # the SHA-256 of what it trains on
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"

@@ -23,8 +23,9 @@ from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.pages.image_attention import Group, write_attention_pages
 from vitlab.reports.pages.render import data_address, render, source
 from vitlab.reports.results import provenance, tables
+from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import best_of_families, sentence, size_table
+from vitlab.reports.results.summary import best_of_families, sentence
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.reports.urls import folder_link, link
 from vitlab.studies.store import StudyFiles
@@ -170,7 +171,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         name=results.name,
         data=rows[0]["data"] if rows else None,
         date=format_date(study, run_results),
-        conclusion=sentence(rows),
+        conclusion=sentence(rows, results.outcomes),
         caveats=collect_caveats(results),
         tiles=make_tiles(results),
         figures=figures,
@@ -179,7 +180,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
         attention=attention,
         metric=metric,
-        size_table=size_table(rows),
+        size_table=make_size_table(rows, results.outcomes),
         tables=[(path.name, link("tables", path.name)) for path in tables.find_tables(study.folder)],
         looks=looks(families(rows)),
         columns=columns,

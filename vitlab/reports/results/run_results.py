@@ -13,6 +13,7 @@ import numpy as np
 from vitlab.config import UserError, read_yaml
 from vitlab.config.errors import first_line
 from vitlab.files import read_json
+from vitlab.studies.outcomes import Outcomes, read_outcomes
 from vitlab.training.files import RunFiles
 
 MAPS = "attention_maps"
@@ -56,6 +57,11 @@ class RunResults:
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl."""
         return self.files.metrics()
+
+    @cached_property
+    def outcomes(self) -> Outcomes | None:
+        """What it gave on each test item."""
+        return read_outcomes(self.files.heldout_path)
 
     @property
     def wandb(self) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vitlab.files import read_json
 from vitlab.reports.results.run_results import RunResults
 from vitlab.studies.grid import name_run
@@ -33,6 +35,15 @@ class StudyResults:
     def metric(self) -> Metric:
         """What the runs are compared by."""
         return main_metric(self.rows)
+
+    @cached_property
+    def outcomes(self) -> dict[str, np.ndarray]:
+        """The metric on each test item (n,), by the name of the runs that kept it; see `Outcomes.of_metric`."""
+        kept = [(row, self.runs[row["run"]].outcomes, self.metric.value(row)) for row in self.rows]
+        values = {
+            row["run"]: one.of_metric(self.metric, value) for row, one, value in kept if one and value is not None
+        }
+        return {run: items for run, items in values.items() if items is not None}
 
     @cached_property
     def unfinished(self) -> list[str]:

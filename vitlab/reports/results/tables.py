@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.files import write_text
-from vitlab.formatting import DASH, plural, whole
+from vitlab.formatting import DASH, whole
+from vitlab.reports.results.comparison import NO_OUTCOMES, Outcomes
 from vitlab.reports.results.published import CAUTION, PublishedFigures, find_published
+from vitlab.reports.results.size_table import SizeTable, make_size_table
 from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import size_table
 from vitlab.studies.metrics import main_metric
 
 Rows = list[dict[str, Any]]
@@ -35,7 +36,7 @@ def write_tables(results: StudyResults) -> None:
     if results.rows:
         others = find_published(results)
         for name, text in zip(NAMES, (format_markdown, format_latex), strict=True):
-            write_text(results.files.folder / name, text(results.rows, others))
+            write_text(results.files.folder / name, text(results.rows, others, results.outcomes))
 
 
 def find_tables(folder: Path) -> list[Path]:
@@ -43,23 +44,25 @@ def find_tables(folder: Path) -> list[Path]:
     return [folder / name for name in NAMES if (folder / name).is_file()]
 
 
-def format_markdown(rows: Rows, others: PublishedFigures = NOTHING) -> str:
+def format_markdown(rows: Rows, others: PublishedFigures = NOTHING, outcomes: Outcomes = NO_OUTCOMES) -> str:
     """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
-    header, *body = (list(map(escape_markdown, line)) for line in build_table(rows, others))
+    table = make_size_table(rows, outcomes)
+    header, *body = (list(map(escape_markdown, line)) for line in build_table(table, others))
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
-    return "\n\n".join([lines, *map(escape_markdown, (format_caption(rows), *list_notes(others)))]) + "\n"
+    return "\n\n".join([lines, *map(escape_markdown, (format_caption(rows, table), *list_notes(others)))]) + "\n"
 
 
-def format_latex(rows: Rows, others: PublishedFigures = NOTHING) -> str:
+def format_latex(rows: Rows, others: PublishedFigures = NOTHING, outcomes: Outcomes = NO_OUTCOMES) -> str:
     """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
-    header, *body = build_table(rows, others)
+    table = make_size_table(rows, outcomes)
+    header, *body = build_table(table, others)
     lines = [" & ".join(map(escape_latex, line)) + r" \\" for line in (header, *body)]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{escape_latex(format_caption(rows))}}}",
+            rf"\caption{{{escape_latex(format_caption(rows, table))}}}",
             rf"\begin{{tabular}}{{{'r' * len(header)}}}",
             r"\toprule",
             lines[0],
@@ -74,9 +77,9 @@ def format_latex(rows: Rows, others: PublishedFigures = NOTHING) -> str:
     )
 
 
-def build_table(rows: Rows, others: PublishedFigures) -> list[list[str]]:
+def build_table(table: SizeTable, others: PublishedFigures) -> list[list[str]]:
     """The header, then a row per size; right of a model its published figures, in the row of the whole training set."""
-    header, body = size_table(rows)
+    header, body = table.header, [*table.body]
     if not others.figures:
         return [header, *body]
     whole_row = WHOLE if others.size is None else whole(others.size)
@@ -99,12 +102,10 @@ def list_notes(others: PublishedFigures) -> list[str]:
     return [*found, CAUTION] if found else []
 
 
-def format_caption(rows: Rows) -> str:
+def format_caption(rows: Rows, table: SizeTable) -> str:
     """What the numbers are, of how many seeds."""
-    seeds = len({row["seed"] for row in rows})
-    spread = f", mean ± standard deviation over {plural(seeds, 'seed')}" if seeds > 1 else ", one seed"
     name = main_metric(rows).name
-    return f"Held-out {name} on {', '.join(sorted({str(row['data']) for row in rows}))}{spread}."
+    return f"Held-out {name} on {', '.join(sorted({str(row['data']) for row in rows}))}. {table.note}"
 
 
 def escape_latex(text: str) -> str:

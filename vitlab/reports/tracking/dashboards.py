@@ -83,8 +83,10 @@ class Dashboards:
     def build_report(self) -> wr.Report:
         """The conclusion, the table, and the same panels with a run set for each family."""
         blocks: list[Any] = [
-            wr.P(sentence(self.rows)),
-            wr.MarkdownBlock(text=tables.format_markdown(self.rows, find_published(self.results))),
+            wr.P(sentence(self.rows, self.results.outcomes)),
+            wr.MarkdownBlock(
+                text=tables.format_markdown(self.rows, find_published(self.results), self.results.outcomes)
+            ),
         ]
         for title, panels in make_panels(self.results).items():
             blocks += [wr.H2(title), wr.PanelGrid(runsets=self.build_runsets(), panels=panels)]
@@ -92,7 +94,7 @@ class Dashboards:
             entity=self.entity,
             project=self.project,
             title=self.name,
-            description=sentence(self.rows),
+            description=sentence(self.rows, self.results.outcomes),
             blocks=blocks,
             width="fluid",
         )

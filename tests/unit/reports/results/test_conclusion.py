@@ -1,9 +1,11 @@
 import math
 
+import numpy as np
 import pytest
 
 from vitlab.reports.results.summary import sentence
 
+ONE_SEED = " (one seed, no interval)"
 SIZES = (500, 2000, 8000, 32000)
 
 
@@ -18,8 +20,13 @@ def rows_of(models, families=None, sizes=SIZES, key="accuracy"):
     return found
 
 
+def told(rows):
+    """The sentence, without what every one of a single seed ends with; a test of its own is for that."""
+    return sentence(rows).replace(ONE_SEED, "")
+
+
 def both(vit, resnet, **options):
-    return sentence(rows_of({"vit": vit, "resnet": resnet}, **options))
+    return told(rows_of({"vit": vit, "resnet": resnet}, **options))
 
 
 def test_one_family_ahead_everywhere():
@@ -42,49 +49,53 @@ def test_who_leads_where():
     assert both((0.4, 0.9, 0.5, 0.5), (0.5, 0.5, 0.6, 0.6)) == (
         "ResNet leads at 500; ViT leads at 2,000; ResNet leads from 8,000, by 10.0 points at 32,000."
     )
-    assert sentence(rows_of({"vit": (0.5, 0.4) * 3, "resnet": (0.4, 0.5) * 3}, sizes=range(100, 700, 100))) == (
+    assert told(rows_of({"vit": (0.5, 0.4) * 3, "resnet": (0.4, 0.5) * 3}, sizes=range(100, 700, 100))) == (
         "The order changes 5 times over 6 sizes; ResNet leads by 10.0 points at 600."
     )
 
 
 def test_a_lead_on_every_seed_is_a_lead_however_far_the_seeds_are_apart():
     """The spread of the paired differences decides, not that of each model over its seeds."""
-    assert both(((0.80, 0.84, 0.88),), ((0.82, 0.86, 0.90),)) == "ResNet leads by 2.0 points at 500 training examples."
+    assert (
+        both(((0.80, 0.84, 0.88),), ((0.82, 0.86, 0.90),))
+        == "ResNet leads by 2.0 ± 0.0 points at 500 training examples."
+    )
     assert both(((0.80, 0.84, 0.88),), ((0.90, 0.82, 0.86),)) == (
-        "ResNet and ViT are level within the 95% interval at 500 training examples."
+        "ResNet and ViT are level within the 95% interval (difference 2.0 ± 17.2 points) at 500 training examples."
     )
 
 
 def test_runs_are_paired_by_seed_not_by_their_order():
     rows = rows_of({"vit": ((0.80, 0.84, 0.88),), "resnet": ((0.82, 0.86, 0.90),)})
-    assert sentence(rows[::-1]) == sentence(rows)
-    assert "ResNet leads" in sentence([*rows[1:3], *rows[4:]])
+    assert told(rows[::-1]) == told(rows)
+    assert "ResNet leads" in told([*rows[1:3], *rows[4:]])
     lone = [row for row in rows if row["seed"] == (0 if row["model"] == "vit" else 2)]
-    assert sentence(lone) == "ResNet leads by 10.0 points at 500 training examples.", "no pair: the plain difference"
+    assert told(lone) == "ResNet leads by 10.0 points at 500 training examples.", "no pair: the plain difference"
 
 
 def test_models_of_other_seeds_are_level_within_the_spread_of_each():
     rows = rows_of({"vit": ((0.70, 0.80, 0.90),), "resnet": ((0.71, 0.81, 0.91),)})
     unpaired = [{**row, "seed": row["seed"] + 3 * (row["model"] == "vit")} for row in rows]
-    assert "ResNet leads by 1.0 points" in sentence(rows)
-    assert "are level within the 95% interval" in sentence(unpaired)
+    assert "ResNet leads by 1.0 ± 0.0 points" in told(rows)
+    assert "are level within the 95% interval" in told(unpaired)
 
 
 def test_sizes_that_are_level_within_the_spread_over_seeds():
     vit = ((0.40, 0.44), (0.60, 0.62), (0.84, 0.86), (0.95, 0.97))
     assert both(vit, ((0.70, 0.72), (0.80, 0.81), (0.85, 0.86), (0.96, 0.965))) == (
-        "ResNet leads up to 2,000; ResNet and ViT are level within the 95% interval from 8,000."
+        "ResNet leads up to 2,000; ResNet and ViT are level within the 95% interval from 8,000 "
+        "(difference 0.3 ± 9.5 points)."
     )
     assert both(vit[2:], ((0.87, 0.84), (0.97, 0.955))) == (
-        "ResNet and ViT are level within the 95% interval at every size up to 2,000."
+        "ResNet and ViT are level within the 95% interval at every size up to 2,000 (difference 0.3 ± 22.2 points)."
     )
 
 
 def test_many_seeds_find_a_lead_that_is_smaller_than_their_spread():
     noise = [0.03 * (-1) ** seed for seed in range(12)]
     few, many = (both((tuple(0.8 for _ in range(n)),), (tuple(0.821 + value for value in noise[:n]),)) for n in (4, 12))
-    assert few == "ResNet and ViT are level within the 95% interval at 500 training examples."
-    assert many == "ResNet leads by 2.1 points at 500 training examples."
+    assert few.startswith("ResNet and ViT are level within the 95% interval (difference 2.1 ± 5.5 points)")
+    assert many == "ResNet leads by 2.1 ± 2.0 points at 500 training examples."
 
 
 def test_one_seed_is_a_plain_difference():
@@ -94,43 +105,90 @@ def test_one_seed_is_a_plain_difference():
 
 
 def test_single_model():
-    assert sentence(rows_of({"vit_nano": (0.4, 0.5)})) == (
+    assert told(rows_of({"vit_nano": (0.4, 0.5)})) == (
         "vit_nano reaches 50.0% accuracy with 2,000 training examples, 40.0% with 500."
     )
-    assert sentence(rows_of({"m": (0.4,)}, sizes=(1,))) == "m reaches 40.0% accuracy with 1 training example."
+    assert told(rows_of({"m": (0.4,)}, sizes=(1,))) == "m reaches 40.0% accuracy with 1 training example."
 
 
 def test_best_model_of_each_family_at_each_size():
     families = {"vit_s": "vit", "vit_l": "vit"}
     models = {"vit_s": (0.50, 0.60, 0.65, 0.70), "vit_l": (0.30, 0.50, 0.70, 0.90), "resnet": (0.6, 0.7, 0.75, 0.8)}
-    assert sentence(rows_of(models, families)) == "ResNet leads up to 8,000; ViT leads at 32,000, by 10.0 points."
+    assert told(rows_of(models, families)) == "ResNet leads up to 8,000; ViT leads at 32,000, by 10.0 points."
     del models["resnet"]
-    assert sentence(rows_of(models, families)) == (
+    assert told(rows_of(models, families)) == (
         "vit_s leads up to 2,000; vit_l leads from 8,000, by 20.0 points at 32,000."
     )
 
 
 def test_three_families():
     models = {"vit": (0.4, 0.5, 0.6, 0.7), "resnet": (0.6, 0.65, 0.7, 0.75), "mixer": (0.3, 0.4, 0.5, 0.6)}
-    assert sentence(rows_of(models)) == (
+    assert told(rows_of(models)) == (
         "ResNet leads at every size up to 32,000; the gap to the next best shrinks from 20.0 to 5.0 points."
     )
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_what_did_not_finish_or_has_no_number(value):
-    assert sentence([]) == "No run has finished yet."
-    assert sentence(rows_of({"vit": (value,), "resnet": (value,)})) == (
+    assert told([]) == "No run has finished yet."
+    assert told(rows_of({"vit": (value,), "resnet": (value,)})) == (
         "No finished run has a result on the held-out data."
     )
     found = both((0.4, value, 0.6), (0.5, 0.6, 0.8))
     assert found == "ResNet leads at every size compared, up to 8,000; the gap grows from 10.0 to 20.0 points."
     apart = rows_of({"vit": (0.4,)}) + rows_of({"resnet": (0.5,)}, sizes=(2000,))
-    assert "no training-set size in common" in sentence(apart)
+    assert "no training-set size in common" in told(apart)
 
 
 def test_lower_is_better():
     rows = rows_of({"lstm": (50.0, 30.0), "transformer": (60.0, 20.0)}, key="perplexity")
-    assert sentence(rows) == ("In perplexity, LSTM leads at 500; Transformer leads at 2,000, by 10.0 in perplexity.")
+    assert told(rows) == ("In perplexity, LSTM leads at 500; Transformer leads at 2,000, by 10.0 in perplexity.")
     seeds = rows_of({"lstm": ((50.0, 52.0, 54.0),), "transformer": ((49.0, 51.1, 53.0),)}, key="perplexity")
-    assert sentence(seeds).startswith("In perplexity, Transformer leads by 0.967 in perplexity at 500")
+    assert told(seeds).startswith("In perplexity, Transformer leads by 0.967 ± 0.143 in perplexity at 500")
+
+
+def with_outcomes(curves, items=2000, **columns):
+    """Rows and what each run got right, from model -> (seeds, items) or a share that an item of one seed is right."""
+    rng, rows, outcomes = np.random.default_rng(0), [], {}
+    for model, right in curves.items():
+        table = (rng.random((1, items)) < right).astype(float) if isinstance(right, float) else right
+        for seed, values in enumerate(table):
+            run = f"{model}-{seed}"
+            outcomes[run] = values
+            rows.append({"run": run, "model": model, "family": model, "train_size": 500, "seed": seed})
+            rows[-1] |= {"accuracy": values.mean(), **columns}
+    return sentence(rows, outcomes)
+
+
+def test_two_points_on_every_seed_are_a_lead_and_copies_of_a_model_are_level():
+    rng = np.random.default_rng(0)
+    ease = rng.random(2000)
+    right = [(rng.random((3, 2000)) ** 6 < ease).astype(float) for _ in range(2)]
+    assert with_outcomes({"vit": right[0], "resnet": right[1]}).startswith("ResNet and ViT are level within the 95%")
+    worse = right[0].copy()
+    for values in worse:
+        values[rng.choice(np.flatnonzero(values), 40, replace=False)] = 0
+    assert with_outcomes({"vit": worse, "resnet": right[0]}).startswith("ResNet leads by 2.0 ± 0.")
+
+
+def test_a_headline_of_one_seed_says_that_others_are_not_covered():
+    ending = " (one seed: the interval does not cover others)."
+    found = with_outcomes({"vit": 0.8, "resnet": 0.9})
+    assert found.startswith("ResNet leads by 11.")
+    assert found.endswith(f"at 500 training examples{ending}")
+    assert with_outcomes({"vit": 0.800, "resnet": 0.805}).startswith("ResNet and ViT are level within the 95% interval")
+    assert sentence(rows_of({"vit": (0.4,), "resnet": (0.5,)})).endswith(f"{ONE_SEED}.")
+    assert ONE_SEED not in sentence(rows_of({"vit": ((0.4, 0.41),), "resnet": ((0.5, 0.5),)}))
+
+
+def test_the_headline_says_when_no_model_beats_chance():
+    found = with_outcomes({"vit": 0.50, "resnet": 0.49}, chance=0.5)
+    assert found.startswith("No model beats chance: 5")
+    assert found.endswith("and always choosing the largest class has 50.0%.")
+    assert with_outcomes({"vit": 0.51}, items=200, chance=0.5).startswith("No model beats chance")
+    assert with_outcomes({"vit": 0.60, "resnet": 0.49}, chance=0.5).startswith("ViT leads by")
+    early = [
+        {**row, "chance": 0.1}
+        for row in rows_of({"vit": ((0.09, 0.11), (0.9, 0.91)), "resnet": ((0.1, 0.1), (0.7, 0.7))})
+    ]
+    assert sentence(early).startswith("No model beats chance (10.0%) at 500; ViT leads at 2,000, by 20.5 ± ")

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from tests.unit.reports.written_study import make_study
@@ -18,7 +19,6 @@ from vitlab.reports.results.tables import (
     escape_latex,
     escape_markdown,
     find_tables,
-    format_caption,
     format_latex,
     format_markdown,
     write_tables,
@@ -40,7 +40,7 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
         "| 53 | \N{EN DASH} | 25.0% |",
         "| 1,009 | 60.0 ± 14.1% | \N{EN DASH} |",  # of 0.5 and 0.7 the sample standard deviation is 0.1414
         "",
-        "Held-out accuracy on digits, mean ± standard deviation over 2 seeds.",
+        "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds.",
     ]
 
 
@@ -53,10 +53,28 @@ def test_latex_has_the_same_cells():
     assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\bottomrule"]
 
 
+def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_chance_is():
+    rows = [row(model, 53, seed, share + 0.01 * seed) for model, share in (("a", 0.5), ("b", 0.7)) for seed in (0, 1)]
+    rows = [{**one, "run": f"{one['model']}-{one['seed']}", "chance": 0.25, "test_items": 400} for one in rows]
+    right = {one["run"]: (np.arange(400) < 400 * one["accuracy"]).astype(float) for one in rows}
+    head, _, line, _, caption = format_markdown(rows, outcomes=right).splitlines()
+    assert head.endswith("| b | best against next |")
+    assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 ± 3.\d points \|", line)
+    assert caption == (
+        "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Differences: ± half of the 95% interval "
+        "over seeds and held-out examples. Chance, always choosing the largest class: 25.0% of 400 held-out examples."
+    )
+    one_seed = format_markdown(rows[::2], outcomes=right)
+    assert "over held-out examples; other seeds are not covered" in one_seed
+    right[rows[1]["run"]] = right[rows[0]["run"]][::-1]
+    assert "| level: 0.0 ± 9." in format_markdown([rows[0], {**rows[1], "model": "b", "seed": 0}], outcomes=right)
+    assert "| none beats chance |" in format_markdown([{**one, "chance": 0.8} for one in rows], outcomes=right)
+
+
 def test_perplexity_is_no_share():
     rows = [{**row("gpt", 53, seed, None), "perplexity": value} for seed, value in ((0, 12.0), (1, 14.0))]
     assert "| 53 | 13.0 ± 1.41 |" in format_markdown(rows)
-    assert format_caption(rows).startswith("Held-out perplexity")
+    assert "Held-out perplexity" in format_markdown(rows)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +129,7 @@ def test_published_figures_stand_beside_their_model_in_the_row_of_the_whole_set(
     md, tex = study_of(tmp_path / "a", CIFAR, FOUND)
     header, _, small, large, *_ = [[cell.strip() for cell in line.split("|")[1:-1]] for line in md.splitlines()]
     columns = ["training examples", r"vit\_b16", "published", r"resnet\_nano", r"bit\_50x1", "published"]
+    columns.append("best against next")
     assert header == columns
     assert (small[0], small[2], small[5]) == ("53", DASH, DASH)
     assert (large[0], large[2], large[5]) == ("50,000", r"98.9 to 99.0% \[1\]", r"97.4% \[2\]")
