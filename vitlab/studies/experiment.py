@@ -22,6 +22,7 @@ from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec
+from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted, Progress
 from vitlab.training.files import RunFiles, locked, round_numbers, source_of, write_analysis
 from vitlab.training.run import Run
@@ -121,6 +122,8 @@ def train(
     except BaseException:
         observer.on_failure(run)
         raise
+    means, counts = run.outcomes
+    write_outcomes(files.heldout_path, Outcomes("loss" if result["accuracy"] is None else "accuracy", means, counts))
     write_json(files.result_path, result)  # a run that has it is finished
     observer.on_end(run)
     return result

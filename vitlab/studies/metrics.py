@@ -46,6 +46,8 @@ METRICS = (  # what comes first is what a study is about
     Metric("pearson", "Pearson correlation", gap_unit="in correlation", loss=SQUARED),
     Metric("spearman", "Spearman correlation", gap_unit="in correlation", loss=SQUARED),
     Metric("f1", "F1", gap_unit="F1"),
+    Metric("balanced_accuracy", "balanced accuracy", percent=True, gap_unit="points"),
+    Metric("macro_f1", "macro F1", gap_unit="F1"),
     Metric("perplexity", "perplexity", higher_is_better=False, gap_unit="in perplexity"),
     Metric("bits_per_byte", "bits per byte", higher_is_better=False, gap_unit="bits"),
     Metric("unigram_perplexity", "unigram perplexity", higher_is_better=False, gap_unit="in perplexity"),

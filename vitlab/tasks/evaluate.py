@@ -18,15 +18,13 @@ def evaluate_held_out(
     autocast: AbstractContextManager,
     workers: int,
     progress: Callable[[str, int, int], None] | None = None,
-    *,
-    detailed: bool = True,
 ) -> dict[str, Tensor]:
     """Every metric of the task: scalars, and the tables that `task.metrics(detailed=True)` adds to them.
 
     On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0
-    metrics = task.metrics(detailed).to(device)
+    metrics = task.metrics(detailed=True).to(device)
     with torch.inference_mode():
         for batch in eval_loader(task.test, batch_size=task.eval_batch_size or BATCH, workers=workers):
             with autocast:

@@ -236,15 +236,18 @@ class Run:
     def test(self) -> dict[str, float | None]:
         """The metrics of results.csv on the test data, by the weights in `model`. Nothing else reads these data.
 
+        `outcomes` holds what each item gave (2, items), as `vitlab.tasks.metrics.Outcomes` says.
+
         Raises Diverged for a metric that is not finite.
         """
         _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
         model = self.placed_model().eval()
-        found = evaluate_held_out(model, self.task, autocast, self.settings.workers, detailed=False)
-        metrics = {name: float(value) for name, value in found.items()}
+        found = evaluate_held_out(model, self.task, autocast, self.settings.workers)
+        self.outcomes = found["outcomes"].cpu().numpy()
+        metrics = {name: float(value) for name, value in found.items() if not value.ndim}
         for name, value in metrics.items():
             refuse_not_finite(f"test {name}", value, self.steps, self.config.recipe)
-        return {"accuracy": None, **metrics}
+        return {"accuracy": None, **metrics, "test_items": len(self.task.test)}
 
     def set_memory_format(self) -> None:
         if self.settings.memory_format == "channels_last":
