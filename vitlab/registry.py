@@ -7,20 +7,22 @@ from vitlab.config import UserError
 
 
 def implementation(package: str, kind: str, function: str = "") -> ModuleType:
-    """The module `<package>.<kind>`, or your own module for a kind with a dot; it must have `function`.
+    """The module `<package>.<kind>`, or the user's own module where the kind has a dot.
 
-    Raises UserError.
+    Raises UserError where there is no such module, or it lacks the `function`.
     """
     name = kind if "." in kind else f"{package}.{kind}"
-    missing = UserError(f"kind={kind}: there is no module {name}")
+    no_module = UserError(
+        f"kind={kind}: there is no module {name}; give a module of {package}, or your own as PACKAGE.MODULE"
+    )
     if not all(part.isidentifier() for part in name.split(".")):
-        raise missing
+        raise no_module
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
-        raise missing from None
+        raise no_module from None
     if function and not hasattr(module, function):
         raise UserError(f"kind={kind}: {name} has no function '{function}'")
     return module

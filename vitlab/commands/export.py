@@ -66,7 +66,7 @@ def export(run: str, path: Path, *, names: str) -> int:
 
 def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     """A folder for Hugging Face's transformers, with the tokenizer or the preprocessing of images."""
-    from vitlab.data.text.tokenization import Tokenizer
+    from vitlab.data.text.tokenization import from_file
     from vitlab.models.weights.huggingface import save_huggingface
 
     if loaded.config.data.modality == "image":
@@ -78,7 +78,7 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
         processor = {"image_processor_type": "ViTImageProcessor", "size": size, **normalization}
         write_json(folder / "preprocessor_config.json", processor)
         return
-    tokenizer = Tokenizer.load(RunFiles(run).tokenizer_path)
+    tokenizer = from_file(RunFiles(run).tokenizer_path)
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.document_end, "pad_token_id": tokenizer.pad}
     ids |= {} if tokenizer.mask is None else {"mask_token_id": tokenizer.mask}
     left_out = save_huggingface(loaded.model, folder, **ids)

@@ -40,14 +40,15 @@ def create(name: str, setting: str, **options: Any) -> nn.Module:
         raise UserError(f"{setting}: timm cannot build {name}: {first_line(error)}") from error
 
 
-def create_pretrained(name: str, setting: str, way_out: str, **options: Any) -> nn.Module:
+def create_pretrained(name: str, setting: str, instead: str, **options: Any) -> nn.Module:
     """A model of timm with its pretrained weights, from the Hugging Face hub or its local cache.
 
-    Raises UserError, which names the `way_out`, within seconds where there is no network and nothing in the cache.
+    `instead` is what the user may give where there are no weights. Raises UserError, within seconds where the network
+    is down and the cache is empty.
     """
     cfg = pretrained_cfg(name)
     if cfg is None or not cfg.has_weights:
-        raise UserError(f"{setting}: timm has no pretrained weights for {name}; give {way_out}")
+        raise UserError(f"{setting}: timm has no pretrained weights for {name}; give {instead}")
     try:
         with offline_without_network():
             return create(name, setting, pretrained=True, **options)
@@ -56,7 +57,7 @@ def create_pretrained(name: str, setting: str, way_out: str, **options: Any) -> 
             raise
         raise UserError(
             f"{setting}: cannot download the weights of {name}: {constants.ENDPOINT} is not reachable, and they are "
-            f"not in the local cache {constants.HF_HUB_CACHE}; give {way_out}"
+            f"not in the local cache {constants.HF_HUB_CACHE}; give {instead}"
         ) from error
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
-from vitlab.data.text.tokenization import Tokenizer
+from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.models import count
 from vitlab.models.heads import LanguageModel
 from vitlab.models.timm_adapter import pretrained_cfg
@@ -156,7 +156,7 @@ def load_language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
         raise UserError(f"{source}: {type(model).__name__} is not a causal LM; give a run of task=causal_lm")
     if not path.is_file():
         raise UserError(f"{source}: has no tokenizer.json, which turns text into tokens")
-    tokenizer = Tokenizer.load(path)
+    tokenizer = from_file(path)
     if tokenizer.size > model.vocabulary:
         raise UserError(
             f"{path}: has {tokenizer.size} tokens, but the model has {model.vocabulary}; it belongs to another model"

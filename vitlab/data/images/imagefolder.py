@@ -28,10 +28,15 @@ Listing = dict[str, list[str]]  # class -> its files, as paths below the root
 
 
 def fingerprint(config: DictConfig) -> list:
+    return [VERSION, scan_files(config)]
+
+
+def scan_files(config: DictConfig) -> list[tuple[str, int, int]]:
+    """(path below the root, bytes, modification time in ns) of all images; warns of links that lead nowhere."""
     root, broken = Path(config.root).expanduser(), []
     files = stat_files(root, EXTENSIONS, broken)
     warn_of_broken_links(f"data.root={config.root}", root, broken)
-    return [VERSION, files]
+    return files
 
 
 def contents(config: DictConfig) -> str:
@@ -47,7 +52,7 @@ def load(config: DictConfig) -> ImageData:
     problems = list(check_root(root))
     if problems:
         raise UserError(problems)
-    fingerprint(config)  # names broken links, also where there is no cache
+    scan_files(config)  # for its warning: without a cache nothing asks for the fingerprint
     folders = find_splits(root)
     listed = {part: list_images(root, name) for part, name in folders.items()}
     for part, name in folders.items():

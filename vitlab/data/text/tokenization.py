@@ -142,11 +142,6 @@ class Tokenizer:
         """Write a `tokenizer.json` that `from_file` and Hugging Face read."""
         write_text(path, self.inner.to_str(pretty=True))
 
-    @classmethod
-    def load(cls, path: str | Path) -> "Tokenizer":
-        """Read a file of `save`, as `from_file` does."""
-        return from_file(path)
-
 
 def from_text(text: str) -> Tokenizer:
     """A tokenizer from what a `tokenizer.json` holds."""

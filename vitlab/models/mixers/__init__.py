@@ -29,6 +29,12 @@ class MixerSpec:
     def tokens(self) -> int:
         return self.prefix_tokens + self.grid_size[0] * self.grid_size[1]
 
+    @staticmethod
+    def check_kernel(kernel: int) -> None:
+        """Raise ValueError for a side that has no middle, or none that a grid of patches needs."""
+        if kernel % 2 == 0 or not 1 <= kernel < 1000:
+            raise ValueError(f"model.mixer.kernel={kernel}: give an odd number from 1 to 999")
+
     def refuse_prefix(self, name: str) -> None:
         """Raise ValueError for prefix tokens, which a mixer over the grid of patches would never mix."""
         if self.prefix_tokens:

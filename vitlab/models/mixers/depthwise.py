@@ -14,8 +14,6 @@ class DepthwiseConvolution(nn.Module):
 
     def __init__(self, width: int, grid_size: tuple[int, int], kernel: int, dropout: float = 0.0):
         super().__init__()
-        if kernel % 2 == 0 or not 1 <= kernel < 1000:
-            raise ValueError(f"model.mixer.kernel={kernel}: give an odd number from 1 to 999")
         self.grid_size = grid_size
         self.conv = nn.Conv2d(width, width, kernel, padding=kernel // 2, groups=width)
         self.drop = nn.Dropout(dropout)
@@ -27,4 +25,5 @@ class DepthwiseConvolution(nn.Module):
 
 def build(config: DictConfig, spec: MixerSpec) -> DepthwiseConvolution:
     spec.refuse_prefix(config.name)
+    spec.check_kernel(config.kernel)
     return DepthwiseConvolution(spec.width, spec.grid_size, config.kernel, spec.dropout)

@@ -18,8 +18,6 @@ class Pooling(nn.Module):
 
     def __init__(self, grid_size: tuple[int, int], kernel: int):
         super().__init__()
-        if kernel % 2 == 0 or not 1 <= kernel < 1000:
-            raise ValueError(f"model.mixer.kernel={kernel}: give an odd number from 1 to 999")
         self.grid_size = grid_size
         self.kernel = kernel
 
@@ -32,4 +30,5 @@ class Pooling(nn.Module):
 
 def build(config: DictConfig, spec: MixerSpec) -> Pooling:
     spec.refuse_prefix(config.name)
+    spec.check_kernel(config.kernel)
     return Pooling(spec.grid_size, config.kernel)

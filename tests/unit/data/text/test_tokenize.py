@@ -107,7 +107,7 @@ def test_save_and_load(kind, tmp_path):
     tokenizer = trained(kind)
     tokenizer.save(tmp_path / "tokenizer.json")
     copies = [
-        tokenization.Tokenizer.load(tmp_path / "tokenizer.json"),
+        tokenization.from_file(tmp_path / "tokenizer.json"),
         tokenization.from_file(tmp_path),
         pickle.loads(pickle.dumps(tokenizer)),
     ]
