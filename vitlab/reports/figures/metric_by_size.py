@@ -1,19 +1,28 @@
 """A study's metric on held-out data against the training-set size."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from vitlab.formatting import plural, whole
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
 from vitlab.reports.results.aggregate import Cell, aggregate
+from vitlab.reports.results.fits import StudyFits, describe_law
 from vitlab.reports.urls import folder_link
+from vitlab.studies.laws.crossover import describe_crossover
 from vitlab.studies.metrics import Metric, main_metric
 
+BEYOND = 2.0  # times the largest size: how far laws are drawn
+POINTS = 40  # of a law's line
 
-def plot_metric_by_size(rows: list[dict[str, Any]]) -> Figure:
+
+def plot_metric_by_size(rows: list[dict[str, Any]], fits: StudyFits | None = None) -> Figure:
     """The study's metric on held-out data against the training-set size: a line per model, a band over seeds.
 
-    With several seeds each run is a small ring beside the mean.
+    With several seeds each run is a small ring beside the mean. The laws of `fits` are thin lines, dashed beyond the
+    data; a crossover is an upright line in the strip of its interval.
     """
     metric = main_metric(rows)
     by_model, style = aggregate(rows, metric), looks(families(rows))
@@ -23,6 +32,10 @@ def plot_metric_by_size(rows: list[dict[str, Any]]) -> Figure:
             series.append(mean_line(model, by_size, style[model], metric))
             if any(len(here.rows) > 1 for here in by_size.values()):
                 series.append(run_points(model, by_size, style[model], metric))
+    if fits is not None and series:
+        laws = draw_fits(fits, style)
+        heights = [y for one in series for y in one.y if y is not None]
+        series = [*draw_crossovers(fits, min(heights), max(heights)), *laws, *series]
     return Figure(
         name=f"{metric.key}_against_size",
         title=f"Held-out {metric.name} against training-set size",
@@ -35,6 +48,44 @@ def plot_metric_by_size(rows: list[dict[str, Any]]) -> Figure:
         panels=(Panel(tuple(series)),),
         alt=" ".join(describe(model, by_size, metric) for model, by_size in by_model.items() if by_size),
     )
+
+
+def draw_fits(found: StudyFits, style: Mapping[str, Look]) -> Iterator[Series]:
+    """The law of each model that holds, within the data and beyond it."""
+    for model, fit in found.fits.items():
+        if not fit.holds:
+            continue
+        first, last = (float(np.exp(fit.runs.log_sizes[i])) for i in (0, -1))
+        for begin, end, dash in ((first, last, "solid"), (last, BEYOND * last, "dash")):
+            sizes = np.geomspace(begin, end, POINTS)
+            line, one, other = (found.scale.to_metric(e) for e in (fit.predict(sizes), *fit.interval(sizes)))
+            yield Series(
+                label=f"{model}, fit",
+                x=sizes.tolist(),
+                y=line.tolist(),
+                low=np.minimum(one, other).tolist(),
+                high=np.maximum(one, other).tolist(),
+                colour_key=style[model].colour_key,
+                style="line",
+                dash=dash,
+                width=1.0,
+                note=describe_law(model, fit),
+                legend=False,
+                follows=model,
+                model=model,
+            )
+
+
+def draw_crossovers(found: StudyFits, bottom: float, top: float) -> Iterator[Series]:
+    """Each crossover: the strip of its interval and a line across it, as high as the data."""
+    for (first, second), one in found.crossovers.items():
+        if one.size is None or one.factor > BEYOND:
+            continue
+        text = describe_crossover(one, first, second, found.unit)
+        look = {"colour_key": "muted", "style": "line", "legend": False, "note": text}
+        ends = [one.low, min(one.high or np.inf, BEYOND * one.largest)]
+        yield Series("interval", ends, [None, None], low=[bottom, bottom], high=[top, top], **look)
+        yield Series("crossover", [one.size, one.size], [bottom, top], dash="dot", width=1.5, **look)
 
 
 def mean_line(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) -> Series:

@@ -23,6 +23,7 @@ from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.pages.image_attention import Group, write_attention_pages
 from vitlab.reports.pages.render import data_address, render, source
 from vitlab.reports.results import provenance, tables
+from vitlab.reports.results.fits import StudyFits
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import best_of_families, sentence
@@ -96,7 +97,7 @@ def make_figures(results: StudyResults) -> Iterator[dict[str, Any]]:
 def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
     """The study's metric against training-set size, compute and time in one figure with a choice of the axis."""
     rows = results.rows
-    size = metric_by_size.plot_metric_by_size(rows)
+    size = metric_by_size.plot_metric_by_size(rows, results.fits)
     if not size.series:
         return
     caption, band = "Each point is one run.", ""
@@ -105,6 +106,7 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
         band = " Bands: one standard deviation either way."
     if not results.metric.higher_is_better:
         caption += " Lower is better."
+    fitted = describe_fits(results.fits)
     order = f"{caption} Along a line the training set grows. Stairs: the best mean that no more than that much bought, "
     order += "broad of a family, dotted of all models."
     time = f"{order} Wall-clock time from the first step to the last, including evaluations and checkpoints."
@@ -112,13 +114,26 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
         time += " The runs were on different machines, so their times are not comparable."
     files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
     views = [
-        make_view(size, caption + band, files, hint, "size"),
+        make_view(size, f"{caption}{band}{fitted}", files, hint, "size"),
         make_view(metric_by_cost.plot_metric_by_flops(rows), order, files, hint, "compute"),
         make_view(metric_by_cost.plot_metric_by_time(rows), time, files, hint, "time"),
     ]
     views = [one for one in views if one["figure"].series]
     title = size.title if len(views) == 1 else f"{size.title}, {' and '.join(one['choice'] for one in views[1:])}"
     yield group_views(title, views)
+
+
+def describe_fits(found: StudyFits) -> str:
+    """What the thin lines and the upright one of the figure are, with their numbers."""
+    if not found.fits:
+        return ""
+    drawn = any(fit.holds for fit in found.fits.values())
+    laws = f" Thin lines: laws fitted to the {found.scale.name}, dashed beyond the data, with 90% bands."
+    lines = laws if drawn else ""
+    across = any(one.size for one in found.crossovers.values())
+    lines += " Upright dotted line: a crossover, in the strip of its 90% interval." if across else ""
+    ways = " and ".join(sorted({fit.measured_by for fit in found.fits.values()}))
+    return f"{lines} {' '.join([*found.describe_laws(), *found.describe_crossovers()])} Intervals: {ways}."
 
 
 def make_view(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vitlab.files import read_json
+from vitlab.reports.results.fits import StudyFits, fit_study
 from vitlab.reports.results.run_results import RunResults
 from vitlab.studies.grid import name_run
 from vitlab.studies.metrics import Metric, main_metric
@@ -44,6 +45,11 @@ class StudyResults:
             row["run"]: one.of_metric(self.metric, value) for row, one, value in kept if one and value is not None
         }
         return {run: items for run, items in values.items() if items is not None}
+
+    @cached_property
+    def fits(self) -> StudyFits:
+        """The scaling laws of its models and where they cross."""
+        return fit_study(self.rows)
 
     @cached_property
     def unfinished(self) -> list[str]:

@@ -12,7 +12,7 @@ REACH = 10.0  # times the largest size: how far beyond the data a crossover is s
 NEAR = 2.0  # times the largest size: what p_none is about
 CLEAR = 0.95  # level of the interval of a difference that makes one model's lead clear
 MOST_WITHOUT = 0.25  # share of the draws without a crossover that a claim of one allows
-GRID = 240  # sizes at which two laws are compared
+GRID = 120  # sizes at which two laws are compared
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def crossover(first: Fit, second: Fit, low: float | None = None, high: float | N
 def find_crossover(first: Fit, second: Fit, low: float | None = None, high: float | None = None) -> Crossover:
     """The last change of order of two models from size `low` to `high`, by default the data's and ten times its end.
 
-    Where each model leads clearly at some size, the crossover is read off the difference of the logs of the mean
-    errors, interpolated in the log of the size. After the last size with a clear leader the laws tell, if both hold;
-    a crossover that more than a quarter of the draws do not have is none.
+    Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
+    of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
+    data. A crossover that more than a quarter of the draws do not have is none.
     """
     sizes, differences, draws = measure_differences(first, second)
     kept = sizes >= np.log(low) if low is not None else sizes > -np.inf
@@ -59,13 +59,18 @@ def find_crossover(first: Fit, second: Fit, low: float | None = None, high: floa
     none = Crossover(None, None, None, False, None, largest)
     lows, highs = ends(draws, CLEAR) if len(sizes) else (np.zeros(0), np.zeros(0))
     clear = np.flatnonzero((lows > 0) | (highs < 0))
-    turns = [(i, j) for i, j in pairwise(clear) if differences[i] * differences[j] < 0]
-    if turns:
-        return replace(none, **read_off(sizes, differences, draws, turns))
-    if not len(clear) or not (first.holds and second.holds):
+    if not len(clear):
         return none
-    begin = sizes[clear[-1]]
-    return replace(none, **extrapolate(first, second, begin, np.log(high or REACH * largest), np.log(largest)))
+    turns = [(i, j) for i, j in pairwise(clear) if differences[i] * differences[j] < 0]
+    if clear[-1] < len(sizes) - 1 and differences[clear[-1]] * differences[-1] < 0:
+        turns.append((int(clear[-1]), len(sizes) - 1))
+    grid = np.linspace(np.log(largest), np.log(high or REACH * largest), GRID)
+    if turns:
+        beyond = extend(first, second, grid) if first.holds and second.holds else None
+        return replace(none, **read_off(sizes, differences, draws, turns, beyond))
+    if not (first.holds and second.holds):
+        return none
+    return replace(none, **extrapolate(first, second, np.linspace(sizes[clear[-1]], grid[-1], 2 * GRID), grid[0]))
 
 
 def measure_differences(first: Fit, second: Fit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -75,46 +80,56 @@ def measure_differences(first: Fit, second: Fit) -> tuple[np.ndarray, np.ndarray
     return sizes, differences, differences + first.noise_of_means[:, here] - second.noise_of_means[:, there]
 
 
-def read_off(sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turns: list) -> dict:
-    """The crossovers between neighbouring sizes with clear leaders, and the interval of the last."""
+def read_off(
+    sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turns: list, beyond: np.ndarray | None
+) -> dict:
+    """The crossovers between pairs of sizes with opposite leaders, and the interval of the last.
+
+    A draw that does not cross between them crosses where its laws do `beyond` the data, at infinity if nowhere.
+    """
     every = [find_turn(sizes[i : j + 1], differences[None, i : j + 1] * np.sign(differences[i]))[0] for i, j in turns]
     i, j = turns[-1]
-    places = find_turn(sizes[i : j + 1], draws[:, i : j + 1] * np.sign(differences[i]))
-    low, high = np.exp(ends(places, 0.9))
-    return {
-        "size": float(np.exp(every[-1])),
-        "low": float(low),
-        "high": float(high),
-        "inside": True,
-        "p_none": float((draws[:, i] * draws[:, j] > 0).mean()),
-        "ahead": int(differences[j] > 0),
-        "sizes": tuple(np.exp(every).tolist()),
-    }
+    leads = np.sign(differences[i])
+    places = find_turn(sizes[i : j + 1], draws[:, i : j + 1] * leads)
+    if j == len(sizes) - 1:
+        later = np.full(len(draws), np.inf) if beyond is None else find_ends(sizes[-1], *beyond, leads)
+        places = np.where(draws[:, j] * leads > 0, later, places)
+    return summarise(np.exp(every), places, sizes[-1]) | {"ahead": int(differences[j] > 0)}
 
 
-def extrapolate(first: Fit, second: Fit, begin: float, end: float, largest: float) -> dict:
-    """Where the laws cross from log size `begin` to `end`."""
-    grid = np.linspace(begin, end, GRID)
-    fitted, drawn = (
-        first.form.evaluate(mine, grid)[0] - second.form.evaluate(other, grid)[0]
-        for mine, other in ((first.theta[None], second.theta[None]), (first.draws, second.draws))
-    )
-    leads = np.sign(fitted[0, 0]) or 1.0
-    zeros = list_zeros(grid, fitted[0])
-    places = find_turn(grid, drawn * leads)
-    missing = drawn[:, -1] * leads > 0  # the order of the beginning is that of the end
-    places = np.where(missing, np.inf, places)
+def extend(first: Fit, second: Fit, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log sizes (G) and draws of the laws' difference in log error there (draws, G)."""
+    return grid, first.form.evaluate(first.draws, grid)[0] - second.form.evaluate(second.draws, grid)[0]
+
+
+def find_ends(begin: float, grid: np.ndarray, drawn: np.ndarray, leads: float) -> np.ndarray:
+    """Where each draw of the laws' difference changes the sign that it began with; infinity if it does not."""
+    return np.where(drawn[:, -1] * leads > 0, np.inf, np.maximum(find_turn(grid, drawn * leads), begin))
+
+
+def extrapolate(first: Fit, second: Fit, grid: np.ndarray, largest: float) -> dict:
+    """Where the laws cross beyond the log size `largest`, on a grid that begins where one model leads clearly.
+
+    Laws that have crossed by then, where the data have not, cross at `largest`.
+    """
+    fitted = first.form.evaluate(first.theta[None], grid)[0][0] - second.form.evaluate(second.theta[None], grid)[0][0]
+    zeros = np.maximum(list_zeros(grid, fitted), largest)
+    places = find_ends(-np.inf, *extend(first, second, grid), np.sign(fitted[0]) or 1.0)
+    return summarise(np.exp(zeros), places, largest) | {"ahead": int(fitted[-1] > 0)}
+
+
+def summarise(every: np.ndarray, places: np.ndarray, largest: float) -> dict:
+    """The fields of a Crossover from all crossovers' sizes and the log sizes of the last one in the draws."""
     found = {"p_none": float((places > largest + np.log(NEAR)).mean())}
-    if not len(zeros) or missing.mean() > MOST_WITHOUT:
+    if not len(every) or np.isinf(places).mean() > MOST_WITHOUT:
         return found
     low, high = np.exp(np.quantile(places, [0.05, 0.95], method="inverted_cdf"))
     return found | {
-        "size": float(np.exp(zeros[-1])),
+        "size": float(every[-1]),
         "low": float(low),
         "high": float(high) if np.isfinite(high) else None,
-        "inside": bool(zeros[-1] <= largest),
-        "ahead": int(fitted[0, -1] > 0),
-        "sizes": tuple(np.exp(zeros).tolist()),
+        "inside": bool(every[-1] < 0.999 * np.exp(largest)),
+        "sizes": tuple(every.tolist()),
     }
 
 

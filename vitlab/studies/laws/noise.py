@@ -8,7 +8,8 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtrc, digamma, polygamma
+
+from vitlab.studies.paired import moderated_spreads
 
 DRAWS = 600
 
@@ -77,53 +78,18 @@ class Noise:
 
 
 def noise_between_seeds(runs: Runs) -> Noise:
-    """By the scatter of seeds within sizes, n / (n - 1) times their mean square, pooled over sizes.
+    """By the scatter of seeds within sizes, n / (n - 1) times their mean square, pooled as far as sizes agree.
 
-    Where Bartlett's test says at 5% that sizes differ in their scatter, each keeps a part of its own: variances are
-    drawn to a common one as Smyth does (2004, Statistical Applications in Genetics and Molecular Biology 3, 3).
+    The standardised residuals of all sizes are resampled together: three seeds show too little of their distribution.
     """
+    spreads = moderated_spreads(dict(enumerate(np.split(runs.log_errors, np.cumsum(runs.counts)[:-1]))))
+    deviations = np.array([spreads[size].std if spreads else 0.0 for size in range(len(runs.counts))])
+    freedom = min((spread.degrees for spread in spreads.values()), default=1.0)
+    several = (runs.counts > 1)[runs.place]
     residuals = runs.log_errors - runs.means[runs.place]
-    freedom = runs.counts - 1
-    sums = np.bincount(runs.place, residuals**2)
-    several = freedom > 0
-    variances, total = moderate(sums[several], freedom[several])
-    deviations = np.full(len(freedom), np.sqrt(sums.sum() / freedom.sum()))
-    deviations[several] = np.sqrt(variances)
-    kept = several[runs.place]
-    scale = np.sqrt(runs.counts / np.maximum(freedom, 1)) / np.maximum(deviations, 1e-12)
-    standard = np.where(kept, residuals * scale[runs.place], 0.0)
-    if not kept.all():  # a size of one run says nothing of its noise
-        standard = np.resize(standard[kept], len(standard))
-    return Noise(runs, deviations, unit(standard), total)
-
-
-def moderate(sums: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, float]:
-    """Variances of groups from their sums of squares, drawn to a common one, and their degrees of freedom then."""
-    pooled, everything = sums.sum() / freedom.sum(), float(freedom.sum())
-    if len(sums) < 3 or pooled == 0:
-        return np.full(len(sums), pooled), everything
-    own = np.maximum(sums / freedom, 1e-6 * pooled)
-    correction = 1 + ((1 / freedom).sum() - 1 / everything) / (3 * (len(sums) - 1))
-    bartlett = (everything * np.log(pooled) - (freedom * np.log(own)).sum()) / correction
-    logs = np.log(own) - digamma(freedom / 2) + np.log(freedom / 2)
-    excess = float(logs.var(ddof=1) - polygamma(1, freedom / 2).mean())
-    if excess <= 0 or chdtrc(len(sums) - 1, bartlett) > 0.05:
-        return np.full(len(sums), pooled), everything
-    prior = 2 * invert_trigamma(excess)
-    centre = np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2))
-    return (prior * centre + freedom * own) / (prior + freedom), min(everything, prior + float(freedom.mean()))
-
-
-def invert_trigamma(value: float) -> float:
-    """y with trigamma(y) = value, by Newton's method on its reciprocal, which is nearly a line."""
-    y = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(polygamma(1, y))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, y))
-        y += step
-        if abs(step) < 1e-8 * y:
-            break
-    return y
+    residuals = np.divide(residuals, deviations[runs.place], out=np.zeros_like(residuals), where=spreads != {})
+    scaled = residuals * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[runs.place]
+    return Noise(runs, deviations, unit(np.resize(scaled[several], len(scaled))), freedom)
 
 
 def noise_about_law(runs: Runs, predicted: np.ndarray, parameters: int) -> Noise:
