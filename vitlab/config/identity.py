@@ -31,9 +31,12 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     module, of which the contents cover the labels alone.
     """
     own_module = "." in config["data"]["kind"]
+    recipe = config.get("recipe") or {}
+    evaluations_choose = recipe.get("patience") is not None or recipe.get("keep", "last") != "last"
+    without = tuple(key for key in WITHOUT_EFFECT if not (evaluations_choose and key == "trainer.evaluations"))
     if subset_seed(config) == config["seed"]:
         config = drop_keys(config, ["subset_seed"])
-    return drop_keys(config, WITHOUT_EFFECT + (DATA_PATHS if contents_known and not own_module else ()))
+    return drop_keys(config, without + (DATA_PATHS if contents_known and not own_module else ()))
 
 
 def subset_seed(config: Mapping[str, Any]) -> int:

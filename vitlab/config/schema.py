@@ -236,6 +236,8 @@ class RecipeConfig(Choice):
     cutmix_share: float = ranged(0.5, least=0, most=1)  # of the batches, when mixup is on too
     rand_augment: RandAugmentConfig = field(default_factory=RandAugmentConfig)
     random_erasing: float = ranged(0.0, least=0, most=1)  # probability that a part of an image becomes noise
+    patience: Optional[int] = ranged(None, least=1)  # evaluations without a better one on validation before it stops
+    keep: Literal["last", "best"] = "last"  # which weights count: the last, or the best on validation
     ema: Optional[float] = ranged(None, above=0, below=1)  # decay of an average of the weights, which is what counts
     budget: BudgetConfig = field(default_factory=BudgetConfig)  # of `vitlab train`, when the user names none
 

@@ -23,14 +23,16 @@ class RunReporter(Observer):
 
     def on_start(self, run: Run) -> Sequence[Logger]:
         self.tracker = Tracker(run.config, run.files, family=run.family, params=count.parameters(run.model))
-        self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.steps - 1))  # the end is looked at again
+        self.tracker.replay(
+            run.files.metrics(), min(run.resumed_step, run.trained_steps - 1)
+        )  # the end is looked at again
         return self.tracker.loggers
 
     def on_analysis(
         self, run: Run, config: DictConfig, findings: Findings, rows: list[dict[str, Any]], step: int
     ) -> None:
         name = run.files.folder.name
-        source = name if step in (0, run.steps) else f"{name} at step {step:,}"
+        source = name if step in (0, run.trained_steps) else f"{name} at step {step:,}"
         # a figure of heads shows those of the steps before, too
         shown = replace(findings, rows=rows) if "heads" in config.drawings else findings
         for figure in draw_findings(shown, config, source):

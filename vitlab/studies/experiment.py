@@ -116,7 +116,7 @@ def train(
         look(0)
         training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look)
         metrics = {**run.test(), **training}
-        look(run.steps)
+        look(run.trained_steps)
         result = run.result({**metrics, **measure_probes(run, config.probes)})
         result |= observer.on_result(run, result)
     except BaseException:
@@ -159,7 +159,7 @@ def complete(
         if stop and stop():
             raise Interrupted
 
-    for step in (0, run.steps):
+    for step in (0, run.trained_steps):
         if step:
             run.load_trained()
         for name in names:

@@ -110,9 +110,15 @@ class Measurements(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         self.losses.append(module.loss)
+        if trainer.global_step % self.every == 0 or trainer.global_step == module.steps:
+            self.write_row(trainer, module)
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if self.losses:  # it stopped early, between two rows
+            self.write_row(trainer, module)
+
+    def write_row(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         step = trainer.global_step
-        if step % self.every and step != module.steps:
-            return
         self.train_loss = torch.stack(self.losses).mean().item()
         self.losses.clear()
         refuse_not_finite("loss", self.train_loss, step, module.recipe)

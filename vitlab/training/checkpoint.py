@@ -46,6 +46,13 @@ def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, An
         raise UserError(f"{path}: not a readable checkpoint ({reason}); delete it to train again") from error
 
 
+def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
+    """Write a checkpoint of the module's weights alone, as those of a step."""
+    state: dict[str, Any] = {"state_dict": module.state_dict(), "global_step": step}
+    module.on_save_checkpoint(state)
+    AtomicCheckpointIO().save_checkpoint(state, path)
+
+
 class Checkpointing(L.Callback):
     """Writes last.ckpt every `seconds`, and at the end."""
 

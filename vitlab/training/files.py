@@ -102,8 +102,14 @@ class RunFiles:
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
         self.data_path = self.folder / "data.json"  # the SHA-256 of what it trains on
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"
+        self.best_path = self.folder / "checkpoints" / "best.ckpt"  # with recipe.keep=best, when training has ended
         self.tokenizer_path = self.folder / "tokenizer.json"  # of text, so that the model can be used without its data
         self.analysis_folder = self.folder / "analysis"
+
+    @property
+    def weights_path(self) -> Path:
+        """The checkpoint with the weights that count."""
+        return self.best_path if self.best_path.is_file() else self.checkpoint_path
 
     def refuse(self, config: DictConfig) -> None:
         """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""

@@ -43,14 +43,14 @@ def load_run(path: str | Path) -> LoadedRun:
     files = RunFiles(path)
     config = compose(TrainConfig, base=files.config())
     result = files.finished_result()
-    state = checkpoint.read_checkpoint(files.checkpoint_path)
+    state = checkpoint.read_checkpoint(files.weights_path)
     shape = checkpoint.restore_shape(state)
     model = models.build(config.model, **shape)
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
     except RuntimeError as error:
         raise UserError(
-            f"{files.checkpoint_path}: does not fit this run's model ({str(error).splitlines()[0]})"
+            f"{files.weights_path}: does not fit this run's model ({str(error).splitlines()[0]})"
         ) from error
     return LoadedRun(config, model.eval(), shape, tuple(state["classes"]), result, files.metrics())
 

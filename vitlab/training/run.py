@@ -38,6 +38,7 @@ from vitlab.training.jsonl import JsonLines
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import build_optimizer
+from vitlab.training.selection import Selection
 from vitlab.training.settings import evaluation_context
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 
@@ -125,12 +126,27 @@ class Run:
     @cached_property
     def resumed_step(self) -> int:
         """The step of last.ckpt, 0 where there is none."""
-        path = self.files.checkpoint_path
-        return int(checkpoint.read_checkpoint(path)["global_step"]) if path.exists() else 0
+        return self.checkpointed[0]
+
+    @cached_property
+    def checkpointed(self) -> tuple[int, bool]:
+        """The step of last.ckpt, 0 where there is none; whether training stopped early there."""
+        if not self.files.checkpoint_path.exists():
+            return 0, False
+        state = checkpoint.read_checkpoint(self.files.checkpoint_path)
+        return int(state["global_step"]), state.get("callbacks", {}).get("Selection", {}).get("stopped", False)
+
+    @cached_property
+    def trained_steps(self) -> int:
+        """The steps that the run takes; fewer than its budget's once it has stopped early."""
+        if self.finished:
+            return self.files.finished_result()["steps"]
+        step, stopped = self.checkpointed
+        return step if stopped else self.steps
 
     def drop_rows_after_checkpoint(self) -> None:
         """Drop the rows of metrics.jsonl that training on from last.ckpt writes again."""
-        self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.steps)
+        self.files.keep_metrics(self.resumed_step, evaluated_again=self.resumed_step == self.trained_steps)
 
     @property
     def finished(self) -> bool:
@@ -175,23 +191,32 @@ class Run:
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
-        averages = self.build_averages()
+        averages, recipe = self.build_averages(), self.config.recipe
+        weights = averages[0].show_average if averages else nullcontext
+        selection = Selection(recipe.patience, recipe.keep == "best", weights)
         looking = []
         if look and trainer_config.analyze_every:
-            weights = averages[0].show_average if averages else nullcontext
             looking = [Looking(look, trainer_config.analyze_every, clock, weights)]
         trainer = L.Trainer(
             accelerator=self.settings.accelerator,
             devices=1,
             precision=self.settings.precision,
-            max_steps=self.steps,
+            max_steps=self.trained_steps,
             max_epochs=-1,
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
             log_every_n_steps=trainer_config.log_every,
             logger=[lines, *loggers],
-            callbacks=[*averages, clock, measurements, *looking, Reporting(progress, stop, saving.save), saving],
+            callbacks=[
+                *averages,
+                clock,
+                measurements,
+                selection,
+                *looking,
+                Reporting(progress, stop, saving.save),
+                saving,
+            ],
             plugins=[checkpoint.AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
             deterministic=self.settings.deterministic,
             default_root_dir=self.files.folder,
@@ -222,12 +247,18 @@ class Run:
             )
             for average in averages:
                 average.apply_average(module)
-            if module.evaluated_step != self.steps:
+            self.trained_steps = trainer.global_step
+            if module.evaluated_step != self.trained_steps:
                 trainer.validate(module, validation, verbose=False)
         finally:
             lines.close()
-        self.validation = module.validation
+        self.validation, kept = module.validation, {}
+        if selection.keep:
+            self.model.load_state_dict(selection.weights)
+            checkpoint.write_weights(self.files.best_path, module, selection.step)
+            self.validation, kept = selection.metrics, {"kept_step": selection.step}
         return {
+            **kept,
             "train_loss": measurements.train_loss,
             "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
             "wall_s": round(clock.wall_s, 2),
@@ -246,7 +277,7 @@ class Run:
         self.outcomes = found["outcomes"].cpu().numpy()
         metrics = {name: float(value) for name, value in found.items() if not value.ndim}
         for name, value in metrics.items():
-            refuse_not_finite(f"test {name}", value, self.steps, self.config.recipe)
+            refuse_not_finite(f"test {name}", value, self.trained_steps, self.config.recipe)
         return {"accuracy": None, **metrics, "test_items": len(self.task.test)}
 
     def set_memory_format(self) -> None:
@@ -271,7 +302,7 @@ class Run:
     def result(self, metrics: dict[str, Any], **extra: Any) -> dict[str, Any]:
         """The row of results.csv, with the run's identity, settings and environment."""
         config = self.config
-        examples = self.steps * config.recipe.batch_size
+        examples = self.trained_steps * config.recipe.batch_size
         accuracy = metrics.get("accuracy")
         result = {
             "study": config.study,
@@ -284,7 +315,7 @@ class Run:
             "unit": SIZED_BY.get(self.task.train.unit, self.task.train.unit),
             "seed": config.seed,
             "budget": budgets.format_budget(config.budget),
-            "steps": self.steps,
+            "steps": self.trained_steps,
             "examples_seen": examples,
             "params": count.parameters(self.model),
             "train_flops": self.flops_per_example * examples,

@@ -114,7 +114,7 @@ def format_list(values: Sequence[float]) -> str:
 
 def fingerprint(source: str) -> str | None:
     """SHA-256 of a source's file of weights; None for timm's and for a file that is gone."""
-    paths = [RunFiles(source).checkpoint_path, Path(source) / "model.safetensors", Path(source)]
+    paths = [RunFiles(source).weights_path, Path(source) / "model.safetensors", Path(source)]
     path = next((path for path in paths if path.is_file()), paths[-1])
     if source.startswith("timm:") or not path.is_file():
         return None
@@ -142,7 +142,7 @@ def read_timm(source: str) -> Weights:
 
 def read_run(source: str) -> Weights:
     config = compose(TrainConfig, base=RunFiles(source).config())
-    state = checkpoint.read_checkpoint(RunFiles(source).checkpoint_path)
+    state = checkpoint.read_checkpoint(RunFiles(source).weights_path)
     model = count.meta(config.model, **checkpoint.restore_shape(state))
     return describe_source(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))
 

@@ -1,0 +1,59 @@
+"""Early stopping and the best weights of a training, by its evaluations on the validation data."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+
+
+def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
+    """How good an evaluation is, larger is better: the accuracy where there is one, of equal ones the lower loss."""
+    accuracy = metrics.get("accuracy")
+    return (-metrics["loss"],) if accuracy is None else (accuracy, -metrics["loss"])
+
+
+class Selection(L.Callback):
+    """Ends training after `patience` evaluations without a better one, and keeps the weights of the best (`keep`).
+
+    Not Lightning's EarlyStopping and ModelCheckpoint: here best weights, counts and the decision to stop are part of
+    last.ckpt, so that a run that is killed anywhere goes on to the same end. `show(module)` puts the weights that are
+    evaluated into the module meanwhile. This callback comes before the one that saves.
+    """
+
+    def __init__(self, patience: int | None, keep: bool, show: Callable[[L.LightningModule], AbstractContextManager]):
+        self.patience = patience
+        self.keep = keep
+        self.show = show
+        self.evaluated = 0  # the last step that was
+        self.waited = 0  # evaluations since the best
+        self.step = 0  # of the best
+        self.metrics: dict[str, float] = {}
+        self.weights: dict[str, torch.Tensor] = {}  # on the CPU; empty unless they are kept
+
+    @property
+    def stopped(self) -> bool:
+        return self.patience is not None and self.waited >= self.patience
+
+    def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if module.evaluated_step <= self.evaluated:  # a finished training that is started again
+            return
+        self.evaluated = module.evaluated_step
+        if not self.metrics or score(module.validation) > score(self.metrics):
+            self.waited, self.step, self.metrics = 0, module.evaluated_step, dict(module.validation)
+            if self.keep:
+                with self.show(module):
+                    state = module.model.state_dict()
+                    self.weights = {key: value.detach().cpu().clone() for key, value in state.items()}
+        else:
+            self.waited += 1
+        if self.stopped:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        kept = ("evaluated", "waited", "step", "metrics", "weights", "stopped")
+        return {name: getattr(self, name) for name in kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: value for name, value in state.items() if name != "stopped"})
