@@ -62,7 +62,7 @@ DEFAULTS = train()
 
 
 OTHER_VALUES = """
-variant=x subset_seed=7
+variant=x subset_seed=7 recipe.patience=3 recipe.keep=best
 model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
 wandb.entity=x model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
 model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x
