@@ -15,6 +15,7 @@ from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
 from vitlab.data.subset import subset
 from vitlab.studies.experiment import train_run
+from vitlab.studies.outcomes import read_outcomes
 from vitlab.studies.store import COLUMNS
 from vitlab.training.files import RunFiles
 
@@ -53,7 +54,12 @@ def study(tmp_path_factory):
 def test_a_study_leaves_the_files_of_the_contract(study):
     folder, done = study
     rows = results(folder)
-    assert tuple(rows[0]) == (*COLUMNS, "train_items", "unit", *PROBED)
+    assert tuple(rows[0])[: len(COLUMNS)] == COLUMNS
+    assert {"train_items", "unit", "chance", "test_items", "balanced_accuracy", "macro_f1", *PROBED} <= {*rows[0]}
+    for row in rows:
+        kept = read_outcomes(folder / row["run"] / "heldout.npz")
+        assert len(kept.means) == int(row["test_items"])
+        assert kept.means.mean() == pytest.approx(float(row["accuracy"]), abs=1e-6)
     assert {(r["model"], r["train_size"]) for r in rows} == {
         (m, n) for m in ("vit_nano", "resnet_nano") for n in ("60", "150")
     }

@@ -1,13 +1,14 @@
 """Compares two runs of a study: `compare.html` in its folder; the page or its URL chooses the runs."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from vitlab.config.identity import WITHOUT_EFFECT, drop_keys
 from vitlab.files import write_text
-from vitlab.formatting import DASH, count, finite, whole
+from vitlab.formatting import DASH, count, finite, plural, whole
 from vitlab.reports.figures.learning_curves import thin
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.pages import map_payload, runs_table
@@ -15,16 +16,24 @@ from vitlab.reports.pages.image_attention import format_command, page_link
 from vitlab.reports.pages.render import render, source
 from vitlab.reports.pages.runs_table import Column
 from vitlab.reports.results import provenance
+from vitlab.reports.results.aggregate import aggregate
+from vitlab.reports.results.comparison import values_of
 from vitlab.reports.results.run_results import AttentionMaps, RunResults
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import folder_link
-from vitlab.studies.metrics import METRICS
+from vitlab.studies.metrics import METRICS, Metric
+from vitlab.studies.paired import paired_difference
 
 Rows = list[dict[str, Any]]
 SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "line_chart.js")
 SCRIPTS += ("compare_pictures.js", "compare.js")
 RATIOS = ("train_size", "params", "steps", "train_flops", "images_per_s", "wall_s")  # compared as a ratio
 MOST = 1_200_000  # bytes of maps in the page, all runs together; the maps of further runs are left out
+OF_TEST = (
+    Column("chance", "chance", lambda value: METRICS[0].text(finite(value))),
+    Column("test_items", "held-out items", whole),
+)
+MOST_GAPS = 2000  # pairs of models and sizes whose differences the page holds
 MOST_PICTURES = 200_000  # bytes of maps of one run; further images are left out
 
 
@@ -44,12 +53,14 @@ def render_page(results: StudyResults) -> str:
     maps, sets = pack_maps(results)
     keys, settings = find_differences([flatten(drop_keys(run.config, WITHOUT_EFFECT)) for run in results.runs.values()])
     columns = [Column("params", "parameters", count), Column("steps", "steps", whole), *runs_table.columns(rows)]
+    columns += [column for column in OF_TEST if any(column.key in row for row in rows)]
     curves = [read_curves(run, metric.key) for run in results.runs.values()]
     distances = [read_distances(run) for run in results.runs.values()]
     style = looks(families(rows))
     runs = [
         {
             "name": row["run"],
+            "cell": describe_cell(row["model"], row["train_size"], metric),
             "folder": folder_link(row["run"]),
             "colour": style[row["model"]].colour_key,
             "settings": values,
@@ -72,6 +83,9 @@ def render_page(results: StudyResults) -> str:
             "keys": keys,
             "columns": [{"label": column.label, "kind": choose_comparison(column.key)} for column in columns],
             "percent": metric.percent,
+            "metric": metric.name,
+            "unit": metric.gap_unit,
+            "gaps": dict(find_gaps(results)),
             "sets": sets,
             "shades": map_payload.encode_shades(),
         },
@@ -81,6 +95,28 @@ def render_page(results: StudyResults) -> str:
         metric=None if metric.key == "loss" else metric.name,
         gradient=map_payload.format_gradient(),
     )
+
+
+def describe_cell(model: str, size: int, metric: Metric) -> str:
+    """What the seeds of one model and size share: `vit_nano with 2,000 examples`."""
+    return f"{model} with {plural(size, metric.sized_by)}"
+
+
+def find_gaps(results: StudyResults) -> Iterator[tuple[str, list[float]]]:
+    """The difference in the metric of two models at one size, or of two sizes of one model, second minus first.
+
+    By the descriptions of both, joined by a line end: its mean, half its 95% interval, and the seeds and test items
+    that the interval covers.
+    """
+    metric, outcomes = results.metric, results.outcomes
+    by_model = aggregate(results.rows, metric)
+    cells = [(model, size, cell) for model, by_size in by_model.items() for size, cell in by_size.items()]
+    near = [pair for pair in combinations(cells, 2) if pair[0][0] == pair[1][0] or pair[0][1] == pair[1][1]]
+    for first, second in near[:MOST_GAPS]:
+        gap = paired_difference(*(values_of(one[2], metric, outcomes) for one in (second, first)))
+        if gap and gap.half_width is not None:
+            key = "\n".join(describe_cell(*one[:2], metric) for one in (first, second))
+            yield key, [gap.mean, gap.half_width, gap.seeds, gap.items]
 
 
 def choose_start(rows: Rows) -> tuple[str, str]:

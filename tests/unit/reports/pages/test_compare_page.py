@@ -48,6 +48,12 @@ def test_another_run_is_chosen_and_the_address_says_so(browser, few_runs, compar
     said = by_name["accuracy"][2].replace("\u2212", "-").removesuffix(" points")
     assert (0.0 if said == "same" else float(said)) == pytest.approx(gap, abs=0.06)
     assert by_name["steps"] == ["4", "4", "same"]
+    certain = browser.run("document.getElementById('gap').textContent").replace("\u2212", "-")
+    found = re.match(
+        r"Accuracy of resnet_nano with [\d,]+ examples against vit_nano .*: ([-+]?[\d.]+) ± [\d.]+ points", certain
+    )
+    assert float(found[1]) == pytest.approx(gap, abs=0.06)
+    assert "held-out items; of one seed, other seeds are not covered)" in certain
     settings = browser.run(
         "[...document.querySelectorAll('#settings tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     )

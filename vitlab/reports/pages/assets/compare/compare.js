@@ -30,6 +30,22 @@
     return kind === "points" ? `${signed(Number((100 * (b - a)).toFixed(1)))} points` : signed(b - a);
   }
 
+  /* The difference of the models and sizes that two runs are of, over all their seeds, in words. */
+  function certainty([a, b]) {
+    if (a.cell === b.cell) return "";
+    const forward = data.gaps[`${a.cell}\n${b.cell}`];
+    const found = forward ?? data.gaps[`${b.cell}\n${a.cell}`];
+    if (!found) return "";
+    const [mean, half, seeds, items] = found;
+    const difference = forward ? mean : -mean;
+    const size = (value) => (data.percent ? (100 * value).toFixed(1) : threeDigits.format(value));
+    const text = data.percent ? signed(Number((100 * difference).toFixed(1))) : signed(difference);
+    const over = [seeds > 1 ? `${seeds} seeds` : "", items ? `${items.toLocaleString("en")} held-out items` : ""].filter(Boolean).join(" and ");
+    const alone = seeds > 1 ? "" : "; of one seed, other seeds are not covered";
+    const verdict = Math.abs(mean) > half ? "" : " They are level within it.";
+    return `${data.metric[0].toUpperCase()}${data.metric.slice(1)} of ${b.cell} against ${a.cell}: ${text} \u00b1 ${size(half)} ${data.unit} (95% interval over ${over}${alone}).${verdict}`;
+  }
+
   function drawCharts(pair) {
     const same = pair[0].colour === pair[1].colour;
     const colours = [`var(--${pair[0].colour})`, same ? "var(--ink)" : `var(--${pair[1].colour})`];
@@ -67,6 +83,7 @@
     get("settings").tBodies[0].replaceChildren(...differing.map((cells) => row(cells, [1, 2])));
     get("settings").hidden = !differing.length;
     get("same").hidden = differing.length > 0;
+    get("gap").textContent = certainty(pair);
     drawCharts(pair);
     pictures.show(pair.map((run, i) => ({ letter: LETTERS[i].toUpperCase(), name: run.name, maps: run.maps })));
   }
