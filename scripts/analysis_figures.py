@@ -22,7 +22,7 @@ VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
 BETWEEN = STUDY / "cka"
 TOKEN, GPT = Path("runs/analyses-token"), Path("runs/analyses-gpt")
 COMMANDS = (
-    f"scale data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] budget.steps=1000 --out {STUDY}",
+    f"scale data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] seeds=[0] budget.steps=1000 --out {STUDY}",
     f"train model=vit_nano model.pool=token data=glyphs train_size=16000 budget.steps=1000 --out {TOKEN}",
     f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
     f"analyze {VIT}",

@@ -20,10 +20,11 @@ from vitlab.studies.store import COLUMNS
 from vitlab.training.files import RunFiles
 
 GRID = ["data=digits", "sizes=[60,150]", "budget.steps=6", "trainer.evaluations=1", "trainer.log_every=2"]
-GRID += ["probes=[knn,fewshot]"]
+GRID += ["seeds=[0]", "probes=[knn,fewshot]"]
 PROBED = ("knn", "fewshot_1", "fewshot_5", "fewshot_10", "fewshot_25")
 LONG = [
     "models=[vit_nano]",
+    "seeds=[0]",
     "data=digits",
     "sizes=[60,150]",
     "budget.steps=120",
@@ -217,7 +218,7 @@ def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
 def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, photos):
     folder = tmp_path / "study"
     words = ["data=imagefolder", f"data.root={photos}", "budget.steps=1", "models=[vit_nano]", "sizes=[all]"]
-    words = ["scale", *words, "wandb.mode=off", "--jobs", "1", "--out", folder]
+    words = ["scale", *words, "seeds=[0]", "wandb.mode=off", "--jobs", "1", "--out", folder]
     assert commands.vitlab(*words).returncode == 0
     path = photos / "sea" / "1.jpg"
     before = path.read_bytes()

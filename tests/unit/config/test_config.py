@@ -182,7 +182,7 @@ def test_a_users_file_is_a_choice_like_any_other(tmp_path):
     assert (config.model.name, config.model.depth, config.model.pool) == ("slim", 2, "mean")
     assert (config.model.dropout, config.recipe.name) == (0.1, "vit_nano")
     assert train(f"model={{name: {path}, depth: 5}}").model.depth == 5
-    study = compose_study("quick", [f"models=[{path},vit_nano]"])
+    study = compose_study("quick", [f"models=[{path},vit_nano]", "seeds=[0]"])
     assert [spec.name for spec in expand(study, [7])] == ["slim-n7-s0", "vit_nano-n7-s0"]
 
 

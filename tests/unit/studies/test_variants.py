@@ -33,17 +33,17 @@ def test_one_model_is_in_a_study_as_variants_with_settings_of_their_own(tmp_path
         "models:\n  fast: {model: vit_nano, recipe.lr: 1e-2}\n  deep: {model: vit_nano, "
         "model.depth: 6, recipe: {lr: 2e-3}}\n  plain: resnet_nano\n"
     )
-    expected = {"fast": ("vit_nano", 0.01), "deep": ("vit_nano", 0.002), "plain": ("resnet_nano", 0.004)}
+    expected = {"fast": ("vit_nano", 0.01), "deep": ("vit_nano", 0.002), "plain": ("resnet_nano", 0.5)}
     assert values(study(file=path), "model.name", "recipe.lr") == expected
     word = "models={fast: {model: vit_nano, recipe.lr: 1e-2}, plain: resnet_nano}"
     assert values(study(word), "model.name", "recipe.lr") == {n: expected[n] for n in ("fast", "plain")}
     chosen = study("models=[plain,vit_nano]", file=path)
-    assert values(chosen, "recipe.lr") == {"plain": (0.004,), "vit_nano": (0.008,)}, "a variant is chosen by its name"
+    assert values(chosen, "recipe.lr") == {"plain": (0.5,), "vit_nano": (0.016,)}, "a variant is chosen by its name"
     assert values(study("models=[deep]", file=path), "model.depth", "recipe.lr") == {"deep": (6, 0.002)}
 
 
 def test_axes_vary_the_models_that_have_the_key_and_all_combinations_are_run():
-    config = study("grid={model.patch_size: [4, 8], recipe.lr: [1e-3, 1e-2]}")
+    config = study("grid={model.patch_size: [4, 8], recipe.lr: [1e-3, 1e-2]}", "seeds=[0]")
     found = values(config, "model.kind", "recipe.lr")
     assert len(found) == 6, "a ResNet has no patches"
     assert found["vit_nano patch_size=8 lr=0.001"] == ("vit", 0.001)
