@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import load_results
-from vitlab.reports.results.summary import sentence
+from vitlab.reports.results.summary import headline
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -50,7 +50,7 @@ def main() -> None:
     table = make_size_table(results.rows, results.outcomes)
     for line in (table.header, ["---:"] * len(table.header), *table.body):
         print(f"| {' | '.join(line)} |")
-    print(f"\n{table.note}\n\n{sentence(results.rows, results.outcomes)}")
+    print(f"\n{table.note}\n\n{headline(results)}")
     screenshot(results.files.report_path, DOCS / "report.png")
 
 

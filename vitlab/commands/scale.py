@@ -18,7 +18,7 @@ from vitlab.files import read_json, write_json
 from vitlab.formatting import plural
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults, load_results
-from vitlab.reports.results.summary import sentence
+from vitlab.reports.results.summary import headline
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
@@ -197,7 +197,7 @@ def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> Non
         console.print(table)
         console.print(escape(shown.note), soft_wrap=True, highlight=False, style="dim")
         console.print()
-    console.print(escape(sentence(rows, results.outcomes)), soft_wrap=True, highlight=False)
+    console.print(escape(headline(results)), soft_wrap=True, highlight=False)
     for run, error in failed.items():
         log = files.folder / run / "log.txt"
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error} (see {log})')}", soft_wrap=True)

@@ -26,7 +26,7 @@ from vitlab.reports.results import provenance, tables
 from vitlab.reports.results.fits import StudyFits
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import best_of_families, sentence
+from vitlab.reports.results.summary import best_of_families, headline
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.reports.urls import folder_link, link
 from vitlab.studies.store import StudyFiles
@@ -186,7 +186,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         name=results.name,
         data=rows[0]["data"] if rows else None,
         date=format_date(study, run_results),
-        conclusion=sentence(rows, results.outcomes),
+        conclusion=headline(results),
         caveats=collect_caveats(results),
         tiles=make_tiles(results),
         figures=figures,

@@ -15,6 +15,7 @@ from vitlab.reports.results.comparison import (
     find_chance,
     format_gap,
 )
+from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.metrics import Metric, main_metric
 
 Rows = list[dict[str, Any]]
@@ -22,12 +23,18 @@ Contenders = dict[str, dict[int, Cell]]
 MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
 
 
-def sentence(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> str:
+def headline(results: StudyResults) -> str:
+    """What the study found, and of two models where one passes the other, or that none does."""
+    crossovers = results.fits.describe_crossovers()
+    return sentence(results.rows, results.outcomes, crossovers[0] if len(crossovers) == 1 else "")
+
+
+def sentence(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, crossover: str = "") -> str:
     """One sentence that holds for the finished runs, and says no more than they do.
 
     Families are compared by the best model of each at each size, by its mean over seeds; within one family, its
     models are compared. The 95% interval of the difference decides whether one leads: over seeds, and over the test
-    items where `outcomes` has them by the run's name.
+    items where `outcomes` has them by the run's name. A sentence on the `crossover` follows where models are compared.
     """
     if not rows:
         return "No run has finished yet."
@@ -50,7 +57,8 @@ def sentence(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> str:
     text = describe_order(comparisons, sizes, metric) + limit_to_seeds(comparisons)
     if metric.key != "accuracy":
         text = f"in {metric.name}, {text}"
-    return f"{text[0].upper()}{text[1:]}." if text.startswith(("in ", "the ", "no ")) else f"{text}."
+    text = f"{text[0].upper()}{text[1:]}" if text.startswith(("in ", "the ", "no ")) else text
+    return f"{text}. {crossover}".rstrip()
 
 
 def limit_to_seeds(comparisons: list[Comparison]) -> str:

@@ -20,7 +20,7 @@ from vitlab.reports.figures.theme import THEMES, families, family_name, looks
 from vitlab.reports.results import tables
 from vitlab.reports.results.published import find_published
 from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import sentence
+from vitlab.reports.results.summary import headline
 from vitlab.studies.grid import NAME
 from vitlab.studies.metrics import Metric
 
@@ -83,7 +83,7 @@ class Dashboards:
     def build_report(self) -> wr.Report:
         """The conclusion, the table, and the same panels with a run set for each family."""
         blocks: list[Any] = [
-            wr.P(sentence(self.rows, self.results.outcomes)),
+            wr.P(headline(self.results)),
             wr.MarkdownBlock(
                 text=tables.format_markdown(self.rows, find_published(self.results), self.results.outcomes)
             ),
@@ -94,7 +94,7 @@ class Dashboards:
             entity=self.entity,
             project=self.project,
             title=self.name,
-            description=sentence(self.rows, self.results.outcomes),
+            description=headline(self.results),
             blocks=blocks,
             width="fluid",
         )

@@ -1,9 +1,12 @@
 import math
+import re
 
 import numpy as np
 import pytest
 
-from vitlab.reports.results.summary import sentence
+from tests.unit.reports.written_study import make_study
+from vitlab.reports.results.study_results import load_results
+from vitlab.reports.results.summary import headline, sentence
 
 ONE_SEED = " (one seed, no interval)"
 SIZES = (500, 2000, 8000, 32000)
@@ -192,3 +195,11 @@ def test_the_headline_says_when_no_model_beats_chance():
         for row in rows_of({"vit": ((0.09, 0.11), (0.9, 0.91)), "resnet": ((0.1, 0.1), (0.7, 0.7))})
     ]
     assert sentence(early).startswith("No model beats chance (10.0%) at 500; ViT leads at 2,000, by 20.5 ± ")
+
+
+def test_of_two_models_the_headline_says_where_one_passes_the_other_or_that_none_does(tmp_path):
+    found = headline(load_results(make_study(tmp_path, failed=0).folder))
+    assert found.startswith("ResNet leads")
+    assert found.count("vit_nano") == 1
+    assert re.search(r"\. (vit_nano|resnet_nano) (passes|and) .*\.$", found)
+    assert sentence(rows_of({"vit": (0.4,)}), crossover="unsaid") == sentence(rows_of({"vit": (0.4,)}))
