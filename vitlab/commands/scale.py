@@ -164,7 +164,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, 
     from vitlab.reports.observer import RunReporter
     from vitlab.studies.experiment import StudyJob
 
-    board = Board([Row(s.name, s.config["variant"], plan.steps(s)) for s in todo], plan.jobs)
+    board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
     executor = LocalExecutor(StudyJob(files.folder, plan.jobs, RunReporter), plan.jobs)
     with display(board) as shown:
 

@@ -13,6 +13,7 @@ from vitlab.config import groups
 from vitlab.config.checks import choose_patch, find_problems, read_image_size
 from vitlab.config.errors import UserError
 from vitlab.config.schema import BudgetConfig
+from vitlab.config.tuning import check_tune, flatten_tune, list_settings
 
 SLOTS = {"data": "data", "task": "task", "model": "model", "recipe": "recipe", "model.mixer": "mixer"}
 SETTLED = {  # read while a group is chosen: setting them afterwards would change nothing
@@ -100,9 +101,27 @@ def compose(
     reported = tuple(f"{key} is missing" for key in given)
     reported += ("no budget",) if any(line.startswith("budget") for line in problems) else ()
     problems += [line for line in find_problems(config) if not line.startswith(reported)]
+    if config.get("tune"):
+        config.tune = flatten_tune(OmegaConf.to_container(config.tune))
+        problems += check_tune(OmegaConf.to_container(config.tune))
     if problems:
         raise UserError(dict.fromkeys(problems))
+    if config.get("tune") and "seed" in config:
+        refuse_settings(schema, config)
     return config
+
+
+def refuse_settings(schema: type, config: DictConfig) -> None:
+    """Raise UserError for values of `tune` that the run's configuration does not take."""
+    problems, base = [], {**resolved(config), "tune": {}}
+    tune = resolved(config)["tune"]
+    for values in list_settings(tune):
+        try:
+            compose(schema, [*values.items()], base)
+        except UserError as error:
+            problems += [f"tune.{line}" if line.startswith(tuple(tune)) else line for line in error.problems]
+    if problems:
+        raise UserError(dict.fromkeys(problems))
 
 
 def settle_patch(config: DictConfig) -> None:

@@ -34,6 +34,8 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     recipe = config.get("recipe") or {}
     evaluations_choose = recipe.get("patience") is not None or recipe.get("keep", "last") != "last"
     without = tuple(key for key in WITHOUT_EFFECT if not (evaluations_choose and key == "trainer.evaluations"))
+    tune = config.get("tune") or {}  # what is chosen among decides what is chosen
+    config = drop_keys(config, [*tune] if tune else ["tune"])
     if subset_seed(config) == config["seed"]:
         config = drop_keys(config, ["subset_seed"])
     return drop_keys(config, without + (DATA_PATHS if contents_known and not own_module else ()))

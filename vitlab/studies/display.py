@@ -25,6 +25,7 @@ class RunProgress(Protocol):
     seconds_left: float | None
     loss: float | None
     validation: Mapping[str, float]
+    note: str
 
 
 @dataclass
@@ -143,7 +144,12 @@ class LiveDisplay:
         if row.state == "training" and row.progress:
             left = row.progress.seconds_left
             seen = metric.value(row.progress.validation)
-            bar = ProgressBar(total=row.progress.steps, completed=row.progress.step)
+            bar: Any = ProgressBar(total=row.progress.steps, completed=row.progress.step)
+            if row.progress.note:
+                cell = Table.grid(expand=True)
+                cell.add_column(ratio=1)
+                cell.add_row(bar, Text(f" {row.progress.note}", style="dim"))
+                bar = cell
             return row.name, bar, duration(left) if left is not None else "", "" if seen is None else metric.text(seen)
         if row.state == "failed":
             return row.name, Text(f"failed: {row.error}", style="red", overflow="ellipsis"), "", ""

@@ -21,6 +21,7 @@ from vitlab.config import TrainConfig, UserError, compose, load, resolved
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.models.features import before_head
+from vitlab.studies import tuning
 from vitlab.studies.grid import Spec
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted, Progress
@@ -68,13 +69,18 @@ def train_run(
 
     Raises UserError, `Interrupted` when `stop` says so, `Diverged`.
     """
-    run = Run(config, open_data(config.data), folder, jobs=jobs)
+    data = open_data(config.data)
+    config = tuning.recall_choice(config, RunFiles(folder)) if config.tune else config
+    run = Run(config, data, folder, jobs=jobs)
     observer = observer or Observer()
     if run.finished and not any(find_lacking(config, run.files).values()):
         return run.files.result()
     with locked(run.files.folder):
         if run.finished:
             return complete(run, observer, progress, stop)
+        if config.tune and not run.files.config_path.is_file():
+            chosen = tuning.choose_settings(config, data, run.files, jobs=jobs, progress=progress, stop=stop)
+            run = Run(chosen, data, folder, jobs=jobs)
         return train(run, observer, progress, stop)
 
 
@@ -118,6 +124,7 @@ def train(
         metrics = {**run.test(), **training}
         look(run.trained_steps)
         result = run.result({**metrics, **measure_probes(run, config.probes)})
+        result |= tuning.list_columns(config, files) if config.tune else {}
         result |= observer.on_result(run, result)
     except BaseException:
         observer.on_failure(run)

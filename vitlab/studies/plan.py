@@ -17,6 +17,7 @@ from rich.table import Table
 from vitlab import models, tasks
 from vitlab.config import UserError
 from vitlab.config.identity import subset_seed
+from vitlab.config.tuning import list_settings
 from vitlab.data.loader import Items
 from vitlab.data.opening import open_data
 from vitlab.data.subset import resolve_size, size_problems, training_items
@@ -72,6 +73,11 @@ class Plan:
         return {(size, seed): len(training_items(self.task.train, size, seed)) for size, seed in pairs}
 
     @cached_property
+    def trials(self) -> int:
+        """How often each run is trained: once for each setting of `tune`."""
+        return len(list_settings(self.config.tune))
+
+    @cached_property
     def budget(self) -> str:
         found = dict.fromkeys(budgets.format_budget(one.config.budget) for one in self.by_variant.values())
         return " or ".join(found)
@@ -79,6 +85,7 @@ class Plan:
     def headline(self, todo: int) -> str:
         """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
+        tuned = f" and for each of {plural(self.trials, 'setting')} of tune" if self.config.tune else ""
         left = "" if todo == total else f", {total - todo} finished already"
         variants = (
             "model"
@@ -88,7 +95,7 @@ class Plan:
         axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
         return (
-            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each, "
+            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}, "
             f"{plural(self.jobs, 'worker')}{left}"
         )
 
@@ -101,10 +108,11 @@ class Plan:
         for spec in self.specs:
             model, steps = self.by_variant[spec.config["variant"]], self.steps(spec)
             examples = steps * model.config.recipe.batch_size
+            examples *= self.trials
             total_flops += examples * model.train_flops
-            total_s += steps * model.step_s
+            total_s += steps * self.trials * model.step_s
             cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.train_flops:.2e}")
-            table.add_row(escape(spec.name), *cells, duration(steps * model.step_s))
+            table.add_row(escape(spec.name), *cells, duration(steps * self.trials * model.step_s))
         console = Console()
         console.print(escape(self.headline(len(self.specs))), soft_wrap=True, highlight=False)
         console.print(table)

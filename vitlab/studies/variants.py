@@ -11,7 +11,17 @@ from vitlab.config.compose import SLOTS
 from vitlab.config.groups import assign, is_file_choice, to_text
 
 Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
-KEPT = ("data", "task", "recipe", "budget", "trainer", "wandb", "analyses", "probes")  # of a study, for its runs
+KEPT = (
+    "data",
+    "task",
+    "recipe",
+    "budget",
+    "tune",
+    "trainer",
+    "wandb",
+    "analyses",
+    "probes",
+)  # of a study, for its runs
 FIXED = ("data", "task", "train_size", "seed", "study", "wandb", "variant")  # a study sets these for all its runs
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
 LONGEST_NAME = 120  # characters: it is part of a folder's name

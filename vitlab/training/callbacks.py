@@ -41,6 +41,7 @@ class Progress:
     seconds_left: float | None = None
     loss: float | None = None
     validation: dict[str, float] = field(default_factory=dict)
+    note: str = ""  # what is trained, where that is a trial
 
 
 class Clock(L.Callback):

@@ -1,0 +1,123 @@
+"""Settings chosen per run on validation data: the best one, its columns, no look at test, nothing trained twice."""
+
+import json
+
+import pytest
+
+import vitlab as api
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.opening import open_data
+from vitlab.studies import tuning
+from vitlab.studies.experiment import train_run
+from vitlab.training.callbacks import Interrupted
+from vitlab.training.files import RunFiles
+from vitlab.training.run import Run
+
+RATES = [1e-6, 0.05, 0.01]
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def config(*words, tune=f"{{recipe.lr: {RATES}}}"):
+    tiny = ["data=digits", "model=resnet_nano", "train_size=200", "recipe.batch_size=32", "wandb.mode=off"]
+    steps = ["analyses=[]", "budget.steps=20", "trainer.evaluations=2", f"tune={tune}"]
+    return compose(TrainConfig, [*tiny, *steps, *words])
+
+
+@pytest.fixture
+def fitted(monkeypatch):
+    """The folders that were trained in, in order."""
+    folders, fit = [], Run.fit
+
+    def note(run, **options):
+        folders.append(run.files.folder.name)
+        return fit(run, **options)
+
+    monkeypatch.setattr(Run, "fit", note)
+    return folders
+
+
+def test_the_best_trial_is_the_run_and_the_others_are_its_cost(tmp_path, fitted):
+    out = tmp_path / "run"
+    result = train_run(config(), out)
+    trials = [json.loads(path.read_text()) for path in sorted((out / "tune").glob("*/result.json"))]
+    assert {trial["settings"]["recipe.lr"] for trial in trials} == set(RATES)
+    best = max(trials, key=lambda trial: (trial["validation"]["accuracy"], -trial["validation"]["loss"]))
+    assert result["recipe.lr"] == best["settings"]["recipe.lr"] != RATES[0]
+    assert result["tune_flops"] == 2 * result["train_flops"] > 0
+    alone = train_run(config(f"recipe.lr={result['recipe.lr']}", tune="{}"), tmp_path / "alone")
+    for key in ("accuracy", "loss", "train_loss", "steps"):
+        assert result[key] == alone[key], "as if it had been trained with this rate alone"
+    assert api.load_run(out).config.recipe.lr == result["recipe.lr"]
+    evaluated = [row["step"] for row in RunFiles(out).metrics() if "validation/loss" in row]
+    assert evaluated == [10, 20]
+    before = len(fitted)
+    assert train_run(config(), out) == result
+    assert len(fitted) == before, "nothing is trained again"
+
+
+class TestIsRead(Exception):
+    __test__ = False
+
+
+def test_no_choice_reads_the_test_data(tmp_path, monkeypatch):
+    chosen = config()
+    data = open_data(chosen.data)
+
+    def refuse(indices):
+        raise TestIsRead
+
+    monkeypatch.setitem(vars(data.test), "read", refuse)
+    monkeypatch.setitem(vars(data.test), "labels", data.test.labels[::-1].copy())
+    files = RunFiles(tmp_path / "run")
+    found = tuning.choose_settings(chosen, data, files, jobs=1, progress=None, stop=None)
+    with pytest.raises(TestIsRead):
+        Run(found, data, tmp_path / "test").test()
+    monkeypatch.undo()
+    assert found.recipe.lr == train_run(chosen, tmp_path / "whole")["recipe.lr"]
+
+
+def test_an_interrupted_tuning_goes_on_where_it_was(tmp_path, fitted):
+    asked = iter([False] * 25 + [True])
+    reported = []
+    with pytest.raises(Interrupted):
+        train_run(config(), tmp_path / "run", stop=lambda: next(asked), progress=reported.append)
+    assert reported[-1].steps == 60
+    assert reported[-1].note.startswith("lr=0.05 (2 of 3)")
+    first, second = (f"recipe.lr-{rate}" for rate in RATES[:2])
+    assert fitted == [first, second]
+    result = train_run(config(), tmp_path / "run")
+    assert fitted[2:] == [second, f"recipe.lr-{RATES[2]}", "run"]
+    assert result == {**train_run(config(), tmp_path / "whole"), **{k: result[k] for k in DIFFERENT}}
+
+
+DIFFERENT = ("run", "images_per_s", "wall_s", "environment", "finished_at", "settings")
+
+
+def test_a_setting_that_diverges_is_not_chosen(tmp_path):
+    result = train_run(config(tune="{recipe.lr: [1.0e+25, 0.01]}"), tmp_path / "run")
+    assert result["recipe.lr"] == 0.01
+    trial = json.loads((tmp_path / "run" / "tune" / "recipe.lr-1e+25" / "result.json").read_text())
+    assert trial["status"] == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("tune", "expected"),
+    [
+        ("{recipe.lrr: [1]}", "tune.recipe.lrr=1: "),
+        ("{recipe.lr: []}", "tune.recipe.lr=[]: expected a list of at least one value"),
+        ("{recipe.lr: 0.1}", "tune.recipe.lr=0.1: expected a list of at least one value"),
+        ("{recipe.lr: [-1]}", "tune.recipe.lr=-1.0: must be above 0"),
+        ("{recipe.lr: [1, 1]}", "tune.recipe.lr=[1, 1]: '1' is given twice"),
+        ("{data.noise: [1]}", "tune.data.noise: cannot be tuned; give keys of recipe or model"),
+        ("{seed: [1]}", "tune.seed: cannot be tuned; give keys of recipe or model"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said_in_one_line(tune, expected):
+    with pytest.raises(UserError) as caught:
+        config(tune=tune)
+    (line,) = caught.value.problems
+    assert line.replace("tune.recipe.lrr: ", "tune.recipe.lrr=1: ").startswith(expected)

@@ -1,0 +1,47 @@
+"""The settings that a run is tuned over: every combination of the values of `tune`, chosen on validation data."""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+TUNED = ("recipe", "model")  # whose keys can be
+
+
+def flatten_tune(tune: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """The values of each dotted key: `recipe: {lr: [1]}` is `recipe.lr: [1]`."""
+    found: dict[str, Any] = {}
+    for key, value in tune.items():
+        if isinstance(value, Mapping):
+            found |= flatten_tune(value, f"{path}{key}.")
+        else:
+            found[f"{path}{key}"] = value
+    return found
+
+
+def list_settings(tune: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination, as dotted keys with a value each; one without keys where nothing is tuned."""
+    return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
+
+
+def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that cannot be tuned, and values that are no list of different ones."""
+    for key, values in tune.items():
+        if key.partition(".")[0] not in TUNED or "." not in key:
+            example = "for example tune.recipe.lr=[0.001,0.01]"
+            yield f"tune.{key}: cannot be tuned; give keys of {' or '.join(TUNED)}, {example}"
+        elif not isinstance(values, list) or not values:
+            shown = values if isinstance(values, list) else f"[{values}]"
+            yield f"tune.{key}={values}: expected a list of at least one value, for example tune.{key}={shown or '[1]'}"
+        elif twice := [value for index, value in enumerate(values) if value in values[:index]]:
+            yield f"tune.{key}={values}: '{twice[0]}' is given twice"
+
+
+def read_choice(config: Mapping[str, Any], tune: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a resolved configuration has of the tuned keys."""
+    found = {}
+    for key in tune:
+        value: Any = config
+        for part in key.split("."):
+            value = value[part]
+        found[key] = value
+    return found

@@ -1,0 +1,129 @@
+"""A run's settings, chosen on validation data: each combination of `tune` is trained as a trial of its own.
+
+Every run is tuned by itself, also those of one model and size with other seeds: then the spread over seeds holds what
+the choice adds to it, and no run waits for another. A trial has the run's seed and training subset; it lies in
+RUN/tune/, never reads the test data, and is not trained again once it is finished. The best trial serves as the run.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from omegaconf import DictConfig
+
+from vitlab.config import TrainConfig, compose, identity, resolved
+from vitlab.config.tuning import list_settings, read_choice
+from vitlab.files import replacing, write_json
+from vitlab.training.callbacks import Diverged, Progress
+from vitlab.training.files import RunFiles, source_of
+from vitlab.training.run import Run
+from vitlab.training.selection import score
+
+Trial = dict[str, Any]  # settings, status, steps, train_flops, validation: what its result.json holds
+
+
+def set_values(config: DictConfig, values: Mapping[str, Any], **changes: Any) -> DictConfig:
+    """A run's configuration with other values. Raises UserError."""
+    return compose(TrainConfig, [*values.items()], base={**resolved(config), **changes})
+
+
+def recall_choice(config: DictConfig, files: RunFiles) -> DictConfig:
+    """The configuration with the values that were chosen for the run, where they were."""
+    if not files.config_path.is_file():
+        return config
+    return set_values(config, read_choice(files.config(), config.tune))
+
+
+def choose_settings(
+    config: DictConfig,
+    data: Any,
+    files: RunFiles,
+    *,
+    jobs: int,
+    progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool] | None,
+) -> DictConfig:
+    """Train the trials that are not finished; the configuration with the best one's values.
+
+    The best has the highest `vitlab.training.selection.score` on the validation data; of equal ones it is the first.
+    Raises Diverged when all trials do, Interrupted when `stop` says so.
+    """
+    settings, trials = list_settings(resolved(config)["tune"]), []
+    for place, values in enumerate(settings):
+        note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+        report = progress and track_trial(progress, f"{note} ({place + 1} of {len(settings)})", place, len(settings))
+        trials.append(train_trial(config, values, data, files, jobs=jobs, progress=report, stop=stop))
+    finished = [trial for trial in trials if trial["status"] == "finished"]
+    if not finished:
+        raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
+    best = max(finished, key=lambda trial: score(trial["validation"]))
+    if serves(config):
+        source = trial_files(files, best["settings"])
+        for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
+            with replacing(files.folder / name) as file:
+                file.write((source.folder / name).read_bytes())
+    return set_values(config, best["settings"])
+
+
+def train_trial(
+    config: DictConfig,
+    values: dict[str, Any],
+    data: Any,
+    files: RunFiles,
+    *,
+    jobs: int,
+    progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool] | None,
+) -> Trial:
+    """Train a run with these values in its folder, unless it is finished; gives what its result.json holds."""
+    own = trial_files(files, values)
+    trial = set_values(config, values, tune={}, analyses=[], probes=[])
+    own.refuse(trial)
+    run = Run(trial, data, own.folder, jobs=jobs)
+    if run.finished:
+        return own.result()
+    own.write_config(resolved(trial))
+    found: Trial = {"settings": values, "id": identity(resolved(trial), run.contents)}
+    try:
+        run.fit(progress=progress, stop=stop)
+        found |= {"status": "finished", "steps": run.trained_steps, "validation": run.validation}
+    except Diverged as error:
+        steps = max((row["step"] for row in own.metrics()), default=0)
+        found |= {"status": "diverged", "steps": steps, "error": str(error)}
+    found["train_flops"] = run.flops_per_example * found["steps"] * trial.recipe.batch_size
+    write_json(own.result_path, found)
+    return found
+
+
+def trial_files(files: RunFiles, values: Mapping[str, Any]) -> RunFiles:
+    name = ",".join(f"{key}-{value}" for key, value in values.items())
+    return RunFiles(files.folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
+
+
+def serves(config: DictConfig) -> bool:
+    """Whether the best trial is the run; analyses that look at a training as it goes need one of their own."""
+    return not config.analyses or (config.trainer.analyze_every is None and source_of(config.init) is None)
+
+
+def list_columns(config: DictConfig, files: RunFiles) -> dict[str, Any]:
+    """The columns of a tuned run: each tuned key, and `tune_flops`, what tuning cost beside the run's train_flops."""
+    tune = resolved(config)["tune"]
+    chosen = read_choice(resolved(config), tune)
+    trials = [trial_files(files, values).result() for values in list_settings(tune)]
+    spent = [trial["train_flops"] for trial in trials if not (serves(config) and trial["settings"] == chosen)]
+    return {**chosen, "tune_flops": sum(spent)}
+
+
+def track_trial(progress: Callable[[Progress], None], note: str, place: int, trials: int) -> Callable[[Progress], None]:
+    """Reports the progress of one trial as that of all of them."""
+
+    def report(one: Progress) -> None:
+        left = one.seconds_left
+        if left is not None and one.step < one.steps:
+            left *= (trials * one.steps - place * one.steps - one.step) / (one.steps - one.step)
+        progress(
+            replace(one, step=place * one.steps + one.step, steps=trials * one.steps, seconds_left=left, note=note)
+        )
+
+    return report
