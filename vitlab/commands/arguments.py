@@ -54,6 +54,13 @@ def positive_integer(text: str) -> int:
     return int(text)
 
 
+def positive_number(text: str) -> float:
+    value = float(text)  # raises ValueError, which argparse turns into its message
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
 def seed_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 2**63 - 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not an integer from 0 to 2^63 - 1")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vitlab.commands.arguments import CommandParser, positive_integer, status_line
+from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
 from vitlab.config import UserError, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.subset import write_manifest
@@ -22,11 +22,13 @@ from vitlab.reports.results.summary import headline
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.executors import Event, LocalExecutor, start_server
-from vitlab.studies.grid import Spec, compose_models, compose_study, name_run
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.grid import Spec, compose_models, compose_study, make_spec, name_run
+from vitlab.studies.rounds import Target, plan_round
+from vitlab.studies.store import Cell, StudyFiles
 from vitlab.training.files import locked, refuse_changes, source_of, source_problems
 
 if TYPE_CHECKING:
+    from vitlab.reports.pages.live import LiveReport
     from vitlab.studies.plan import Plan
 
 WORKER_MODULES = ("vitlab.studies.experiment", "vitlab.reports.observer")
@@ -47,6 +49,13 @@ def main(words: Sequence[str]) -> int:
         "--jobs", type=positive_integer, metavar="N", help="runs at a time (default: one per core, one on a GPU)"
     )
     parser.add_argument("--executor", choices=["local"], default="local", help="where runs train (default: local)")
+    parser.add_argument(
+        "--until",
+        type=positive_number,
+        metavar="POINTS",
+        help="add seeds where the 95%% interval of a mean reaches further than this to either side",
+    )
+    parser.add_argument("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
     parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
     args = parser.parse_intermixed_args(words)
     # the shell cuts models=[a, b] into two words, of which the second is not a study
@@ -60,19 +69,23 @@ def main(words: Sequence[str]) -> int:
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
-    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run)
+    if args.max_runs and not args.until:
+        raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
+    target = Target(args.until, args.max_runs) if args.until else None
+    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, target=target)
 
 
-def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) -> int:
+def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, target: Target | None = None) -> int:
     """Train or complete every run of the grid, then write the results and the report; the exit code.
 
-    Raises UserError before anything is written.
+    With a target runs of more seeds follow in rounds. Raises UserError before anything is written.
     """
     if not dry_run:
         start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages import study
+        from vitlab.reports.pages.live import live_report
         from vitlab.studies.experiment import find_lacking
         from vitlab.studies.plan import plan_study
 
@@ -82,7 +95,11 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
     if dry_run:
         plan.show()
         return 0
-    with locked(folder):
+    if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
+        planned = {spec.name for spec in plan.specs}
+        earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
+        plan.specs.extend(spec for spec in make_specs(plan, earlier) if spec.name not in planned)
+    with locked(folder), live_report(folder) as live:
         now = contents(plan.config.data, plan.data)
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
         refuse_other_runs(files, to_train)
@@ -96,10 +113,15 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool) 
             names = dict.fromkeys(name for lists in lacking.values() for name in chain(*lists.values()))
             line = f"Adding {', '.join(names)} to {plural(len(to_complete), 'finished run')}"
             console.print(escape(line), soft_wrap=True, highlight=False)
-        failed = run_all(files, plan, [*to_train, *to_complete]) if to_train or to_complete else {}
+        failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
         failed_runs = [{"run": s.name, "error": failed[s.name]} for s in to_train if s.name in failed]
+        if target:
+            failed_later = run_rounds(files, plan, target, {*failed}, live, console)
+            failed_runs += [{"run": run, "error": error} for run, error in failed_later.items()]
+            failed |= failed_later
         write_json(folder / "failed.json", failed_runs)  # a finished run stays one
         collect(files)
+        live.close()
         results = load_results(folder)
         report = study.write_report(results)
     conclude(results, failed, report)
@@ -151,15 +173,48 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
     runs = [spec.config for spec in plan.specs]
     cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
     config = files.add_start(resolved(plan.config), cells)
-    train = plan.task.train
-    seeds = {subset_seed(run) for run in runs} | {read_json(path)["seed"] for path in files.subsets.glob("*.json")}
-    for seed in sorted(seeds):
-        path = files.subsets / f"{plan.data.name}-seed{seed}.json"
-        write_manifest(path, train, plan.task.strata, config["sizes"], seed, name=plan.data.name)
+    seeds = write_manifests(files, plan)
     write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
 
 
-def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, str]:
+def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
+    """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
+    known = {read_json(path)["seed"] for path in files.subsets.glob("*.json")}
+    seeds, sizes = known | {subset_seed(spec.config) for spec in plan.specs}, files.config()["sizes"]
+    for seed in sorted(seeds):
+        path = files.subsets / f"{plan.data.name}-seed{seed}.json"
+        write_manifest(path, plan.task.train, plan.task.strata, sizes, seed, name=plan.data.name)
+    return seeds
+
+
+def make_specs(plan: "Plan", cells: Sequence[Cell]) -> list[Spec]:
+    return [make_spec(plan.by_variant[variant].config, size, seed) for variant, size, seed in cells]
+
+
+def run_rounds(
+    files: StudyFiles, plan: "Plan", target: Target, failed: set[str], live: "LiveReport", console: Console
+) -> dict[str, str]:
+    """Add seeds, round by round, until every cell is as sure as asked for; says why. Gives the runs that failed.
+
+    A cell with a failed run gets no more.
+    """
+    found: dict[str, str] = {}
+    while True:
+        rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
+        stopped = {(s.config["variant"], s.config["train_size"]) for s in plan.specs if s.name in failed | {*found}}
+        step = plan_round(rows, target, stopped)
+        console.print(escape(step.text), soft_wrap=True, highlight=False)
+        if not step.added:
+            return found
+        specs = make_specs(plan, step.added)
+        files.add_cells(step.added)
+        plan.specs.extend(specs)
+        write_manifests(files, plan)
+        found |= run_all(files, plan, specs, live)
+        collect(files)
+
+
+def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
     from vitlab.reports.observer import RunReporter
     from vitlab.studies.experiment import StudyJob
@@ -172,6 +227,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> dict[str, 
             shown.notify(event)
             if event.kind == "done":
                 collect(files)
+            live.update(changed=event.kind == "done")
 
         executor.run(todo, notify)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}

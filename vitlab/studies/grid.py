@@ -147,8 +147,13 @@ def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:
     specs = []
     for seed in study.seeds:
         for size in sizes:
-            for variant, first in configs.items():
-                config = first.copy()
-                config.train_size, config.seed = int(size), int(seed)
-                specs.append(Spec(name_run(variant, size, seed), resolved(config)))
+            for first in configs.values():
+                specs.append(make_spec(first, size, seed))
     return specs
+
+
+def make_spec(variant: DictConfig, size: int, seed: int) -> Spec:
+    """One run of a variant, from the configuration that `compose_models` gives."""
+    config = variant.copy()
+    config.train_size, config.seed = int(size), int(seed)
+    return Spec(name_run(config.variant, size, seed), resolved(config))

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -56,21 +56,22 @@ class Plan:
     specs: list[Spec]
     by_variant: dict[str, ModelPlan]
     jobs: int
+    counted: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def steps(self, spec: Spec) -> int:
         model = self.by_variant[spec.config["variant"]]
         return budgets.compute_steps(
             model.config.budget,
-            train_size=self.items[spec.config["train_size"], subset_seed(spec.config)],
+            train_size=self.count_items(spec.config["train_size"], subset_seed(spec.config)),
             batch_size=model.config.recipe.batch_size,
             flops_per_example=model.train_flops,
         )
 
-    @cached_property
-    def items(self) -> dict[tuple[int, int], int]:
-        """The number of items in each training set, by size and subset seed."""
-        pairs = {(spec.config["train_size"], subset_seed(spec.config)) for spec in self.specs}
-        return {(size, seed): len(training_items(self.task.train, size, seed)) for size, seed in pairs}
+    def count_items(self, size: int, seed: int) -> int:
+        """The number of items in the training set of a size and a subset seed."""
+        if (size, seed) not in self.counted:
+            self.counted[size, seed] = len(training_items(self.task.train, size, seed))
+        return self.counted[size, seed]
 
     @cached_property
     def trials(self) -> int:

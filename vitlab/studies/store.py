@@ -86,6 +86,10 @@ class StudyFiles:
         write_json(self.cells_path, cells)
         return config
 
+    def add_cells(self, cells: Iterable[Cell]) -> None:
+        """Write what a round of `--until` asks for: before it begins, so that a later start repeats it."""
+        write_json(self.cells_path, list(dict.fromkeys([*self.cells(), *cells])))
+
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)
 

@@ -43,10 +43,10 @@ OF_HEADS = (  # the figures of an analysis of heads, with the start of their cap
 WIDE, NARROW = 700, 360  # pixels: the smallest width of a figure on a screen and on a phone
 
 
-def write_report(results: StudyResults) -> Path:
+def write_report(results: StudyResults, *, running: bool = False) -> Path:
     """Write a study's figures/, tables/, report.html, compare.html and attention/; return the report's path.
 
-    Raises UserError.
+    With `running` the page says so and reloads itself. Raises UserError.
     """
     figures = list(make_figures(results))
     for view in (view for one in figures for view in one["views"]):
@@ -55,7 +55,7 @@ def write_report(results: StudyResults) -> Path:
     tables.write_tables(results)
     attention = write_attention_pages(results)
     write_compare_page(results)
-    write_text(results.files.report_path, render_page(results, figures, attention))
+    write_text(results.files.report_path, render_page(results, figures, attention, running))
     return results.files.report_path
 
 
@@ -172,7 +172,7 @@ def group_views(title: str, views: list[dict[str, Any]], choosers: bool = False)
     }
 
 
-def render_page(results: StudyResults, figures: list[dict[str, Any]], attention: list[Group]) -> str:
+def render_page(results: StudyResults, figures: list[dict[str, Any]], attention: list[Group], running: bool) -> str:
     """The whole document."""
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.runs.values()]
@@ -181,13 +181,17 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
     return render(
         "report.html.j2",
         styles=["report.css"],
-        scripts=[*map(source, SCRIPTS), *([plotly.offline.get_plotlyjs()] if figures else [])],
+        scripts=[
+            *map(source, [*SCRIPTS, *(["live.js"] if running else [])]),
+            *([plotly.offline.get_plotlyjs()] if figures else []),
+        ],
         script_data={"plots": [view["plot"] for one in figures for view in one["views"]], "themes": THEMES},
         name=results.name,
         data=rows[0]["data"] if rows else None,
         date=format_date(study, run_results),
         conclusion=headline(results),
-        caveats=collect_caveats(results),
+        running=f"{len(rows)} of {results.asked_for} runs finished" if running else "",
+        caveats=[] if running else collect_caveats(results),
         tiles=make_tiles(results),
         figures=figures,
         texts=[(plural(one["size"], metric.sized_by), one["texts"]) for one in results.sample_texts],
@@ -222,7 +226,7 @@ def make_tiles(results: StudyResults) -> list[dict[str, Any]]:
         if by_size
     }
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
-    planned = len(rows) + len(results.failures) + len(results.unfinished)
+    planned = results.asked_for
     return [
         {
             "label": "finished runs",

@@ -57,6 +57,11 @@ class StudyResults:
         ended = {*self.runs, *(failure["run"] for failure in self.failures)}
         return [name for cell in self.files.cells() if (name := name_run(*cell)) not in ended]
 
+    @property
+    def asked_for(self) -> int:
+        """The number of runs, finished, failed or neither."""
+        return len(self.rows) + len(self.failures) + len(self.unfinished)
+
     @cached_property
     def varied(self) -> list[str]:
         """The keys that its variants and axes set, each a column of the rows."""

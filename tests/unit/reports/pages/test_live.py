@@ -1,0 +1,64 @@
+"""The report of a study that runs: written as runs finish, in another process, and its errors stay there."""
+
+import time
+
+from tests.unit.reports.written_study import make_study
+from vitlab.reports.pages.live import live_report
+from vitlab.reports.pages.study import write_report
+from vitlab.reports.results.study_results import load_results
+
+
+def let_pass(live, done):
+    """Events of a study in which nothing finishes, until something has come about."""
+    deadline = time.monotonic() + 200
+    while not done() and time.monotonic() < deadline:
+        live.update(changed=False)
+        time.sleep(0.05)
+    assert done()
+
+
+def test_the_page_is_written_when_a_run_has_finished_but_not_again_at_once(tmp_path):
+    study = make_study(tmp_path / "quick", failed=4)
+    with live_report(study.folder) as live:
+        live.update(changed=False)
+        assert not live.started
+        live.update(changed=True)
+        let_pass(live, lambda: not live.writing)
+        text = study.report_path.read_text()
+        assert "12 of 16 runs finished. The study is running" in text
+        written = study.report_path.stat().st_mtime_ns
+        live.update(changed=True)
+        assert not live.writing, "5% of the time at most"
+        assert live.due > time.monotonic()
+    assert study.report_path.stat().st_mtime_ns == written
+    assert not live.process.is_alive()
+    assert "The study is running" not in write_report(load_results(study.folder)).read_text()
+
+
+def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
+    study = make_study(tmp_path / "quick")
+    study.results_path.write_text("broken")
+    with live_report(study.folder) as live:
+        live.update(changed=True)
+        let_pass(live, lambda: not live.writing)
+        assert "results.csv: cannot read it" in (study.folder / "report.log").read_text()
+        live.process.kill()
+        live.process.join()
+        live.due = 0.0
+        live.update(changed=True)
+
+
+def test_the_page_reloads_where_it_was_scrolled_to_until_the_study_is_done(browser, tmp_path):
+    results = load_results(make_study(tmp_path / "quick").folder)
+    path = write_report(results, running=True)
+    browser.page.clock.install()
+    browser.open(path)
+    browser.run("scrollTo(0, 900); window.seen = true")
+    write_report(results)
+    with browser.page.expect_navigation():
+        browser.page.clock.fast_forward(20_000)
+    browser.page.wait_for_function("scrollY > 800 && !window.seen")
+    assert not browser.run("document.body.textContent.includes('The study is running')")
+    browser.run("window.seen = true")
+    browser.page.clock.fast_forward(60_000)
+    assert browser.run("window.seen"), "the last page stays"

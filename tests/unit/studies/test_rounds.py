@@ -1,0 +1,83 @@
+"""Seeds where they count: what a round adds, when rounds stop, that they repeat."""
+
+import numpy as np
+import pytest
+
+from vitlab.studies.rounds import Target, measure_certainty, plan_round
+
+SPREADS = {("vit", 250): 0.03, ("vit", 4000): 0.004, ("resnet", 250): 0.01, ("resnet", 4000): 0.003}
+
+
+def draw(cells, generator_seed=0):
+    """A row for each (variant, size, seed) of a study whose spreads over seeds are SPREADS."""
+    rows = []
+    for variant, size, seed in cells:
+        entropy = [generator_seed, seed, size, len(variant)]
+        accuracy = 0.7 + SPREADS[variant, size] * np.random.default_rng(entropy).standard_normal()
+        rows.append({"model": variant, "train_size": size, "seed": seed, "accuracy": accuracy, "test_items": 2000})
+    return rows
+
+
+def play(target, generator_seed=0, seeds=3):
+    """All cells of a study whose rounds ran to their end, and each round's text."""
+    cells, texts = [(*cell, seed) for cell in SPREADS for seed in range(seeds)], []
+    while True:
+        step = plan_round(draw(cells, generator_seed), target)
+        texts.append(step.text)
+        if not step.added:
+            return cells, texts
+        assert not {*step.added} & {*cells}
+        cells += step.added
+
+
+def test_seeds_are_added_where_the_interval_is_wide_until_it_is_not():
+    cells, texts = play(Target(1.5))
+    counts = {cell: sum(one[:2] == cell for one in cells) for cell in SPREADS}
+    assert counts["vit", 250] > 2 * counts["resnet", 250]
+    assert counts["vit", 4000] == counts["resnet", 4000] == 3
+    assert all(one.half_width <= 0.015 for one in measure_certainty(draw(cells), 0.015))
+    assert "the 95% interval over seeds is wider than ± 1.5 points at\n  vit at 250: ± " in texts[0]
+    assert texts[-1].startswith(
+        "No more seeds: every mean's 95% interval over seeds, on this test set, is within ± 1.5"
+    )
+    assert "Other test sets of 2,000 items would move a result by up to ± 2.1 points" in texts[-1]
+    assert play(Target(1.5)) == (cells, texts), "the next start repeats the same rounds"
+
+
+def test_fewer_runs_are_needed_than_with_equal_seeds_for_every_cell():
+    spent, equal = 0, 0
+    for study in range(20):
+        spent += len(play(Target(1.5), study)[0])
+        seeds = 3
+        while any(
+            one.half_width > 0.015
+            for one in measure_certainty(draw([(*c, s) for c in SPREADS for s in range(seeds)], study), 0.015)
+        ):
+            seeds += 1
+        equal += seeds * len(SPREADS)
+    assert spent < 0.6 * equal
+
+
+def test_rounds_stop_at_the_largest_number_of_runs_the_widest_cells_first():
+    cells, texts = play(Target(0.2, max_runs=15))
+    assert len(cells) == 15
+    assert {cell[:2] for cell in cells[12:]} == {("vit", 250)}
+    assert "--max-runs 15 is reached; wider than ± 0.2 points is vit at 250" in texts[-1]
+
+
+def test_one_seed_tells_nothing_and_gets_more_unless_its_runs_fail():
+    rows = draw([("vit", 250, 0)])
+    step = plan_round(rows, Target(1.0))
+    assert step.added == [("vit", 250, 1), ("vit", 250, 2)]
+    assert "vit at 250: one seed, 2 more" in step.text
+    stopped = plan_round(rows, Target(1.0), {("vit", 250)})
+    assert not stopped.added
+    assert stopped.text.startswith("No more seeds: runs failed at vit at 250")
+
+
+@pytest.mark.parametrize(("points", "more"), [(3.0, False), (1.0, True)])
+def test_points_of_a_metric_that_is_no_share_are_its_own_unit(points, more):
+    rows = [
+        {"model": "gpt", "train_size": 9, "seed": seed, "perplexity": value} for seed, value in enumerate((70, 71, 72))
+    ]
+    assert bool(plan_round(rows, Target(points)).added) == more
