@@ -75,7 +75,7 @@ def live_report(folder: Path) -> Iterator[LiveReport]:
 
 
 def write_reports(connection: Connection, folder: Path) -> None:
-    """The process: write the report when asked to, answer with the seconds of a core that it took; ends with the pipe."""
+    """The process: write the report when asked to, answer with the seconds of a core it took; ends with the pipe."""
     from vitlab.reports.pages.study import write_report
 
     with contextlib.suppress(OSError, EOFError):
