@@ -90,9 +90,12 @@ def fit(
         show(fits, crossovers, axes)
     if out is not None:
         from vitlab.files import write_json
+        from vitlab.reports.figures.backends import matplotlib_backend
+        from vitlab.reports.figures.fitted_curves import plot_fitted_curves
 
         write_json(out / "fits.json", document)
-        print(out / "fits.json", file=sys.stderr)
+        pictures = matplotlib_backend.save(plot_fitted_curves(fits, *axes), out)
+        print(out / "fits.json", *pictures, sep="\n", file=sys.stderr)
     return 0
 
 

@@ -253,7 +253,8 @@ def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> Non
         console.print(table)
         console.print(escape(shown.note), soft_wrap=True, highlight=False, style="dim")
         console.print()
-    console.print(escape(headline(results)), soft_wrap=True, highlight=False)
+    for text in (headline(results), *results.fits.describe_next_runs()):
+        console.print(escape(text), soft_wrap=True, highlight=False)
     for run, error in failed.items():
         log = files.folder / run / "log.txt"
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error} (see {log})')}", soft_wrap=True)

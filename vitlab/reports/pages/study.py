@@ -133,7 +133,8 @@ def describe_fits(found: StudyFits) -> str:
     across = any(one.size for one in found.crossovers.values())
     lines += " Upright dotted line: a crossover, in the strip of its 90% interval." if across else ""
     ways = " and ".join(sorted({fit.measured_by for fit in found.fits.values()}))
-    return f"{lines} {' '.join([*found.describe_laws(), *found.describe_crossovers()])} Intervals: {ways}."
+    texts = [*found.describe_laws(), *found.describe_crossovers(), *found.describe_next_runs()]
+    return f"{lines} {' '.join(texts)} Intervals: {ways}."
 
 
 def make_view(

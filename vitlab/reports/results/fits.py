@@ -4,11 +4,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
+from statistics import fmean
 from typing import Any
 
-from vitlab.formatting import finite, significant
+from vitlab.formatting import duration, finite, significant, whole
 from vitlab.studies.laws.crossover import Crossover, describe_crossover, find_crossover
 from vitlab.studies.laws.fit import Fit, fit_scaling_law
+from vitlab.studies.laws.next_runs import rank_next_runs
 from vitlab.studies.laws.table import FEWEST
 from vitlab.studies.metrics import Metric, main_metric
 
@@ -45,6 +47,24 @@ class StudyFits:
     fits: Mapping[str, Fit] = field(default_factory=dict)
     crossovers: Mapping[tuple[str, str], Crossover] = field(default_factory=dict)
     unit: str = "example"
+    costs: Mapping[tuple[str, float], float] = field(default_factory=dict)  # mean wall_s of a run, by model and size
+
+    def describe_next_runs(self) -> list[str]:
+        """For each crossover whose interval is finite, the three runs that would narrow it most for their time."""
+        found = []
+        for pair, one in self.crossovers.items():
+            fits = [self.fits[model] for model in pair]
+            costs = {
+                (place, size): cost for place in (0, 1) for (m, size), cost in self.costs.items() if m == pair[place]
+            }
+            runs = rank_next_runs(*fits, one, costs)
+            texts = [
+                f"{pair[run.model]} with {whole(run.size)} ({duration(run.cost)}, variance -{run.gain:.0%})"
+                for run in runs
+            ]
+            if texts:
+                found.append(f"To narrow it most for the time, one more seed each of {', '.join(texts)}.")
+        return found
 
     def describe_crossovers(self) -> list[str]:
         """A sentence for each pair of models."""
@@ -84,7 +104,12 @@ def fit_study(rows: Rows) -> StudyFits:
         known = chance if chance is not None and chance > min(errors) else None
         found[model] = fit_scaling_law(sizes, errors, "auto", known, seeds)
     pairs = {pair: find_crossover(*(found[model] for model in pair)) for pair in combinations(found, 2)}
-    return StudyFits(scale, found, pairs, metric.sized_by)
+    times: dict[tuple[str, float], list[float]] = {}
+    for row in rows:
+        if (cost := finite(row.get("wall_s"))) is not None:
+            times.setdefault((row["model"], row["train_size"]), []).append(cost)
+    costs = {cell: fmean(values) for cell, values in times.items()}
+    return StudyFits(scale, found, pairs, metric.sized_by, costs)
 
 
 def describe_law(model: str, fit: Fit) -> str:

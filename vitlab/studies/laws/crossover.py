@@ -1,6 +1,6 @@
 """The training-set size from which on one of two models stays ahead, with its uncertainty."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -31,6 +31,7 @@ class Crossover:
     largest: float  # size that both were measured at
     ahead: int | None = None  # after it: 0 the first model, 1 the second
     sizes: tuple[float, ...] = ()  # all crossovers, the last of which is `size`
+    places: np.ndarray | None = field(default=None, repr=False, compare=False)  # its log size in each draw
 
     @property
     def factor(self) -> float | None:
@@ -125,6 +126,7 @@ def summarise(every: np.ndarray, places: np.ndarray, largest: float) -> dict:
         return found
     low, high = np.exp(np.quantile(places, [0.05, 0.95], method="inverted_cdf"))
     return found | {
+        "places": places,
         "size": float(every[-1]),
         "low": float(low),
         "high": float(high) if np.isfinite(high) else None,

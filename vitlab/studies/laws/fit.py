@@ -110,7 +110,7 @@ def fit_scaling_law(
         )
     misses = {name: measure_holdout(name, runs, chance) for name in (FORMS if law == "auto" else [law])}
     if law == "auto":
-        law = choose(misses, len(runs.counts))
+        law = choose(misses, sum(len(runs.counts) - kept for kept in list_folds(len(runs.counts))))
     form, theta = fit_runs(law, runs, chance)
     if form.free > len(runs.counts):
         raise UserError(f"law={law}: has {form.free} parameters, {len(runs.counts)} sizes cannot tell them; give more")
@@ -164,13 +164,16 @@ def list_folds(sizes: int) -> list[int]:
     return [sizes - n for n in held if sizes - n >= min(sizes - 1, 4)]
 
 
-def choose(misses: dict[str, float | None], sizes: int) -> str:
-    """The law with the smallest miss; of laws that are within a tenth of it the one with the fewest parameters."""
+def choose(misses: dict[str, float | None], held: int) -> str:
+    """The simplest law within one standard error of the smallest miss (Breiman et al., 1984, section 3.4.3).
+
+    That of a root mean square over `held` values is its share 1 / sqrt(2 held). M1 where none could be held out.
+    """
     known = {name: miss for name, miss in misses.items() if miss is not None}
     if not known:
         return "m1"
     best = min(known.values())
-    return next(name for name, miss in known.items() if miss <= 1.1 * best)
+    return next(name for name, miss in known.items() if miss <= best * (1 + (2 * held) ** -0.5))
 
 
 def ends(values: np.ndarray, level: float) -> np.ndarray:

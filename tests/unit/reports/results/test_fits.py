@@ -28,6 +28,8 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
     found = fit_study(rows)
     assert found.describe_crossovers()[0].startswith("vit passes resnet at ")
     assert found.crossovers["vit", "resnet"].size == pytest.approx(6_000, rel=0.1)
+    timed = fit_study([row | {"wall_s": row["train_size"] / 100} for row in rows])
+    assert timed.describe_next_runs()[0].count("variance -") == 3
     figure = plot_metric_by_size(rows, found)
     lines = {series.dash: series for series in figure.series if series.label == "vit, fit"}
     assert (lines["solid"].x[0], lines["dash"].x[-1]) == pytest.approx((1_000, 128_000))
