@@ -21,7 +21,9 @@ def make_rows(to_row, laws=None):
 
 
 @pytest.mark.parametrize(
-    "to_row", [lambda e: {"accuracy": 1 - e, "chance": 0.1}, lambda e: {"perplexity": np.exp(10 * e)}], ids=str
+    "to_row",
+    [lambda e: {"accuracy": 1 - e, "chance": 0.1}, lambda e: {"perplexity": np.exp(10 * e)}],
+    ids=["accuracy", "perplexity"],
 )
 def test_figure_1_has_laws_and_the_crossover(to_row):
     rows = make_rows(to_row)
