@@ -25,6 +25,7 @@ from vitlab.config.identity import subset_seed
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items
+from vitlab.data.text.tokenization import from_file
 from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.models.freezing import freeze_body
@@ -82,7 +83,7 @@ class Run:
     def refuse_other_tokens(self) -> None:
         """Raise UserError if the folder's run was trained with another tokenizer: its texts or its options changed."""
         path, tokenizer = self.files.tokenizer_path, getattr(self.data, "tokenizer", None)
-        if tokenizer is not None and path.is_file() and not type(tokenizer).load(path).same_as(tokenizer):
+        if tokenizer is not None and path.is_file() and not from_file(path).same_as(tokenizer):
             raise UserError(
                 f"--out {self.files.folder}: its run was trained with another tokenizer: the texts of "
                 f"data={self.data.name} or data.tokenizer have changed since; give another --out, or delete that folder"
