@@ -31,7 +31,6 @@ from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimizers import build_optimizer
-from vitlab.training.run import count_train_flops
 from vitlab.training.sources import initialise
 
 TIMED = 1.5  # seconds of training steps per model that an estimate is made of
@@ -187,7 +186,7 @@ def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
     return ModelPlan(
         config,
         count.parameters(model),
-        count_train_flops(config.model, task, frozen=config.recipe.freeze is not None),
+        budgets.count_train_flops(config.model, task, frozen=config.recipe.freeze is not None),
         step_s,
     )
 

@@ -1,10 +1,13 @@
-"""How long a run trains: the optimizer steps of a budget."""
+"""How long a run trains: the optimizer steps of a budget, the operations of a step."""
 
 import math
 
 from omegaconf import DictConfig
 
 from vitlab.config import UserError
+from vitlab.models import count
+from vitlab.models.freezing import freeze_body
+from vitlab.tasks.base import Task
 
 LARGEST_STEPS = 2**40  # as budget.steps
 
@@ -33,3 +36,14 @@ def format_budget(budget: DictConfig) -> str:
     """`steps=1000`: the unit that is set and its value."""
     key, value = next((key, value) for key, value in budget.items() if value is not None)
     return f"{key}={value if isinstance(value, int) else format(value, 'g')}"
+
+
+def count_train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -> int:
+    """Operations of a training step for one example; with `frozen` its backward pass is the head's alone.
+
+    Raises UserError for examples that the model does not take.
+    """
+    model, example = count.meta(config, **task.shape), task.example()
+    if frozen:
+        freeze_body(model)
+    return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]

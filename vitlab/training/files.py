@@ -117,6 +117,14 @@ class RunFiles:
         if self.config_path.exists():
             refuse_changes(self.folder, self.changes(resolved(config)))
 
+    def refuse_other_data(self, name: str, contents: str) -> None:
+        """Raise UserError if the data set `name`, now of these contents, has changed since the folder's run began."""
+        if self.contents() not in (None, contents):
+            raise UserError(
+                f"--out {self.folder}: data={name} has changed since its run began; restore the files, give another "
+                "--out, or delete that folder"
+            )
+
     def changes(self, config: dict[str, Any]) -> list[str]:
         """`key old -> new` of what changes the final weights between the folder's run and a resolved configuration.
 

@@ -1,9 +1,7 @@
 """One run, from a configuration to a result."""
 
-import logging
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,7 +13,6 @@ import lightning.pytorch as L
 import numpy as np
 import torch
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from omegaconf import DictConfig
 from torch import nn
 
@@ -30,7 +27,6 @@ from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.models.freezing import freeze_body
 from vitlab.models.weights.load import LoadReport
-from vitlab.tasks.base import Task
 from vitlab.tasks.evaluate import evaluate_held_out
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting, refuse_not_finite
@@ -42,6 +38,7 @@ from vitlab.training.optimizers import build_optimizer
 from vitlab.training.selection import Selection
 from vitlab.training.settings import evaluation_context
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
+from vitlab.training.trainer import Stream, build_trainer
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
 
@@ -55,7 +52,7 @@ class Run:
         self.files = RunFiles(folder)
         self.refuse_other_tokens()
         self.contents = contents(config.data, data)
-        self.refuse_other_data()
+        self.files.refuse_other_data(data.name, self.contents)
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
         if problems:
@@ -89,14 +86,6 @@ class Run:
                 f"data={self.data.name} or data.tokenizer have changed since; give another --out, or delete that folder"
             )
 
-    def refuse_other_data(self) -> None:
-        """Raise UserError if the data have changed since the folder's run began."""
-        if self.files.contents() not in (None, self.contents):
-            raise UserError(
-                f"--out {self.files.folder}: data={self.data.name} has changed since its run began; restore the files, "
-                "give another --out, or delete that folder"
-            )
-
     def initialise(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
         source = source_of(self.config.init)
@@ -117,7 +106,7 @@ class Run:
     @cached_property
     def flops_per_example(self) -> int:
         """Operations of a training step for one example."""
-        return count_train_flops(self.config.model, self.task, frozen=self.config.recipe.freeze is not None)
+        return budgets.count_train_flops(self.config.model, self.task, frozen=self.config.recipe.freeze is not None)
 
     @cached_property
     def indices(self) -> np.ndarray:
@@ -169,17 +158,17 @@ class Run:
 
         Raises Interrupted when `stop` says so, Diverged for a loss or a metric that is not finite.
         """
-        silence_lightning()
         write_json(self.files.data_path, {"sha256": self.contents})
         self.drop_rows_after_checkpoint()
         self.set_memory_format()
         if self.settings.compile:
             self.model.compile()
-        batch_size, trainer_config = self.config.recipe.batch_size, self.config.trainer
+        recipe, trainer_config = self.config.recipe, self.config.trainer
+        batch_size = recipe.batch_size
         module = TrainingModule(
             self.model,
             self.task,
-            self.config.recipe,
+            recipe,
             steps=self.steps,
             seed=self.config.seed,
             shape=self.task.shape,
@@ -192,59 +181,36 @@ class Run:
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
-        averages, recipe = self.build_averages(), self.config.recipe
+        reporting = Reporting(progress, stop, saving.save)
+        averages = self.build_averages()
         weights = averages[0].show_average if averages else nullcontext
         selection = Selection(recipe.patience, recipe.keep == "best", weights)
-        looking = []
-        if look and trainer_config.analyze_every:
-            looking = [Looking(look, trainer_config.analyze_every, clock, weights)]
-        trainer = L.Trainer(
-            accelerator=self.settings.accelerator,
-            devices=1,
-            precision=self.settings.precision,
+        every = trainer_config.analyze_every
+        looking = [Looking(look, every, clock, weights)] if look and every else []
+        trainer = build_trainer(
+            self.settings,
             max_steps=self.trained_steps,
-            max_epochs=-1,
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
-            check_val_every_n_epoch=None,
-            num_sanity_val_steps=0,
             log_every_n_steps=trainer_config.log_every,
             logger=[lines, *loggers],
-            callbacks=[
-                *averages,
-                clock,
-                measurements,
-                selection,
-                *looking,
-                Reporting(progress, stop, saving.save),
-                saving,
-            ],
-            plugins=[checkpoint.AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
-            deterministic=self.settings.deterministic,
+            callbacks=[*averages, clock, measurements, selection, *looking, reporting, saving],
             default_root_dir=self.files.folder,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
         )
         together = self.task.eval_batch_size or max(batch_size, 256)
         validation = eval_loader(self.task.validation, batch_size=together, workers=self.settings.workers)
+        batches = train_loader(
+            self.task.train,
+            self.indices,
+            batch_size=batch_size,
+            steps=self.steps,
+            seed=self.config.seed,
+            start=resumed_step,
+            repeats=recipe.repeats,
+            workers=self.settings.workers,
+        )
         try:
             trainer.fit(
-                module,
-                Stream(
-                    train_loader(
-                        self.task.train,
-                        self.indices,
-                        batch_size=batch_size,
-                        steps=self.steps,
-                        seed=self.config.seed,
-                        start=resumed_step,
-                        repeats=self.config.recipe.repeats,
-                        workers=self.settings.workers,
-                    )
-                ),
-                validation,
-                ckpt_path=path if resumed_step else None,
-                weights_only=True,
+                module, Stream(batches), validation, ckpt_path=path if resumed_step else None, weights_only=True
             )
             for average in averages:
                 average.apply_average(module)
@@ -331,33 +297,3 @@ class Run:
             **extra,
         }
         return round_numbers(result)
-
-
-def count_train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -> int:
-    """Operations of a training step for one example; with `frozen` its backward pass is the head's alone.
-
-    Raises UserError for examples that the model does not take.
-    """
-    model, example = count.meta(config, **task.shape), task.example()
-    if frozen:
-        freeze_body(model)
-    return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
-
-
-class Stream:
-    """A loader without a length, so that Lightning ends at max_steps, at whatever step the loader begins."""
-
-    def __init__(self, loader: Iterable[Any]):
-        self.loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loader)
-
-
-def silence_lightning() -> None:
-    """Silence Lightning's advice on hardware, loaders and srun, which this program decides on."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"lightning\.pytorch\.(trainer|loops|utilities)\..*")
-    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=r"The `srun` command is available on your system but is not used")
-    warnings.filterwarnings("ignore", module=r"torchmetrics\..*")

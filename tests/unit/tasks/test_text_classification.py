@@ -9,7 +9,7 @@ from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.text.types import NO_TAG
 from vitlab.tasks.text_classification import flatten_sequences
-from vitlab.training.run import count_train_flops
+from vitlab.training.budgets import count_train_flops
 
 # ---- training
 

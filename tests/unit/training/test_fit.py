@@ -15,6 +15,7 @@ from vitlab.data.opening import open_data
 from vitlab.tasks.classification import Classification, update_class_metrics
 from vitlab.training import run as training
 from vitlab.training.callbacks import Diverged
+from vitlab.training.trainer import silence_lightning
 
 DOCS = Path(__file__).parents[3] / "docs" / "training.md"
 
@@ -76,7 +77,7 @@ def test_advice_on_srun_is_not_for_the_users_of_this_program(tmp_path, monkeypat
         warnings.simplefilter("always")
         SLURMEnvironment.detect()
         assert len(caught) == 1, "Lightning warns"
-        training.silence_lightning()
+        silence_lightning()
         SLURMEnvironment.detect()
     assert len(caught) == 1
 

@@ -1,0 +1,50 @@
+"""Lightning's Trainer as this program uses it: one process, nothing printed, files written by its own callbacks."""
+
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import lightning.pytorch as L
+from lightning.pytorch.plugins.environments import LightningEnvironment
+
+from vitlab.training.checkpoint import AtomicCheckpointIO
+from vitlab.training.settings import Settings
+
+
+def build_trainer(settings: Settings, **options: Any) -> L.Trainer:
+    """A trainer on these settings; `options` are Lightning's."""
+    silence_lightning()
+    return L.Trainer(
+        accelerator=settings.accelerator,
+        devices=1,
+        precision=settings.precision,
+        deterministic=settings.deterministic,
+        max_epochs=-1,
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        plugins=[AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+class Stream:
+    """A loader without a length, so that Lightning ends at max_steps, at whatever step the loader begins."""
+
+    def __init__(self, loader: Iterable[Any]):
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+
+def silence_lightning() -> None:
+    """Silence Lightning's advice on hardware, loaders and srun, which this program decides on."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\.pytorch\.(trainer|loops|utilities)\..*")
+    warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=r"The `srun` command is available on your system but is not used")
+    warnings.filterwarnings("ignore", module=r"torchmetrics\..*")
