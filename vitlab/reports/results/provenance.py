@@ -51,6 +51,16 @@ def describe_budget(config: dict[str, Any], rows: Rows) -> str:
     return f"{text}{passed}."
 
 
+def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
+    """Whether settings were chosen on validation data, and at what cost beside the training."""
+    if not config.get("tune"):
+        return "Recipes are fixed: nothing is tuned per model and size."
+    keys = " and ".join(config["tune"])
+    spent, trained = (sum(finite(row.get(key)) or 0 for row in rows) for key in ("tune_flops", "train_flops"))
+    cost = f", at {spent / trained:.1f} times the FLOPs of the runs themselves" if trained else ""
+    return f"Each run's {keys} is tuned on validation images or texts, never on test{cost}."
+
+
 def describe_passes(rows: Rows) -> str:
     """`: 256 passes over 500 examples, 4 over 32,000`."""
     passes: dict[int, list[float]] = {}

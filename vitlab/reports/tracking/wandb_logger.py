@@ -35,6 +35,7 @@ class Tracker:
     def __init__(self, config: DictConfig, files: RunFiles, *, family: str, params: int):
         self.run: Any = None
         self.files = files
+        self.fresh = False  # whether W&B has nothing of this run yet
         self.figures = files.folder / "wandb" / "figures"
         self.mode = config.wandb.mode
         self.guard(lambda: self.start(config, family, params))
@@ -78,6 +79,7 @@ class Tracker:
         """One W&B run however often training was interrupted, and another in every folder."""
         path = self.files.folder / "wandb" / "id"
         if not path.exists():
+            self.fresh = True
             write_text(path, secrets.token_hex(4))
         return path.read_text().strip()
 
@@ -95,10 +97,10 @@ class Tracker:
     def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
         """Log again what an interrupted attempt logged before its checkpoint, so that the last attempt is complete.
 
-        That is the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline only: W&B does not resume
-        offline runs, and each attempt has its own folder.
+        That is the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline, where each attempt has its
+        own folder; online only where W&B has nothing of the run yet: a tuned run begins as its best trial.
         """
-        if not self.run or self.mode == "online":
+        if not self.run or (self.mode == "online" and not self.fresh):
             return
 
         def log() -> None:
