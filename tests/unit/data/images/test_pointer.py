@@ -18,7 +18,7 @@ def load(**changes):
 def test_the_set_is_what_it_says():
     data = load()
     images = data.train.read(np.arange(40))
-    assert images.shape == (40, 1, 27, 27)
+    assert images.shape == (40, 1, 24, 24)
     assert images.dtype == np.uint8
     assert data.classes == tuple("0123456789")
     assert set(np.bincount(data.train.labels)) == {40}
@@ -26,7 +26,7 @@ def test_the_set_is_what_it_says():
 
 
 def test_an_image_does_not_depend_on_its_batch_and_is_in_one_split():
-    data = load(image_size=[27, 45])
+    data = load(image_size=[24, 40])
     whole = data.train.read(np.arange(400))
     for chosen in np.split(np.random.default_rng(0).permutation(400), [1, 8, 61]):
         assert np.array_equal(data.train.read(chosen), whole[chosen])
@@ -71,9 +71,9 @@ def read_cells(cells, characters, turns):
 
 
 def test_pictures_of_another_reach_differ_in_the_digits_pointed_to_alone():
-    near, far = (load(reach=reach, image_size=45) for reach in (1, 2))
+    near, far = (load(reach=reach, image_size=40) for reach in (1, 2))
     assert np.array_equal(near.train.labels, far.train.labels)
-    images = [data.train.read(np.arange(50)).reshape(50, 5, 9, 5, 9) for data in (near, far)]
+    images = [data.train.read(np.arange(50)).reshape(50, 5, 8, 5, 8) for data in (near, far)]
     differ = (images[0] != images[1]).any(axis=(0, 2, 4))
     assert not differ[2, 2]
     assert not differ[[0, 0, 1, 1, 3, 3, 4, 4], [1, 3, 0, 4, 0, 4, 1, 3]].any()  # in no direction
@@ -81,15 +81,15 @@ def test_pictures_of_another_reach_differ_in_the_digits_pointed_to_alone():
 
 def test_mistakes_are_reported_at_once_with_the_size_that_fits():
     with pytest.raises(UserError) as caught:
-        load(test_images=3, noise=-1.0, rotation=0.5, image_size=40)
+        load(test_images=3, noise=-1.0, rotation=0.5, image_size=36)
     assert caught.value.problems == [
         "data.test_images=3: give at least 10, one image of each class",
         "data.noise=-1.0: must be 0 or more",
-        "data.image_size=40: needs an odd number of cells of 9 pixels, the arrow's in the middle; "
-        "give data.image_size=45",
+        "data.image_size=36: needs an odd number of cells of 8 pixels, the arrow's in the middle; "
+        "give data.image_size=40",
         "data.rotation=0.5: above 0.39 an arrow points to other digits",
     ]
-    with pytest.raises(UserError, match=r"data\.reach=2: .* give data\.image_size=45"):
+    with pytest.raises(UserError, match=r"data\.reach=2: .* give data\.image_size=40"):
         load(reach=2)
     with pytest.raises(UserError, match=r"data\.reach=0: must be at least 1"):
         load(reach=0)
