@@ -12,7 +12,7 @@ from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
 from vitlab.config import UserError
-from vitlab.formatting import plural, significant, whole
+from vitlab.formatting import plural
 from vitlab.studies.laws.table import FEWEST, Points, read_points
 
 if TYPE_CHECKING:
@@ -122,27 +122,13 @@ def describe_group(one: "GroupFit") -> dict[str, Any]:
 def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[str, str]) -> None:
     """The laws as a table, then a sentence per crossover."""
     from vitlab.studies.laws.crossover import describe_crossover
+    from vitlab.studies.laws.groups import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table(box=None, pad_edge=False)
-    size = next(iter(fits.values())).asked[-1]
-    predicted = f"{axes[1]} at {whole(size)}"
-    for heading in ("", "law", "parameters (90% interval)", "hold-out", f"{predicted} (90%, one run)"):
-        table.add_column(escape(heading), overflow="fold")
-    for name, one in fits.items():
-        intervals = one.fit.param_intervals()
-        params = [
-            f"{key} {significant(value)} ({significant(intervals[key][0])} to {significant(intervals[key][1])})"
-            for key, value in one.fit.params.items()
-        ]
-        at = one.asked[-1]
-        low, high = one.fit.prediction_interval(at)
-        text = f"{significant(float(one.fit.predict(at)))} ({significant(float(low))} to {significant(float(high))})"
-        if at != size:
-            text += f" at {whole(at)}"
-        if not one.fit.holds:
-            text = "the law misses larger sizes by more than a factor of 1.5"
-        table.add_row(escape(join(name)), one.fit.law.upper(), "\n".join(params), significant(one.rmse_holdout), text)
+    header, *rows = make_law_table({join(name): one for name, one in fits.items()}, axes[1])
+    table = Table(*map(escape, header), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(escape, row))
     console.print(table)
     for (first, second), found in crossovers.items():
         sentence = describe_crossover(found, join(first), join(second))

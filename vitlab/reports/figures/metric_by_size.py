@@ -9,9 +9,10 @@ from vitlab.formatting import plural, whole
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
 from vitlab.reports.results.aggregate import Cell, aggregate
-from vitlab.reports.results.fits import StudyFits, describe_law
+from vitlab.reports.results.fits import StudyFits
 from vitlab.reports.urls import folder_link
 from vitlab.studies.laws.crossover import describe_crossover
+from vitlab.studies.laws.groups import describe_params
 from vitlab.studies.metrics import Metric, main_metric
 
 BEYOND = 2.0  # times the largest size: how far laws are drawn
@@ -69,7 +70,7 @@ def draw_fits(found: StudyFits, style: Mapping[str, Look]) -> Iterator[Series]:
                 style="line",
                 dash=dash,
                 width=1.0,
-                note=describe_law(model, fit),
+                note=f"{model}: {fit.law.upper()}, {', '.join(describe_params(fit))}",
                 legend=False,
                 follows=model,
                 model=model,

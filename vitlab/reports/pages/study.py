@@ -106,7 +106,6 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
         band = " Bands: one standard deviation either way."
     if not results.metric.higher_is_better:
         caption += " Lower is better."
-    fitted = describe_fits(results.fits)
     order = f"{caption} Along a line the training set grows. Stairs: the best mean that no more than that much bought, "
     order += "broad of a family, dotted of all models."
     time = f"{order} Wall-clock time from the first step to the last, including evaluations and checkpoints."
@@ -114,7 +113,7 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
         time += " The runs were on different machines, so their times are not comparable."
     files, hint = [("results.csv", "results.csv")], "Click a point to find its run below."
     views = [
-        make_view(size, f"{caption}{band}{fitted}", files, hint, "size"),
+        make_view(size, f"{caption}{band}{describe_fits(results.fits)}", files, hint, "size"),
         make_view(metric_by_cost.plot_metric_by_flops(rows), order, files, hint, "compute"),
         make_view(metric_by_cost.plot_metric_by_time(rows), time, files, hint, "time"),
     ]
@@ -124,17 +123,13 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
 
 
 def describe_fits(found: StudyFits) -> str:
-    """What the thin lines and the upright one of the figure are, with their numbers."""
-    if not found.fits:
-        return ""
-    drawn = any(fit.holds for fit in found.fits.values())
-    laws = f" Thin lines: laws fitted to the {found.scale.name}, dashed beyond the data, with 90% bands."
-    lines = laws if drawn else ""
-    across = any(one.size for one in found.crossovers.values())
-    lines += " Upright dotted line: a crossover, in the strip of its 90% interval." if across else ""
-    ways = " and ".join(sorted({fit.measured_by for fit in found.fits.values()}))
-    texts = [*found.describe_laws(), *found.describe_crossovers(), *found.describe_next_runs()]
-    return f"{lines} {' '.join(texts)} Intervals: {ways}."
+    """What the thin lines and the upright one of the figure are."""
+    text = ""
+    if any(fit.holds for fit in found.fits.values()):
+        text += f" Thin lines: laws fitted to the {found.scale.name}, dashed beyond the data, with 90% bands."
+    if any(one.size for one in found.crossovers.values()):
+        text += " Upright dotted line: a crossover, in the strip of its 90% interval."
+    return text
 
 
 def make_view(
@@ -201,6 +196,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         attention=attention,
         metric=metric,
         size_table=make_size_table(rows, results.outcomes),
+        fits=results.fits,
         tables=[(path.name, link("tables", path.name)) for path in tables.find_tables(study.folder)],
         looks=looks(families(rows)),
         columns=columns,
@@ -241,11 +237,9 @@ def make_tiles(results: StudyResults) -> list[dict[str, Any]]:
 
 
 def collect_caveats(results: StudyResults) -> list[str]:
-    """Limits of the conclusion: single seeds, failed and unfinished runs."""
+    """Limits of the conclusion: failed and unfinished runs."""
     caveats = []
     rows, metric, failed = results.rows, results.metric, results.failures
-    if rows and len({row["seed"] for row in rows}) == 1:
-        caveats.append("One seed per model and size, so a small difference may be chance.")
     lost = sum(metric.value(row) is None for row in rows)
     if lost and lost < len(rows):
         caveats.append(f"{plural(lost, 'run')} ended without a finite {metric.name}.")

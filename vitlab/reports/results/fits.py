@@ -3,15 +3,15 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from vitlab.formatting import duration, finite, significant, whole
-from vitlab.studies.laws.crossover import Crossover, describe_crossover, find_crossover
-from vitlab.studies.laws.fit import Fit, fit_scaling_law
+from vitlab.formatting import duration, finite, whole
+from vitlab.studies.laws.crossover import Crossover, describe_absence, describe_crossover, describe_place
+from vitlab.studies.laws.fit import Fit
+from vitlab.studies.laws.groups import GroupFit, find_crossovers, fit_groups, make_law_table
 from vitlab.studies.laws.next_runs import rank_next_runs
-from vitlab.studies.laws.table import FEWEST
+from vitlab.studies.laws.table import FEWEST, Name, Points
 from vitlab.studies.metrics import Metric, main_metric
 
 Rows = list[dict[str, Any]]
@@ -44,27 +44,34 @@ class StudyFits:
     """Fits by model, and the crossover of each pair of models with a fit; both may be empty."""
 
     scale: Scale | None = None
-    fits: Mapping[str, Fit] = field(default_factory=dict)
+    groups: Mapping[str, GroupFit] = field(default_factory=dict)
     crossovers: Mapping[tuple[str, str], Crossover] = field(default_factory=dict)
     unit: str = "example"
     costs: Mapping[tuple[str, float], float] = field(default_factory=dict)  # mean wall_s of a run, by model and size
 
-    def describe_next_runs(self) -> list[str]:
-        """For each crossover whose interval is finite, the three runs that would narrow it most for their time."""
-        found = []
-        for pair, one in self.crossovers.items():
-            fits = [self.fits[model] for model in pair]
-            costs = {
-                (place, size): cost for place in (0, 1) for (m, size), cost in self.costs.items() if m == pair[place]
-            }
-            runs = rank_next_runs(*fits, one, costs)
-            texts = [
-                f"{pair[run.model]} with {whole(run.size)} ({duration(run.cost)}, variance -{run.gain:.0%})"
-                for run in runs
-            ]
-            if texts:
-                found.append(f"To narrow it most for the time, one more seed each of {', '.join(texts)}.")
-        return found
+    @property
+    def fits(self) -> dict[str, Fit]:
+        return {model: one.fit for model, one in self.groups.items()}
+
+    @property
+    def law_table(self) -> list[list[str]]:
+        """The header and a row per model; empty without a fit."""
+        return make_law_table(self.groups, self.scale.name) if self.groups else []
+
+    @property
+    def measured_by(self) -> str:
+        """What the intervals rest on."""
+        return " and ".join(sorted({fit.measured_by for fit in self.fits.values()}))
+
+    def describe_headline(self) -> str:
+        """Of two models where their curves cross, or that they are not seen to; else nothing."""
+        if len(self.crossovers) != 1:
+            return ""
+        (found,) = self.crossovers.values()
+        if found.size is not None:
+            return f"The curves cross at {describe_place(found, self.unit)}."
+        text = describe_absence(found)
+        return f"{text[0].upper()}{text[1:]}." if found.clear else ""  # else the sentence before says who is level
 
     def describe_crossovers(self) -> list[str]:
         """A sentence for each pair of models."""
@@ -73,9 +80,21 @@ class StudyFits:
             for (first, second), found in self.crossovers.items()
         ]
 
-    def describe_laws(self) -> list[str]:
-        """The law of each model with its parameters, or why none is drawn."""
-        return [describe_law(model, fit) for model, fit in self.fits.items()]
+    def describe_next_runs(self) -> list[str]:
+        """For each crossover whose interval is finite, the three runs that would narrow it most for their time."""
+        found = []
+        for pair, one in self.crossovers.items():
+            costs = {(pair.index(model), size): cost for (model, size), cost in self.costs.items() if model in pair}
+            texts = [
+                f"{pair[run.model]} with {whole(run.size)} ({duration(run.cost)}, {run.gain:.0%} less variance)"
+                for run in rank_next_runs(*(self.fits[model] for model in pair), one, costs)
+            ]
+            if texts:
+                found.append(
+                    f"To narrow the crossover of {' and '.join(pair)} most for the time, add a seed of "
+                    f"{', '.join(texts)}."
+                )
+        return found
 
 
 def fit_study(rows: Rows) -> StudyFits:
@@ -87,45 +106,25 @@ def fit_study(rows: Rows) -> StudyFits:
     scale = Scale.of(metric)
     if scale is None:
         return StudyFits()
-    found = {}
-    for model in dict.fromkeys(row["model"] for row in rows):
-        runs = [
-            (row, error)
-            for row in rows
-            if row["model"] == model and (value := metric.value(row)) is not None
-            # a loss may be below any bound, an error of 0 is of few test items
-            if (error := scale.to_error(value) or 0.5 / (finite(row.get("test_items")) or math.inf)) > 0
-        ]
-        if len({row["train_size"] for row, _ in runs}) < FEWEST:
-            continue
-        guessing = {finite(row.get("chance")) for row, _ in runs} - {None} if metric.key == "accuracy" else set()
-        chance = 1 - guessing.pop() if len(guessing) == 1 else None
-        sizes, errors, seeds = zip(*((row["train_size"], error, row["seed"]) for row, error in runs), strict=True)
-        known = chance if chance is not None and chance > min(errors) else None
-        found[model] = fit_scaling_law(sizes, errors, "auto", known, seeds)
-    pairs = {pair: find_crossover(*(found[model] for model in pair)) for pair in combinations(found, 2)}
+    points: dict[Name, Points] = {}
     times: dict[tuple[str, float], list[float]] = {}
     for row in rows:
         if (cost := finite(row.get("wall_s"))) is not None:
             times.setdefault((row["model"], row["train_size"]), []).append(cost)
-    costs = {cell: fmean(values) for cell, values in times.items()}
-    return StudyFits(scale, found, pairs, metric.sized_by, costs)
-
-
-def describe_law(model: str, fit: Fit) -> str:
-    """`vit: M2, error falls with the power -0.41 (-0.5 to -0.33) of the size to 0.02 (0 to 0.03)`."""
-    if not fit.holds:
-        return f"{model}: no law is drawn, the best one misses held-out sizes by a factor of {miss_factor(fit)}."
-    intervals = fit.param_intervals()
-    texts = [
-        f"{name} = {significant(value, 2)} ({' to '.join(significant(end, 2) for end in intervals[name])})"
-        for name, value in fit.params.items()
-        if name in ("c", "e_inf")
-    ]
-    miss = f"; misses held-out sizes by a factor of {miss_factor(fit)}" if fit.rmse_holdout is not None else ""
-    return f"{model}: {fit.law.upper()}, {', '.join(texts)}{miss}."
-
-
-def miss_factor(fit: Fit) -> str:
-    """How far off the law is at the largest sizes, held out, as a typical factor of the error: `1.08`."""
-    return significant(math.exp(fit.rmse_holdout or 0.0))
+        if (value := metric.value(row)) is None:
+            continue
+        # a loss may be below any bound, an error of 0 is of few test items
+        error = scale.to_error(value) or 0.5 / (finite(row.get("test_items")) or math.inf)
+        if error > 0:
+            of_model = points.setdefault((row["model"],), Points())
+            of_model.add(row["train_size"], error, row["seed"])
+            if metric.key == "accuracy" and (chance := finite(row.get("chance"))) is not None:
+                of_model.chance = 1 - chance
+    found = fit_groups({name: some for name, some in points.items() if len(set(some.sizes)) >= FEWEST}, "auto")
+    return StudyFits(
+        scale,
+        {model: one for (model,), one in found.items()},
+        {(a, b): one for ((a,), (b,)), one in find_crossovers(found).items()},
+        metric.sized_by,
+        {cell: fmean(values) for cell, values in times.items()},
+    )

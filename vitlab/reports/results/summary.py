@@ -25,8 +25,7 @@ MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
 
 def headline(results: StudyResults) -> str:
     """What the study found, and of two models where one passes the other, or that none does."""
-    crossovers = results.fits.describe_crossovers()
-    return sentence(results.rows, results.outcomes, crossovers[0] if len(crossovers) == 1 else "")
+    return sentence(results.rows, results.outcomes, results.fits.describe_headline())
 
 
 def sentence(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, crossover: str = "") -> str:

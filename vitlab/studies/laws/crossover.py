@@ -11,7 +11,7 @@ from vitlab.studies.laws.fit import Fit, ends
 REACH = 10.0  # times the largest size: how far beyond the data a crossover is sought
 NEAR = 2.0  # times the largest size: what p_none is about
 CLEAR = 0.95  # level of the interval of a difference that makes one model's lead clear
-MOST_WITHOUT = 0.25  # share of the draws without a crossover that a claim of one allows
+MOST_WITHOUT = 0.2  # share of the draws without a crossover that a claim of one allows
 GRID = 120  # sizes at which two laws are compared
 
 
@@ -20,7 +20,7 @@ class Crossover:
     """Where two models change places. `size` is None where they are not seen to.
 
     `low` and `high` are the 90% interval, `high` None where it has no end within reach. `p_none` is the share of draws
-    that have no crossover up to twice the largest size, None where no law is good enough to tell.
+    that have no crossover up to twice the largest size, None where no law is good enough to tell or no model leads.
     """
 
     size: float | None
@@ -29,6 +29,7 @@ class Crossover:
     inside: bool
     p_none: float | None
     largest: float  # size that both were measured at
+    clear: bool = True  # whether a model leads clearly at some size: else there is no order to change
     ahead: int | None = None  # after it: 0 the first model, 1 the second
     sizes: tuple[float, ...] = ()  # all crossovers, the last of which is `size`
     places: np.ndarray | None = field(default=None, repr=False, compare=False)  # its log size in each draw
@@ -50,7 +51,7 @@ def find_crossover(first: Fit, second: Fit, low: float | None = None, high: floa
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
-    data. A crossover that more than a quarter of the draws do not have is none.
+    data. A crossover that more than a fifth of the draws do not have is none.
     """
     sizes, differences, draws = measure_differences(first, second)
     kept = sizes >= np.log(low) if low is not None else sizes > -np.inf
@@ -61,7 +62,7 @@ def find_crossover(first: Fit, second: Fit, low: float | None = None, high: floa
     lows, highs = ends(draws, CLEAR) if len(sizes) else (np.zeros(0), np.zeros(0))
     clear = np.flatnonzero((lows > 0) | (highs < 0))
     if not len(clear):
-        return none
+        return replace(none, clear=False)
     turns = [(i, j) for i, j in pairwise(clear) if differences[i] * differences[j] < 0]
     if clear[-1] < len(sizes) - 1 and differences[clear[-1]] * differences[-1] < 0:
         turns.append((int(clear[-1]), len(sizes) - 1))
@@ -155,20 +156,29 @@ def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def describe_crossover(found: Crossover, first: str, second: str, unit: str = "example") -> str:
-    """`A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`."""
+    """`A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`, or that none is seen."""
     if found.size is None:
-        reason = "" if found.p_none is not None else "; no law fits well enough to look further"
-        return f"{first} and {second} do not change places within {NEAR:g}x of the data{reason}"
+        return f"{first} and {second}: {describe_absence(found)}"
     ahead, behind = (second, first) if found.ahead else (first, second)
-    bounds = (
-        f"90% interval {rounded(found.low)} to {rounded(found.high)}"
-        if found.high
-        else f"90% interval from {rounded(found.low)}, without an end within {REACH:g}x of the data"
-    )
+    return f"{ahead} passes {behind} at {describe_place(found, unit)}"
+
+
+def describe_place(found: Crossover, unit: str) -> str:
+    """`9,400 training examples (90% interval 7,100 to 12,000), inside the data`"""
+    end = f"to {rounded(found.high)}" if found.high else f"up, open within {REACH:g}x of the data"
     where = "inside the data" if found.inside else f"extrapolated by a factor of {significant(found.factor, 2)}"
     if found.factor > NEAR:
         where += f", not within {NEAR:g}x of the data"
-    return f"{ahead} passes {behind} at {rounded(found.size)} training {unit}s ({bounds}), {where}"
+    return f"{rounded(found.size)} training {unit}s (90% interval {rounded(found.low)} {end}), {where}"
+
+
+def describe_absence(found: Crossover) -> str:
+    if not found.clear:
+        return "no crossover is seen, as neither is clearly ahead at any size"
+    if found.p_none is None:
+        return "no crossover is seen in the data, and no law fits well enough to look further"
+    share = f"{found.p_none:.0%}" if found.p_none < 0.995 else "above 99%"
+    return f"no crossover is seen within {NEAR:g}x of the data (probability of none: {share})"
 
 
 def rounded(size: float) -> str:

@@ -21,6 +21,11 @@ class Points:
     seeds: list[int] = field(default_factory=list)
     chance: float | None = None
 
+    def add(self, size: float, error: float, seed: int) -> None:
+        self.sizes.append(size)
+        self.errors.append(error)
+        self.seeds.append(seed)
+
 
 def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, Points]:
     """The points of each group, in the order of the file; rows without a y are left out. Raises UserError."""
@@ -48,9 +53,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
                 line
             )
         points = found.setdefault(tuple(row[name] for name in group), Points())
-        points.sizes.append(size)
-        points.errors.append(error)
-        points.seeds.append(read_seed(row, points.sizes))
+        points.add(size, error, read_seed(row, points.sizes.count(size)))
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
             points.chance = 1 - guessed
     if not found and not problems:
@@ -101,10 +104,10 @@ def as_number(text: str) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def read_seed(row: dict[str, str], sizes: Sequence[float]) -> int:
-    """The run's seed; without a column `seed` its number among the runs of its size."""
+def read_seed(row: dict[str, str], earlier: int) -> int:
+    """The run's seed; without a column `seed` the number of `earlier` runs of its size."""
     text = row.get("seed", "").strip()
-    return int(text) if text.isdigit() else sizes.count(sizes[-1]) - 1
+    return int(text) if text.isdigit() else earlier
 
 
 def find_short(path: Path, found: dict[Name, Points]) -> Iterator[str]:

@@ -200,6 +200,5 @@ def test_the_headline_says_when_no_model_beats_chance():
 def test_of_two_models_the_headline_says_where_one_passes_the_other_or_that_none_does(tmp_path):
     found = headline(load_results(make_study(tmp_path, failed=0).folder))
     assert found.startswith("ResNet leads")
-    assert found.count("vit_nano") == 1
-    assert re.search(r"\. (vit_nano|resnet_nano) (passes|and) .*\.$", found)
+    assert re.search(r"\. (The curves cross at|No crossover is seen) [^.]*\.$", found)
     assert sentence(rows_of({"vit": (0.4,)}), crossover="unsaid") == sentence(rows_of({"vit": (0.4,)}))

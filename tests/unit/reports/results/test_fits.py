@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,8 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
     assert found.describe_crossovers()[0].startswith("vit passes resnet at ")
     assert found.crossovers["vit", "resnet"].size == pytest.approx(6_000, rel=0.1)
     timed = fit_study([row | {"wall_s": row["train_size"] / 100} for row in rows])
-    assert timed.describe_next_runs()[0].count("variance -") == 3
+    assert re.fullmatch(r"0?[\d.]+ \([\d.]+ to [\d.]+\)", found.law_table[1][-1])
+    assert timed.describe_next_runs()[0].count("less variance") == 3
     figure = plot_metric_by_size(rows, found)
     lines = {series.dash: series for series in figure.series if series.label == "vit, fit"}
     assert (lines["solid"].x[0], lines["dash"].x[-1]) == pytest.approx((1_000, 128_000))
@@ -50,11 +53,14 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
     laws = {"vit": lambda x: 0.8 if x < 10_000 else 0.02, "resnet": lambda x: 0.5 * (x / 1_000) ** -0.3}
     rows = make_rows(lambda e: {"accuracy": 1 - e}, laws)
     found = fit_study(rows)
-    assert found.describe_laws()[0].startswith(
-        "vit: no law is drawn, the best one misses held-out sizes by a factor of"
-    )
+    assert found.law_table[1][-1].startswith("none: the law misses larger sizes")
     assert {series.label for series in plot_metric_by_size(rows, found).series} >= {"resnet, fit", "crossover"}
     assert "vit, fit" not in {series.label for series in plot_metric_by_size(rows, found).series}
+
+
+def test_models_that_only_guess_have_a_law_without_chance():
+    found = fit_study(make_rows(lambda e: {"accuracy": 0.1 * (1 - e / 20), "chance": 0.1}))
+    assert all(0.85 < fit.predict(64_000) < 0.95 for fit in found.fits.values())
 
 
 def test_an_error_of_0_is_less_than_one_test_item():

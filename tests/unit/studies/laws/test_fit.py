@@ -106,7 +106,10 @@ def test_models_that_never_cross_are_said_not_to():
     assert crossover(first, second) is None
     found = find_crossover(first, second)
     assert found.p_none > 0.9
-    assert describe_crossover(found, "a", "b") == "a and b do not change places within 2x of the data"
+    text = describe_crossover(found, "a", "b")
+    assert text == "a and b: no crossover is seen within 2x of the data (probability of none: above 99%)"
+    noisy = [fit_scaling_law(*measure(lambda x: 3 * x**-0.4, noise=0.2, start=start)) for start in (0, 1)]
+    assert describe_crossover(find_crossover(*noisy), "a", "b").endswith("as neither is clearly ahead at any size")
 
 
 def test_noise_that_models_share_does_not_blur_their_crossover():
