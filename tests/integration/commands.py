@@ -50,7 +50,7 @@ def start(*words: str | Path) -> subprocess.Popen:
     )
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: float = 600) -> None:
     """Until a running program has come so far; fails when it ends before."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -71,8 +71,9 @@ def test_a_study_leaves_the_files_of_the_contract(study):
         assert float(row["accuracy"]) == result["accuracy"]
         assert (run / "config.yaml").is_file()
         assert (run / "checkpoints" / "last.ckpt").is_file()
-        history = commands.wandb_history(run)
-        assert any(item.get("validation/accuracy") == pytest.approx(result["accuracy"], abs=1e-6) for item in history)
+        (trained,) = [r["validation/accuracy"] for r in RunFiles(run).metrics() if "validation/accuracy" in r]
+        kept = [r["validation/accuracy"] for r in commands.wandb_history(run) if "validation/accuracy" in r]
+        assert kept == [pytest.approx(trained, abs=1e-6)]
         assert (run / "analysis" / "attention_distance.json").exists() == (row["family"] == "vit")
     assert (folder / "report.html").stat().st_size > 1_000_000
     assert {path.name for path in (folder / "figures").iterdir()} >= {
