@@ -27,7 +27,7 @@ LONG = [
     "seeds=[0]",
     "data=digits",
     "sizes=[60,150]",
-    "budget.steps=120",
+    "budget.steps=60",
     "trainer.evaluations=1",
     "trainer.checkpoint_every=0.3",
 ]
@@ -178,7 +178,7 @@ def test_ctrl_c_leaves_a_study_that_the_same_command_continues(tmp_path):
     process = commands.start(*words)
     commands.wait_for(lambda: list(folder.glob("*/metrics.jsonl")), process)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=90)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "Traceback" not in errors
     stopped = [path.parent for path in folder.glob("*-n*/metrics.jsonl") if not (path.parent / "result.json").exists()]

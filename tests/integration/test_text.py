@@ -83,8 +83,8 @@ def test_a_run_is_evaluated_on_its_own_and_other_texts_with_its_own_tokens(run, 
     found, result = json.loads(own.stdout), json.loads((run / "result.json").read_text())
     for name in ("perplexity", "unigram_perplexity"):
         assert found[name] == pytest.approx(result[name], rel=1e-4)
-    (tmp_path / "other.txt").write_text("the cat sees the bird and then it runs under the tree. " * 40)
-    (tmp_path / "more.txt").write_text("the dog hears the small bird and it sleeps over the house. " * 40)
+    (tmp_path / "other.txt").write_text("the cat sees the bird and then it runs under the tree.\n" * 40)
+    (tmp_path / "more.txt").write_text("the dog hears the small bird and it sleeps over the house.\n" * 40)
     short = ["data=textfile", f"data.path={tmp_path}", "data.test_share=0.5"]
     other = vitlab("eval", run, *short, "data.length=16", "--json")
     assert other.returncode == 0, other.stderr
@@ -165,11 +165,11 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
         (["model=vit_nano", "data=pydoc"], "model=vit_nano: takes images, but data=pydoc has text; choices: bert_base"),
         (["data=textfile", "data.path=/nowhere/x"], "/nowhere/x"),
         (["data=pydoc", "data.tokenizer=bpee"], "data.tokenizer=bpee"),
-        (["data=pydoc", "train_size=5"], "train_size=5: less than one sequence; give at least 128"),
+        (["data=textfile", "data.path={corpus}", "train_size=5"], "train_size=5: less than one sequence; give at least 128"),
     ],
 )
-def test_mistakes_are_answered_in_a_line_before_anything_is_written(words, says, tmp_path):
-    done = vitlab("train", *words, "--out", tmp_path / "run")
+def test_mistakes_are_answered_in_a_line_before_anything_is_written(words, says, corpus, tmp_path):
+    done = vitlab("train", *(word.format(corpus=corpus) for word in words), "--out", tmp_path / "run")
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -168,7 +168,7 @@ def test_stopped_in_the_middle_training_ends_with_the_same_weights(tmp_path, ask
 
 
 def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_row(tmp_path):
-    words = [*TINY, *RANDOM, *EVERYTHING, "budget.steps=160", "train_size=90", "trainer.checkpoint_every=0.2"]
+    words = [*TINY, *RANDOM, *EVERYTHING, "budget.steps=60", "train_size=90", "trainer.checkpoint_every=0.2"]
     words.append("wandb.mode=off")
     folder = tmp_path / "killed"
     process = commands.start("train", *words, "--out", folder)
@@ -187,7 +187,7 @@ def test_a_signal_stops_at_a_checkpoint(tmp_path, number):
     process = commands.start("train", *TINY, "budget.steps=100000", "wandb.mode=off", "--out", folder)
     commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and rows(folder), process)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert (folder / "checkpoints" / "last.ckpt").is_file()

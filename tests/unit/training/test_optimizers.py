@@ -108,7 +108,7 @@ def test_each_layer_of_a_text_model_has_its_share_of_the_rate_of_the_next(body, 
     if head in ("next_token", "masked") and config.causal != (head == "next_token"):
         pytest.skip("not for this body")
     model = build_text(config, **{**TEXT, "head": head})
-    found = build(model, recipe(f"lr={LR}", "layer_decay=0.5", "weight_decay=0.25"))
+    found = build(model, recipe("optimizer=adamw", f"lr={LR}", "layer_decay=0.5", "weight_decay=0.25"))
     names = {id(p): name for name, p in model.named_parameters()}
     rates = {names[id(p)]: group["lr"] for group in found.param_groups for p in group["params"]}
     assert rates.keys() == {name for name, _ in model.named_parameters()}
