@@ -12,7 +12,7 @@ from tests.integration.commands import start, vitlab, wait_for
 from vitlab.config import read_yaml
 from vitlab.training.load import load_run
 
-WORDS = ["the", "a", "small", "red", "<x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]
+WORDS = ["the", "a", "small", "<x>", "red <x>", "cat", "dog", "bird", "sees", "likes", "hears", "and", "it", "runs"]
 TINY = ["task=causal_lm", "model.width=24", "model.depth=2", "data.length=16", "data.vocabulary=300"]
 TINY += ["trainer.evaluations=2", "trainer.log_every=3", "recipe.batch_size=8"]
 
@@ -165,7 +165,10 @@ def test_a_study_of_tokens_leaves_perplexities_and_a_report(corpus, tmp_path):
         (["model=vit_nano", "data=pydoc"], "model=vit_nano: takes images, but data=pydoc has text; choices: bert_base"),
         (["data=textfile", "data.path=/nowhere/x"], "/nowhere/x"),
         (["data=pydoc", "data.tokenizer=bpee"], "data.tokenizer=bpee"),
-        (["data=textfile", "data.path={corpus}", "train_size=5"], "train_size=5: less than one sequence; give at least 128"),
+        (
+            ["data=textfile", "data.path={corpus}", "train_size=5"],
+            "train_size=5: less than one sequence; give at least 128",
+        ),
     ],
 )
 def test_mistakes_are_answered_in_a_line_before_anything_is_written(words, says, corpus, tmp_path):

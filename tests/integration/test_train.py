@@ -194,6 +194,13 @@ def test_a_signal_stops_at_a_checkpoint(tmp_path, number):
     assert not (folder / "result.json").exists()
 
 
+def test_sigterm_is_the_programs_while_lightning_trains(tmp_path):
+    """Lightning's own handler would end a run in the middle of an evaluation, with exit code 0."""
+    config, seen = compose(TrainConfig, [*TINY, "budget.steps=3", "analyses=[]", "wandb.mode=off"]), []
+    train_run(config, tmp_path / "run", progress=lambda _: seen.append(signal.getsignal(signal.SIGTERM)))
+    assert set(seen) == {signal.getsignal(signal.SIGTERM)}
+
+
 def test_a_loss_that_is_not_finite_ends_the_run_with_one_line(tmp_path, capsys):
     words = [*TINY, "recipe.lr=1e30", "recipe.clip_norm=null", "budget.steps=40", "wandb.mode=off"]
     assert main(["train", *words, "--out", str(tmp_path / "run")]) == 1

@@ -103,9 +103,12 @@ def assert_pictures(attempt, run, steps):
         with Image.open(run.analysis_folder / f"{analysis}.png") as kept:
             np.testing.assert_array_equal(last, np.asarray(kept.convert("RGB")))
     for step, traces in attempt.plots().items():
-        rows = run.analysis("attention_distance")["rows"]
-        drawn = [[row["value"] for row in rows if row["step"] == before] for before in sorted({0, step})]
-        assert traces == drawn, "a point per head, the untrained ones first"
+        rows, references = (run.analysis("attention_distance")[key] for key in ("rows", "references"))
+        uniform = next(iter(references.values()))
+        drawn = [[row["value"] / uniform for row in rows if row["step"] == before] for before in sorted({0, step})]
+        heads = [trace for trace in traces if len(trace) == len(drawn[0])]
+        assert heads == [pytest.approx(one, rel=1e-4) for one in drawn], "a point per head, the untrained ones first"
+        assert [1.0, 1.0] in traces, "the line of uniform attention"
 
 
 def assert_whole(attempt, run):

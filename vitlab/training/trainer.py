@@ -15,7 +15,7 @@ from vitlab.training.settings import Settings
 def build_trainer(settings: Settings, **options: Any) -> L.Trainer:
     """A trainer on these settings; `options` are Lightning's."""
     silence_lightning()
-    return L.Trainer(
+    trainer = L.Trainer(
         accelerator=settings.accelerator,
         devices=1,
         precision=settings.precision,
@@ -29,6 +29,9 @@ def build_trainer(settings: Settings, **options: Any) -> L.Trainer:
         enable_model_summary=False,
         **options,
     )
+    # its own handler of SIGTERM ends a run in the middle of an evaluation, with exit code 0 and no checkpoint
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    return trainer
 
 
 class Stream:

@@ -82,7 +82,10 @@ def test_a_model_without_a_head_is_refused():
     ("words", "says"),
     [
         ("recipe.freeze=body recipe.optimizer=muon", "which recipe.optimizer=muon cannot; give adamw"),
-        ("recipe.freeze=body recipe.layer_decay=0.9", "recipe.freeze=body trains the head only; give null"),
+        (
+            "recipe.freeze=body recipe.optimizer=adamw recipe.layer_decay=0.9",
+            "recipe.freeze=body trains the head only; give null",
+        ),
     ],
 )
 def test_what_freezing_does_not_go_with_is_refused(words, says):

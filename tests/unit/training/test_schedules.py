@@ -14,7 +14,7 @@ STEPS, LR, WIDTH = 211, 0.37, 53
 
 
 def recipe(*overrides):
-    return compose(TrainConfig, [f"recipe.{o}" for o in overrides]).recipe
+    return compose(TrainConfig, ["recipe.optimizer=adamw", *(f"recipe.{o}" for o in overrides)]).recipe
 
 
 def rates(options, steps=STEPS):
