@@ -11,7 +11,7 @@ from vitlab.studies.laws.fit import Fit, ends
 REACH = 10.0  # times the largest size: how far beyond the data a crossover is sought
 NEAR = 2.0  # times the largest size: what p_none is about
 CLEAR = 0.95  # level of the interval of a difference that makes one model's lead clear
-MOST_WITHOUT = 0.2  # share of the draws without a crossover that a claim of one allows
+MOST_WITHOUT = 0.1  # share of the draws without a crossover that a claim of one allows
 GRID = 120  # sizes at which two laws are compared
 
 
@@ -51,7 +51,7 @@ def find_crossover(first: Fit, second: Fit, low: float | None = None, high: floa
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
-    data. A crossover that more than a fifth of the draws do not have is none.
+    data. A crossover that more than a tenth of the draws do not have is none.
     """
     sizes, differences, draws = measure_differences(first, second)
     kept = sizes >= np.log(low) if low is not None else sizes > -np.inf
