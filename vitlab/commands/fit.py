@@ -14,6 +14,7 @@ from vitlab.commands.arguments import CommandParser, non_empty_path, number_betw
 from vitlab.config import UserError
 from vitlab.formatting import plural
 from vitlab.studies.laws.table import FEWEST, Points, read_points
+from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from vitlab.studies.laws.groups import GroupFit
@@ -46,6 +47,8 @@ def main(words: Sequence[str]) -> int:
     points = read_points(args.csv, args.x, args.y, group)
     if args.up_to is not None:
         check_limit(points, args.up_to)
+    if args.out is not None:
+        refuse_unwritable(args.out)
     return fit(points, args.law, args.up_to, (args.x, args.y), as_json=args.json, out=args.out)
 
 

@@ -181,6 +181,8 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
         if value is None and not old._is_optional():
             kept = "" if old._is_missing() else f", or leave it out for the default, {to_text(old._value())}"
             return [f"{shown}: must not be null; give a value{kept}"]
+        if isinstance(old, DictConfig) and untyped | (old._metadata.object_type is dict):
+            return [f"{shown}: expected a mapping with text as keys, {key}={{KEY: VALUE, ...}}"]
         expected = next((words for kind, words in EXPECTED.items() if isinstance(old, kind)), None)
         return [f"{shown}: expected {expected}" if expected else f"{shown}: {explain(error)}"]
     return []

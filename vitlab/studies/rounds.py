@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from vitlab.formatting import plural, whole
@@ -72,6 +73,8 @@ def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collecti
         text = f"No more seeds: every mean's 95% interval over seeds, on this test set, is within {aim}."
     elif not open_cells:
         text = f"No more seeds: runs failed at {join(wide)}, where intervals are wider than {aim}."
+    elif target.max_runs is None or len(rows) < target.max_runs:
+        text = f"No more seeds: {join(open_cells)} has {MOST_SEEDS} already, and is wider than {aim}."
     else:
         text = f"No more seeds: --max-runs {target.max_runs} is reached; wider than {aim} is {join(open_cells)}."
     return Round([], " ".join(filter(None, [text, describe_test_set(rows)])))
@@ -127,7 +130,7 @@ def choose_cells(cells: Iterable[Certainty], room: int) -> list[Cell]:
     chosen: list[Cell] = []
     for cell in sorted(cells, key=lambda cell: -cell.half_width):
         free = (seed for seed in range(MOST_SEEDS) if seed not in cell.seeds)
-        chosen += [(cell.variant, cell.size, next(free)) for _ in range(cell.missing)]
+        chosen += [(cell.variant, cell.size, seed) for seed in islice(free, cell.missing)]
     return chosen[: max(room, 0)]
 
 

@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from vitlab.config import TrainConfig, UserError, compose, parse_override, resolved
 from vitlab.config.compose import SLOTS
 from vitlab.config.groups import assign, is_file_choice, to_text
+from vitlab.config.tuning import flatten_tune
 
 Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
 KEPT = (
@@ -22,7 +23,16 @@ KEPT = (
     "analyses",
     "probes",
 )  # of a study, for its runs
-FIXED = ("data", "task", "train_size", "seed", "study", "wandb", "variant")  # a study sets these for all its runs
+FIXED = (
+    "data",
+    "task",
+    "train_size",
+    "seed",
+    "study",
+    "tune",
+    "wandb",
+    "variant",
+)  # a study sets these for all its runs
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
 LONGEST_NAME = 120  # characters: it is part of a folder's name
 
@@ -40,7 +50,9 @@ def name_models(models: Any) -> dict[str, Settings]:
             settings = {"model": given} if isinstance(given, str) else given
             if not isinstance(settings, Mapping) or not isinstance(settings.get("model"), str):
                 problems.append(f"models.{name}={to_text(given)}: needs a model; for example {EXAMPLE}")
-            elif not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+            elif not isinstance(name, str):
+                problems.append(f"models: {name} is a number; a name is text: write '{name}' in quotes, or another")
+            elif not name.strip() or len(name) > LONGEST_NAME:
                 problems.append(f"models: '{name}': a name has 1 to {LONGEST_NAME} characters; it names the runs")
             else:
                 named[name] = dict(flatten(settings))
@@ -102,7 +114,7 @@ def list_variants(study: DictConfig) -> dict[str, Settings]:
     """
     plain = resolved(study)
     named, axes = name_models(plain["models"]), read_axes(plain["grid"])
-    problems, used = [*check_keys(named, axes)], set()
+    problems, used = [*check_keys(named, axes, flatten_tune(plain["tune"]))], set()
     if problems:
         raise UserError(problems)
     labels = {key: key.rpartition(".")[2] for key in axes}
@@ -152,17 +164,18 @@ def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     problems = []
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
-            shown = "" if values == [] else to_text(values)
+            shown = "0.001,0.01" if values == [] else to_text(values)
             problems.append(f"grid.{key}={to_text(values)}: expected its values, for example grid.{key}=[{shown}]")
         else:
-            twice = [value for index, value in enumerate(values) if value in values[:index]]
+            told = [describe_value(key, value) for value in values]  # values that read alike would share a folder
+            twice = [value for index, value in enumerate(values) if told[index] in told[:index]]
             problems += [f"grid.{key}={values}: '{to_text(value)}' is given twice" for value in twice]
     if problems:
         raise UserError(problems)
     return axes
 
 
-def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any]) -> Iterator[str]:
+def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
     """Keys that a variant or an axis may not set."""
     for place, keys in (("grid", axes), *((f"models.{name}", settings) for name, settings in named.items())):
         for key in keys:
@@ -170,6 +183,8 @@ def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any]) -> Iterat
                 yield f"grid.model: give the models in models=[{','.join(map(str, axes[key]))}]"
             elif (top := key.partition(".")[0]) in FIXED:
                 yield f"{place}: {key}: {top} is the same for all runs of a study; give it for the study"
+            elif key in tune:
+                yield f"{place}.{key}: tune chooses its value; leave it out here, or out of tune"
 
 
 def has_key(config: DictConfig, key: str) -> bool:
@@ -202,7 +217,9 @@ def format_value(value: Any) -> str:
         return ",".join(map(format_value, value))
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else to_text(value)
+    if isinstance(value, float) and float(short := f"{value:g}") == value:
+        return short
+    return to_text(value)
 
 
 def list_varied_keys(study: Mapping[str, Any]) -> list[str]:

@@ -76,6 +76,11 @@ def test_the_folder_gets_the_document_and_a_figure(table, capsys, tmp_path):
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,0\n", [], ["1 line (4)", "test on more examples"]),
         ("model,train_size,error\na,1,.5\na,2,.2\n", [], ["a: 2 different sizes; a law needs 3"]),
         ("model,train_size,error\na,1,\n", [], ["no value in this column"]),
+        ("model,train_size,error\na,0,.5\na,2,.2\na,3,.1\n", [], ["1 line (2)", "train_size=0"]),
+        ("model,train_size,error,error\na,1,.5,.4\na,2,.2,.3\na,3,.1,.1\n", [], ["2 columns 'error'"]),
+        ("model;train_size;error\na;1;0,5\na;2;0,2\na;3;0,1\n", [], ["separated by ';'"]),
+        ('model,train_size,error\na,1,"0,5"\na,2,.2\na,3,.1\n', [], ["1 line (2)", "error='0,5'"]),
+        ("model,train_size,error,chance\na,1,.5,1.5\na,2,.2,.1\na,3,.1,.1\n", [], ["1 line (2)", "chance=1.5"]),
         ("model,train_size,error\na,1,.5\na,2,.2\na,3,.1\n", ["--up-to", "2"], ["--up-to 2: a has 2 sizes"]),
     ],
 )
@@ -89,3 +94,14 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path, capsys, content, words, ex
     for part in expected:
         assert part in output.err
     assert not (tmp_path / "out").exists()
+
+
+def test_models_that_never_beat_guessing_are_fitted_and_a_file_is_no_folder(tmp_path, capsys):
+    path = tmp_path / "runs.csv"
+    lines = [
+        f"a,{size},{seed},{0.6 - size / 10_000},0.5" for size in (10, 100, 900) for seed in ("0", "\N{SUPERSCRIPT TWO}")
+    ]
+    path.write_text("\n".join(["model,train_size,seed,error,chance", *lines]) + "\n")
+    assert run_json(capsys, path)["groups"]["a"]["points"] == 6
+    assert main(["fit", str(path), "--out", str(path)]) == 2
+    assert f"--out {path}: cannot write there" in capsys.readouterr().err

@@ -102,6 +102,9 @@ def test_a_variant_that_sets_the_key_of_an_axis_keeps_its_own():
         ("grid.recipe.lr=0.1", "grid.recipe.lr=0.1: expected its values, for example grid.recipe.lr=[0.1]"),
         ("grid.recipe.lr=[]", "grid.recipe.lr=[]: expected its values"),
         ("grid.recipe.lr=[0.1,0.1]", "grid.recipe.lr=[0.1, 0.1]: '0.1' is given twice"),
+        ("grid.recipe.lr=[1,1.0]", "grid.recipe.lr=[1, 1.0]: '1.0' is given twice"),
+        ("grid=5", "grid=5: expected a mapping"),
+        ("models={1: vit_nano}", "models: 1 is a number; a name is text"),
         ("grid.model=[vit_nano]", "grid.model: give the models in models=[vit_nano]"),
         ("grid.model.patch_size=[6,auto]", "are the same run; leave one of the values out"),
         ("grid.model.patch_size=[7]", "model.patch_size=7: 7 does not divide the image height"),
@@ -136,3 +139,17 @@ def test_a_study_grows_by_variants_and_values_and_keeps_its_runs(tmp_path):
     assert three == two | {"deep patch_size=4", "deep patch_size=8"}, "other axes: no product of all is meant"
     with pytest.raises(UserError, match=r"another configuration \(model.depth 6 -> 5\)"):
         files.refuse(study("models={deep patch_size=4: {model: vit_nano, model.depth: 5, model.patch_size: 4}}"))
+
+
+def test_values_that_differ_in_a_late_digit_are_two_variants():
+    config = study("models=[vit_nano]", "grid.recipe.lr=[0.1,0.10000001]")
+    assert values(config, "recipe.lr") == {"vit_nano lr=0.1": (0.1,), "vit_nano lr=0.10000001": (0.10000001,)}
+
+
+@pytest.mark.parametrize(
+    ("word", "place"),
+    [("grid.recipe.lr=[0.1,0.2]", "grid"), ("models={a: {model: vit_nano, recipe.lr: 0.1}}", "models.a")],
+)
+def test_a_key_is_tuned_or_set(word, place):
+    with pytest.raises(UserError, match=rf"{place}.recipe.lr: tune chooses its value"):
+        study("tune.recipe.lr=[0.1,0.2]", word)

@@ -1,6 +1,7 @@
 """Errors of runs read from a CSV file, by group. Imports no numpy: a mistake in the file is told at once."""
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from vitlab.config import UserError, choices_text
 from vitlab.formatting import plural
 
 FEWEST = 3  # sizes of a fit
+THOUSANDS = re.compile(r"\s*[1-9]\d{0,2}(,\d{3})+(\.\d*)?\s*")
 Name = tuple[str, ...]  # the values of the columns of a group
 
 
@@ -30,11 +32,19 @@ class Points:
 def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, Points]:
     """The points of each group, in the order of the file; rows without a y are left out. Raises UserError."""
     columns, rows = read_rows(path)
+    if len(columns) == 1 and (mark := next((mark for mark in (";", "\t") if mark in columns[0]), None)):
+        raise UserError(
+            f"{path}: its columns are separated by {mark!r}; separate them by commas, and write 0.5 for 0,5"
+        )
     missing = [
         f"--{option} {name}: {path} has no such column; {choices_text(name, columns)}"
         for option, names in (("x", [x]), ("y", [y]), ("group", group))
         for name in names
         if name not in columns
+    ]
+    used = dict.fromkeys([x, y, *group, "seed", "test_items", "chance"])
+    missing += [
+        f"{path}: has {columns.count(name)} columns '{name}'; keep one" for name in used if columns.count(name) > 1
     ]
     if missing:
         raise UserError(missing)
@@ -46,18 +56,25 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
         size, error = (check_number(row, key, line, problems) for key in (x, y))
         if size is None or error is None:
             continue
-        if error == 0 and (items := row.get("test_items", "")).isdigit() and int(items):
-            error = 0.5 / int(items)  # none of so many test items is wrong: fewer than one in twice as many
+        if error == 0 and (items := as_number(row.get("test_items", ""))) is not None and items >= 1:
+            error = 0.5 / items  # none of so many test items is wrong: fewer than one in twice as many
         if error == 0:
             problems.setdefault(f"{y}=0: has no logarithm; leave the row out, or test on more examples", []).append(
                 line
             )
+        if size == 0:
+            problems.setdefault(f"{x}=0: has no logarithm; leave the row out", []).append(line)
         points = found.setdefault(tuple(row[name] for name in group), Points())
         points.add(size, error, read_seed(row, points.sizes.count(size)))
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
+            if not 0 <= guessed <= 1:
+                text = f"chance={row['chance']}: give the share that guessing gets right, from 0 to 1"
+                problems.setdefault(text, []).append(line)
             points.chance = 1 - guessed
     if not found and not problems:
-        raise UserError(f"--y {y}: {path} has no value in this column; {choices_text('', list_numeric(rows))}")
+        others = list_numeric(rows)
+        near = f"; {choices_text('', others)}" if others else ""
+        raise UserError(f"--y {y}: {path} has no value in this column{near}")
     texts = [
         f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): {text}"
         for text, lines in problems.items()
@@ -98,7 +115,7 @@ def check_number(row: dict[str, str], key: str, line: int, problems: dict[str, l
 def as_number(text: str) -> float | None:
     """The finite number that a cell holds, or None."""
     try:
-        value = float(text.replace(",", "")) if text else float("nan")
+        value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
     except ValueError:
         return None
     return value if abs(value) < float("inf") else None
@@ -107,7 +124,7 @@ def as_number(text: str) -> float | None:
 def read_seed(row: dict[str, str], earlier: int) -> int:
     """The run's seed; without a column `seed` the number of `earlier` runs of its size."""
     text = row.get("seed", "").strip()
-    return int(text) if text.isdigit() else earlier
+    return int(text) if text.isascii() and text.isdigit() else earlier
 
 
 def find_short(path: Path, found: dict[Name, Points]) -> Iterator[str]:
