@@ -55,10 +55,10 @@ def positive_integer(text: str) -> int:
 
 
 def positive_number(text: str) -> float:
-    value = float(text)  # raises ValueError, which argparse turns into its message
-    if not 0 < value < float("inf"):
-        raise ValueError
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
 
 
 def seed_number(text: str) -> int:
