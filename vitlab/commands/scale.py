@@ -1,5 +1,7 @@
 """`vitlab scale`: a study from its grid to its report."""
 
+import sys
+import traceback
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -12,9 +14,10 @@ from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
 from vitlab.config import UserError, resolved
+from vitlab.config.errors import first_line
 from vitlab.config.identity import subset_seed
 from vitlab.data.subset import write_manifest
-from vitlab.files import read_json, write_json
+from vitlab.files import read_json, write_json, write_text
 from vitlab.formatting import plural
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults, load_results
@@ -84,7 +87,6 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
-        from vitlab.reports.pages import study
         from vitlab.reports.pages.live import live_report
         from vitlab.studies.experiment import find_lacking
         from vitlab.studies.plan import plan_study
@@ -92,13 +94,15 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
     files = StudyFiles(folder)
     console = Console(stderr=True)
     plan = plan_study(config, jobs=jobs, timed=dry_run, console=console)
-    if dry_run:
-        plan.show()
-        return 0
     if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
         planned = {spec.name for spec in plan.specs}
         earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
         plan.specs.extend(spec for spec in make_specs(plan, earlier) if spec.name not in planned)
+    if dry_run:
+        plan.show()
+        if target:
+            print(target.describe())
+        return 0
     with locked(folder), live_report(folder) as live:
         now = contents(plan.config.data, plan.data)
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
@@ -122,10 +126,30 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         write_json(folder / "failed.json", failed_runs)  # a finished run stays one
         collect(files)
         live.close()
-        results = load_results(folder)
-        report = study.write_report(results)
-    conclude(results, failed, report)
-    return 1 if failed else 0
+        return max(finish(files, failed), 1 if failed else 0)
+
+
+def finish(files: StudyFiles, failed: dict[str, str]) -> int:
+    """Write the report and print the result; 1 where that fails, for the results are there all the same."""
+    from vitlab.reports.pages.live import LOG
+    from vitlab.reports.pages.study import write_report
+
+    log = files.folder / LOG
+    try:
+        results = load_results(files.folder)
+        conclude(results, failed, write_report(results))
+    except (OSError, UserError):
+        raise
+    except Exception as error:
+        write_text(log, traceback.format_exc())
+        print(
+            f"vitlab: the report failed: {first_line(error)} (see {log}); all results are in {files.results_path}, and "
+            f"'vitlab report {files.folder}' writes the report again",
+            file=sys.stderr,
+        )
+        return 1
+    log.unlink(missing_ok=True)
+    return 0
 
 
 def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:

@@ -12,8 +12,9 @@ from omegaconf.errors import OmegaConfBaseException
 from vitlab.config import groups
 from vitlab.config.checks import choose_patch, find_problems, read_image_size
 from vitlab.config.errors import UserError
+from vitlab.config.keys import flatten
 from vitlab.config.schema import BudgetConfig
-from vitlab.config.tuning import check_tune, flatten_tune, list_settings
+from vitlab.config.tuning import check_tune, list_settings
 
 SLOTS = {"data": "data", "task": "task", "model": "model", "recipe": "recipe", "model.mixer": "mixer"}
 SETTLED = {  # read while a group is chosen: setting them afterwards would change nothing
@@ -102,7 +103,7 @@ def compose(
     reported += ("no budget",) if any(line.startswith("budget") for line in problems) else ()
     problems += [line for line in find_problems(config) if not line.startswith(reported)]
     if config.get("tune"):
-        config.tune = flatten_tune(OmegaConf.to_container(config.tune))
+        config.tune = dict(flatten(OmegaConf.to_container(config.tune)))
         problems += check_tune(OmegaConf.to_container(config.tune))
     if problems:
         raise UserError(dict.fromkeys(problems))

@@ -290,9 +290,7 @@ class TrainConfig:
     init: InitConfig = field(default_factory=InitConfig)
     study: str = ""
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
-    tune: dict[str, Any] = field(
-        default_factory=dict
-    )  # keys of recipe or model -> values to choose from, on validation
+    tune: dict[str, Any] = field(default_factory=dict)  # keys of recipe or model -> values, chosen on validation
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     analyses: Optional[list[str]] = None  # the task's own
@@ -313,9 +311,7 @@ class StudyConfig:
     sizes: Optional[list[Any]] = None  # counts, shares up to 1.0, or all; else the data set's own list
     seeds: list[int] = items(0, least=0, most=2**31 - 1)
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
-    tune: dict[str, Any] = field(
-        default_factory=dict
-    )  # keys of recipe or model -> values to choose from, on validation
+    tune: dict[str, Any] = field(default_factory=dict)  # keys of recipe or model -> values, chosen on validation
     set: list[str] = items()  # key=value of every run
     per_model: dict[str, list[str]] = field(default_factory=dict)  # of version 0.3; now a variant's keys
     trainer: TrainerConfig = field(default_factory=TrainerConfig)

@@ -4,18 +4,9 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
+from vitlab.config.keys import get_value
+
 TUNED = ("recipe", "model")  # whose keys can be
-
-
-def flatten_tune(tune: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """The values of each dotted key: `recipe: {lr: [1]}` is `recipe.lr: [1]`."""
-    found: dict[str, Any] = {}
-    for key, value in tune.items():
-        if isinstance(value, Mapping):
-            found |= flatten_tune(value, f"{path}{key}.")
-        else:
-            found[f"{path}{key}"] = value
-    return found
 
 
 def list_settings(tune: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
@@ -38,10 +29,4 @@ def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
 
 def read_choice(config: Mapping[str, Any], tune: Mapping[str, Any]) -> dict[str, Any]:
     """The values that a resolved configuration has of the tuned keys."""
-    found = {}
-    for key in tune:
-        value: Any = config
-        for part in key.split("."):
-            value = value[part]
-        found[key] = value
-    return found
+    return {key: get_value(config, key) for key in tune}

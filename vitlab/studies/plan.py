@@ -27,6 +27,7 @@ from vitlab.models import count
 from vitlab.models.features import before_head
 from vitlab.models.freezing import freeze_body
 from vitlab.studies.grid import Spec, compose_models, expand
+from vitlab.studies.tuning import serves
 from vitlab.tasks.base import Task
 from vitlab.training import averaging, budgets, schedules, settings
 from vitlab.training.files import source_of, source_problems
@@ -87,11 +88,8 @@ class Plan:
         total = len(self.specs)
         tuned = f" and for each of {plural(self.trials, 'setting')} of tune" if self.config.tune else ""
         left = "" if todo == total else f", {total - todo} finished already"
-        variants = (
-            "model"
-            if len({one.config.model.name for one in self.by_variant.values()}) == len(self.by_variant)
-            else "variant"
-        )
+        models = {one.config.model.name for one in self.by_variant.values()}
+        variants = "model" if len(models) == len(self.by_variant) else "variant"
         axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
         return (
@@ -107,12 +105,12 @@ class Plan:
         total_flops, total_s = 0, 0.0
         for spec in self.specs:
             model, steps = self.by_variant[spec.config["variant"]], self.steps(spec)
-            examples = steps * model.config.recipe.batch_size
-            examples *= self.trials
+            trained = steps * (self.trials + (bool(self.config.tune) and not serves(model.config)))
+            examples, seconds = trained * model.config.recipe.batch_size, trained * model.step_s
             total_flops += examples * model.train_flops
-            total_s += steps * self.trials * model.step_s
+            total_s += seconds
             cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.train_flops:.2e}")
-            table.add_row(escape(spec.name), *cells, duration(steps * self.trials * model.step_s))
+            table.add_row(escape(spec.name), *cells, duration(seconds))
         console = Console()
         console.print(escape(self.headline(len(self.specs))), soft_wrap=True, highlight=False)
         console.print(table)
@@ -141,15 +139,8 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
         raise UserError(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in asked]
     specs = expand(config, sizes)
-    plan = Plan(
-        config,
-        data,
-        task,
-        sizes,
-        specs,
-        by_variant,
-        min(jobs, len(specs)) if jobs else choose_jobs(by_variant, len(specs)),
-    )
+    jobs = min(jobs, len(specs)) if jobs else choose_jobs(by_variant, len(specs))
+    plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
     for spec in specs:
         recipe = by_variant[spec.config["variant"]].config.recipe
         steps = plan.steps(spec)  # raises UserError for a budget below one step

@@ -27,6 +27,11 @@ class Target:
     points: float
     max_runs: int | None = None
 
+    def describe(self) -> str:
+        """What follows the runs of a plan."""
+        most = "" if self.max_runs is None else f", up to {plural(self.max_runs, 'run')} in all"
+        return f"then more seeds, in rounds, until every mean is within ± {self.points:g}{most} (not counted above)"
+
 
 @dataclass(frozen=True)
 class Round:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
 from vitlab.files import replacing, write_json
+from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged, Progress
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.run import Run
@@ -109,10 +110,12 @@ def serves(config: DictConfig) -> bool:
 def list_columns(config: DictConfig, files: RunFiles) -> dict[str, Any]:
     """The columns of a tuned run: each tuned key, and `tune_flops`, what tuning cost beside the run's train_flops."""
     tune = resolved(config)["tune"]
-    chosen = read_choice(resolved(config), tune)
-    trials = [trial_files(files, values).result() for values in list_settings(tune)]
-    spent = [trial["train_flops"] for trial in trials if not (serves(config) and trial["settings"] == chosen)]
-    return {**chosen, "tune_flops": sum(spent)}
+    chosen, spent = read_choice(resolved(config), tune), 0
+    for values in list_settings(tune):
+        trial = trial_files(files, values)
+        if not (serves(config) and read_choice(trial.config(), tune) == chosen):
+            spent += trial.result()["train_flops"]
+    return {**read_varied(resolved(config), [*tune]), "tune_flops": spent}
 
 
 def track_trial(progress: Callable[[Progress], None], note: str, place: int, trials: int) -> Callable[[Progress], None]:

@@ -9,30 +9,13 @@ from omegaconf import DictConfig, OmegaConf
 from vitlab.config import TrainConfig, UserError, compose, parse_override, resolved
 from vitlab.config.compose import SLOTS
 from vitlab.config.groups import assign, is_file_choice, to_text
-from vitlab.config.tuning import flatten_tune
+from vitlab.config.keys import flatten, get_value
 
 Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
-KEPT = (
-    "data",
-    "task",
-    "recipe",
-    "budget",
-    "tune",
-    "trainer",
-    "wandb",
-    "analyses",
-    "probes",
-)  # of a study, for its runs
-FIXED = (
-    "data",
-    "task",
-    "train_size",
-    "seed",
-    "study",
-    "tune",
-    "wandb",
-    "variant",
-)  # a study sets these for all its runs
+# of a study, for its runs
+KEPT = ("data", "task", "recipe", "budget", "tune", "trainer", "wandb", "analyses", "probes")
+# a study sets these for all its runs
+FIXED = ("data", "task", "train_size", "seed", "study", "tune", "wandb", "variant")
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
 LONGEST_NAME = 120  # characters: it is part of a folder's name
 
@@ -89,15 +72,6 @@ def name_stems(models: Any) -> dict[str, Settings]:
     return {Path(name).stem if is_file_choice(name) else name: one for name, one in name_models(models).items()}
 
 
-def flatten(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value): `recipe: {lr: 1}` is `recipe.lr: 1`; a choice of a group, which has a name, stays whole."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and "name" not in value:
-            yield from flatten(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
-
-
 def compose_variant(study: DictConfig, name: str, settings: Settings) -> DictConfig:
     """The configuration of a variant's runs, at the whole training set and seed 0. Raises UserError."""
     plain = resolved(study)
@@ -114,7 +88,7 @@ def list_variants(study: DictConfig) -> dict[str, Settings]:
     """
     plain = resolved(study)
     named, axes = name_models(plain["models"]), read_axes(plain["grid"])
-    problems, used = [*check_keys(named, axes, flatten_tune(plain["tune"]))], set()
+    problems, used = [*check_keys(named, axes, dict(flatten(plain["tune"])))], set()
     if problems:
         raise UserError(problems)
     labels = {key: key.rpartition(".")[2] for key in axes}
@@ -235,9 +209,7 @@ def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
     """The values of these keys in a run's resolved configuration, as one cell each; None where it has no such key."""
     found = {}
     for key in keys:
-        value: Any = config
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+        value = get_value(config, key)
         if isinstance(value, Mapping):  # a group's choice, or first weights
             value = value.get("name") or value.get("weights") or value.get("encoder")
         found[key] = format_value(value) if isinstance(value, list) else value

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.executors import blocked_sigint, start_server
 
 SHARE = 0.05  # of a core's time that rewriting may take
+LOG = "report.log"  # below the study's folder: what went wrong in its report
 PATIENCE = 30.0  # seconds that a report has to be finished at the end of the study
 
 
@@ -48,25 +50,25 @@ class LiveReport:
 
     def close(self) -> None:
         """End the process; a report that is being written is waited for, so that it cannot come after the last one."""
-        self.connection.close()
         if self.started and self.process.is_alive():
+            with contextlib.suppress(OSError):
+                self.connection.send(None)
             self.process.join(PATIENCE if self.writing else 1.0)
             if self.process.is_alive():
                 self.process.kill()
                 self.process.join()
+        self.connection.close()
 
 
 @contextlib.contextmanager
 def live_report(folder: Path) -> Iterator[LiveReport]:
-    """A live report; a study that is stopped leaves a page that no longer reloads itself."""
+    """A live report; a study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself."""
     live = LiveReport(folder)
     try:
         yield live
-    except KeyboardInterrupt:
+    except BaseException:
         live.close()
         if live.started:
-            from vitlab.reports.pages.study import write_report
-
             with contextlib.suppress(Exception):
                 write_report(load_results(folder))
         raise
@@ -75,14 +77,15 @@ def live_report(folder: Path) -> Iterator[LiveReport]:
 
 
 def write_reports(connection: Connection, folder: Path) -> None:
-    """The process: write the report when asked to, answer with the seconds of a core it took; ends with the pipe."""
-    from vitlab.reports.pages.study import write_report
-
-    with contextlib.suppress(OSError, EOFError):
+    """The process: write the report when asked to, answer with the seconds of a core it took; None ends it."""
+    try:
         while connection.recv():
             started = time.process_time()
             try:
                 write_report(load_results(folder), running=True)
             except Exception:
-                (folder / "report.log").write_text(traceback.format_exc())
+                (folder / LOG).write_text(traceback.format_exc())
             connection.send(time.process_time() - started)
+    except (OSError, EOFError):  # the study was killed: its page must not go on reloading
+        with contextlib.suppress(Exception):
+            write_report(load_results(folder))

@@ -2,8 +2,10 @@
 
 import time
 
+import pytest
+
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.pages.live import live_report
+from vitlab.reports.pages.live import LiveReport, live_report
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.study_results import load_results
 
@@ -46,6 +48,24 @@ def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
         live.process.join()
         live.due = 0.0
         live.update(changed=True)
+
+
+def test_a_study_that_ends_early_leaves_a_page_that_no_longer_reloads(tmp_path):
+    study = make_study(tmp_path / "quick")
+    killed = LiveReport(study.folder)
+    killed.update(changed=True)
+    let_pass(killed, lambda: not killed.writing)
+    assert "The study is running" in study.report_path.read_text()
+    killed.connection.close()
+    killed.process.join(200)
+    assert "The study is running" not in study.report_path.read_text()
+
+    with pytest.raises(RuntimeError), live_report(study.folder) as live:  # noqa: PT012
+        live.update(changed=True)
+        let_pass(live, lambda: not live.writing)
+        assert "The study is running" in study.report_path.read_text()
+        raise RuntimeError
+    assert "The study is running" not in study.report_path.read_text()
 
 
 def test_the_page_reloads_where_it_was_scrolled_to_until_the_study_is_done(browser, tmp_path):
