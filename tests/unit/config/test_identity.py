@@ -96,6 +96,7 @@ def test_a_key_is_part_of_the_identity_unless_the_final_weights_do_not_depend_on
     value = dict(leaves(resolved(DEFAULTS)))[key]
     beside = {  # what else a key needs, and another choice of it with the same
         "recipe.cooldown": ["recipe.schedule=constant"],
+        "recipe.freeze": ["recipe.optimizer=adamw"],
         "recipe.timescale": ["recipe.schedule=rsqrt"],
         "recipe.milestones": ["recipe.schedule=multistep", "recipe.milestones=[0.4]"],
     }.get(key, [])
