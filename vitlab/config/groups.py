@@ -193,7 +193,8 @@ def suggest_set(node: DictConfig, key: str, value: Any) -> str:
     of_runs = str(key).partition(".")[0] in ("recipe", "model", "init")
     if OmegaConf.get_type(node) is not schema.StudyConfig or not of_runs:
         return ""
-    return f' in a study; give "set=[{",".join([*node.set, f"{key}={to_text(value)}"])}]" for every run'
+    words = [word for word in node.set if word.partition("=")[0] != key]
+    return f' in a study; give "set=[{",".join([*words, f"{key}={to_text(value)}"])}]" for every run'
 
 
 def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str:

@@ -95,7 +95,11 @@ def test_names_are_text_wherever_they_stand(browser, page):
     assert f"{SCRIPT}-n500-s0" in text
     assert f"{IMAGE}-n500-s0" in text
     assert browser.run("document.title").startswith(SCRIPT)
-    browser.run("Plotly.Fx.hover(document.querySelector('.plot'), [{ curveNumber: 1, pointNumber: 0 }])")
+    browser.run(
+        "const plot = document.querySelector('.plot');"
+        "const at = plot.data.findIndex(({ hovertext }) => /script.*, 500 training examples/.test(hovertext));"
+        "Plotly.Fx.hover(plot, [{ curveNumber: at, pointNumber: 0 }])"
+    )
     assert f"{SCRIPT}, 500 training examples" in browser.run("document.querySelector('.hoverlayer').textContent")
     assert browser.run("document.querySelectorAll('img:not(.static, .samples), [onerror]').length") == 0
     assert browser.run("[...document.scripts].every((script) => !script.src && !script.closest('main, header'))")
@@ -154,7 +158,7 @@ def test_legend_hides_all_of_a_model(browser, page):
         traces = "document.querySelectorAll('#figure-1 .view:not([hidden]) .trace').length"
         before = browser.run(traces)
         browser.run("document.querySelector('#figure-1 .keys button').click()")
-        assert browser.run(traces) == before - (2 + with_labels if view else 3)  # line, rings, band or labels
+        assert browser.run(traces) == before - (2 + with_labels if view else 5)  # line, rings, band or labels, its fit
         browser.run("document.querySelector('#figure-1 .keys button').click()")
         assert browser.run(traces) == before
 
