@@ -34,7 +34,7 @@ def plot_metric_by_size(rows: list[dict[str, Any]], fits: StudyFits | None = Non
             if any(len(here.rows) > 1 for here in by_size.values()):
                 series.append(run_points(model, by_size, style[model], metric))
     if fits is not None and series:
-        laws = draw_fits(fits, style)
+        laws = draw_fits(fits, style, metric.percent)
         heights = [y for one in series for y in one.y if y is not None]
         series = [*draw_crossovers(fits, min(heights), max(heights)), *laws, *series]
     return Figure(
@@ -51,7 +51,7 @@ def plot_metric_by_size(rows: list[dict[str, Any]], fits: StudyFits | None = Non
     )
 
 
-def draw_fits(found: StudyFits, style: Mapping[str, Look]) -> Iterator[Series]:
+def draw_fits(found: StudyFits, style: Mapping[str, Look], percent: bool) -> Iterator[Series]:
     """The law of each model that holds, within the data and beyond it."""
     for model, fit in found.fits.items():
         if not fit.holds:
@@ -60,6 +60,8 @@ def draw_fits(found: StudyFits, style: Mapping[str, Look]) -> Iterator[Series]:
         for begin, end, dash in ((first, last, "solid"), (last, BEYOND * last, "dash")):
             sizes = np.geomspace(begin, end, POINTS)
             line, one, other = (found.scale.to_metric(e) for e in (fit.predict(sizes), *fit.interval(sizes)))
+            if percent:  # a steep law leaves 0..1 just below the sizes that it was fitted to
+                line, one, other = (np.clip(values, 0, 1) for values in (line, one, other))
             yield Series(
                 label=f"{model}, fit",
                 x=sizes.tolist(),
