@@ -9,11 +9,11 @@ from vitlab.config import UserError
 def implementation(package: str, kind: str, function: str = "") -> ModuleType:
     """The module `<package>.<kind>`, or the user's own module where the kind has a dot.
 
-    Raises UserError where there is no such module, or it lacks the `function`.
+    Raises UserError for a module that does not exist or lacks the `function`.
     """
     name = kind if "." in kind else f"{package}.{kind}"
     no_module = UserError(
-        f"kind={kind}: there is no module {name}; give a module of {package}, or your own as PACKAGE.MODULE"
+        f"kind={kind}: no module named {name}; give a module of {package}, or your own as PACKAGE.MODULE"
     )
     if not all(part.isidentifier() for part in name.split(".")):
         raise no_module

@@ -40,7 +40,7 @@ def run(
     """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: nats}.
 
     Of images (B, C, Y, X) as the model takes them, of tokens (B, N), or of a `TokenInputs`, whose padding is neither
-    query nor key. There is no reference where layers see other numbers of keys. Raises UserError for a model without
+    query nor key. Without a reference where layers differ in their number of keys. Raises UserError for a model without
     attention.
     """
 

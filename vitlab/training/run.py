@@ -31,14 +31,13 @@ from vitlab.tasks.evaluate import evaluate_held_out
 from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting, refuse_not_finite
 from vitlab.training.files import RunFiles, round_numbers, source_of
-from vitlab.training.jsonl import JsonLines
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimizers import build_optimizer
 from vitlab.training.selection import Selection
 from vitlab.training.settings import evaluation_context
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
-from vitlab.training.trainer import Stream, build_trainer
+from vitlab.training.trainer import JsonLines, Stream, build_trainer
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
 

@@ -1,14 +1,18 @@
 """Lightning's Trainer as this program uses it: one process, nothing printed, files written by its own callbacks."""
 
+import json
 import logging
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import lightning.pytorch as L
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.environments import LightningEnvironment
 
 from vitlab.training.checkpoint import AtomicCheckpointIO
+from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
 
 
@@ -32,6 +36,36 @@ def build_trainer(settings: Settings, **options: Any) -> L.Trainer:
     # its own handler of SIGTERM ends a run in the middle of an evaluation, with exit code 0 and no checkpoint
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer
+
+
+class JsonLines(Logger):
+    """Lightning's logger of metrics.jsonl: appends one JSON object per line, `step` first. Values that are not finite become null."""
+
+    def __init__(self, files: RunFiles):
+        super().__init__()
+        files.folder.mkdir(parents=True, exist_ok=True)
+        self.path = files.metrics_path
+        self.file = self.path.open("a")
+
+    @property
+    def name(self) -> str:
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """config.yaml holds them."""
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        row = {"step": step, **metrics}
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        self.file.write(json.dumps(finite) + "\n")
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
 
 
 class Stream:

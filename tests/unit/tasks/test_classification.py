@@ -56,7 +56,7 @@ def test_every_shipped_task_is_implemented():
         built = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
         assert len(built.metrics()) > 0
         assert built.shape.items() >= shown.shape.items()
-    with pytest.raises(UserError, match=r"kind=nothing: there is no module vitlab\.tasks\.nothing"):
+    with pytest.raises(UserError, match=r"kind=nothing: no module named vitlab\.tasks\.nothing"):
         tasks.build(load("task", {"name": "x", "kind": "nothing"}))
 
 

@@ -5,7 +5,7 @@ Image i of a seed is always the same picture: all that is random in it comes fro
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from vitlab.config import UserError
+from vitlab.data.base import Split
 
 VERSION = 1  # of the drawing below
 FIRSTS = {"train": 0, "validation": 2**62, "test": 2**63}  # where each split counts from: none reaches the next
@@ -43,10 +44,14 @@ def check_drawing(config: DictConfig, classes: int) -> Iterator[str]:
         yield f"data.scale={scale}: give [smallest, largest], both above 0"
 
 
-def list_splits(config: DictConfig) -> Iterator[tuple[str, int, int]]:
-    """(name, number of images, the first) of each split; there are as many for validation as for the test."""
-    for part, first in FIRSTS.items():
-        yield part, config.train_images if part == "train" else config.test_images, first
+def make_splits(config: DictConfig, classes: int, draw: Callable[[int], Callable]) -> dict[str, Split]:
+    """Each split by its name, the classes in turn; there are as many images for validation as for the test.
+
+    `draw(first)` gives what draws images by index from the image `first` on.
+    """
+    counts = {part: config.train_images if part == "train" else config.test_images for part in FIRSTS}
+    labels = {part: np.arange(count, dtype=np.int64) % classes for part, count in counts.items()}
+    return {part: Split(labels[part], draw(first)) for part, first in FIRSTS.items()}
 
 
 def between(share: np.ndarray, low: float, high: float) -> np.ndarray:

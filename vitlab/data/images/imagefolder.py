@@ -91,7 +91,7 @@ def class_names(folder: Path) -> list[str]:
 
 
 def find_splits(root: Path) -> dict[str, str]:
-    """The folder of each split; none where there is no train/ with another beside it."""
+    """The folder of each split; empty unless there are a train/ and a held-out folder."""
     validation = [name for name in VALIDATION if has_split(root, name)][:1]
     found = [*validation, *([TEST] if has_split(root, TEST) else [])]
     parts = ("validation", "test") if len(found) == 2 else ("test",)

@@ -12,7 +12,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
-from vitlab.data.base import ImageData, Split
+from vitlab.data.base import ImageData
 from vitlab.data.images import drawing
 from vitlab.data.images.drawing import between
 
@@ -33,14 +33,9 @@ def load(config: DictConfig) -> ImageData:
     problems = [*drawing.check_drawing(config, len(CLASSES)), *check_cells(config)]
     if problems:
         raise UserError(problems)
-    splits, size = {}, extent(config.image_size)
-    for part, count, first in drawing.list_splits(config):
-        labels = np.arange(count, dtype=np.int64) % len(CLASSES)
-        draw = Drawing(
-            *(first, config.seed, size, config.cell, config.reach),
-            *(config.rotation, config.shift, tuple(config.scale), config.noise),
-        )
-        splits[part] = Split(labels, draw)
+    size = extent(config.image_size)
+    options = (config.seed, size, config.cell, config.reach, config.rotation, config.shift, tuple(config.scale))
+    splits = drawing.make_splits(config, len(CLASSES), lambda first: Drawing(first, *options, config.noise))
     return ImageData(config.name, CLASSES, size, 1, **splits)
 
 

@@ -27,7 +27,7 @@ class Scale:
 
     @classmethod
     def of(cls, metric: Metric) -> "Scale | None":
-        """None for a metric that is no share of right answers and no loss."""
+        """None for a metric that is neither an accuracy nor a loss."""
         if metric.percent:
             return cls("error", lambda value: 1 - value, lambda error: 1 - error)
         if metric.key == "perplexity":

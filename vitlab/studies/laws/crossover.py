@@ -29,7 +29,7 @@ class Crossover:
     inside: bool
     p_none: float | None
     largest: float  # size that both were measured at
-    clear: bool = True  # whether a model leads clearly at some size: else there is no order to change
+    clear: bool = True  # whether one of the models leads clearly at some size
     ahead: int | None = None  # after it: 0 the first model, 1 the second
     sizes: tuple[float, ...] = ()  # all crossovers, the last of which is `size`
     places: np.ndarray | None = field(default=None, repr=False, compare=False)  # its log size in each draw

@@ -6,6 +6,7 @@ conditioned: e_inf as a share of the lowest error, logarithms of positive number
 `beta` at the middle of the sizes. Shapes: theta (B, P), sizes (N), log errors and each derivative (B, N).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -48,8 +49,8 @@ class Curve:
         return highest, 1.0 if highest <= 1 else 10 * highest
 
 
-class Law:
-    """A law on one curve's scale. `bounds` are (P) arrays of the lowest and the highest theta."""
+class Law(ABC):
+    """A law on one curve's scale."""
 
     names: tuple[str, ...]
 
@@ -63,19 +64,21 @@ class Law:
         return int((low < high).sum())
 
     @property
+    @abstractmethod
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        raise NotImplementedError
+        """The lowest and the highest theta, (P) each."""
 
+    @abstractmethod
     def starts(self) -> Iterator[tuple[float, ...]]:
-        raise NotImplementedError
+        """Thetas to begin the search from."""
 
+    @abstractmethod
     def evaluate(self, theta: np.ndarray, log_sizes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """log e, and its derivative by each column of theta."""
-        raise NotImplementedError
 
+    @abstractmethod
     def params(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """The law's own parameters, each (B)."""
-        raise NotImplementedError
 
     def centred(self, log_sizes: np.ndarray) -> np.ndarray:
         return log_sizes - self.curve.middle

@@ -29,7 +29,7 @@ def rank_next_runs(
 
     How the crossover moves with the mean error of each model and size is the regression of its draws on the noise in
     them; with one more run, a variance of a mean of n runs becomes n / (n + 1) of itself. `costs` are of one run by
-    (model, size), in any unit; empty where there is no crossover with a finite interval.
+    (model, size), in any unit. Gives none for a crossover whose interval is not finite.
     """
     if found.high is None or found.places is None:
         return []
