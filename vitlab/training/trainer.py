@@ -39,7 +39,7 @@ def build_trainer(settings: Settings, **options: Any) -> L.Trainer:
 
 
 class JsonLines(Logger):
-    """Lightning's logger of metrics.jsonl: appends one JSON object per line, `step` first. Values that are not finite become null."""
+    """Appends a JSON object per line to metrics.jsonl, `step` first. Values that are not finite become null."""
 
     def __init__(self, files: RunFiles):
         super().__init__()
