@@ -1,0 +1,54 @@
+"""Scores of generated texts against references: BLEU and chrF by sacrebleu, ROUGE by torchmetrics, exact match."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from sacrebleu.metrics import BLEU, CHRF
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.functional.text.rouge import rouge_score
+
+Score = Callable[[Sequence[str], Sequence[str]], dict[str, float]]  # of hypotheses and their references
+
+
+class Decoded(Metric):
+    """Collects hypotheses and references, and gives what some functions make of all of them, by the scores' names."""
+
+    def __init__(self, *scores: Score):
+        super().__init__()
+        self.scores = scores
+        for name in ("hypotheses", "references"):
+            self.add_state(name, [], dist_reduce_fx=None)
+
+    def update(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+        assert len(hypotheses) == len(references), f"{len(hypotheses)} hypotheses, {len(references)} references"
+        self.hypotheses += hypotheses
+        self.references += references
+
+    def compute(self) -> dict[str, Tensor]:
+        found = [score(self.hypotheses, self.references) for score in self.scores]
+        return {name: torch.tensor(value) for values in found for name, value in values.items()}
+
+
+def score_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """The share of hypotheses that are their reference, but for white space at the edges."""
+    same = [ours.strip() == right.strip() for ours, right in zip(hypotheses, references, strict=True)]
+    return {"exact_match": sum(same) / len(same)}
+
+
+def score_translation(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """BLEU and chrF of the corpus, 0 to 100, as the command `sacrebleu` counts them when nothing else is asked for.
+
+    Papineni et al., 2002, with the tokens of mteval-v13a and exponential smoothing; Popovic, 2015: chrF2.
+    """
+    return {
+        name: metric.corpus_score(hypotheses, [references]).score
+        for name, metric in (("bleu", BLEU()), ("chrf", CHRF()))
+    }
+
+
+def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """ROUGE-1, -2 and -L (Lin, 2004): the mean F-measure over the texts, 0 to 1, of lower-cased words, not stemmed."""
+    names = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rouge_l"}
+    found = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(names))
+    return {name: found[f"{key}_fmeasure"].item() for key, name in names.items()}
