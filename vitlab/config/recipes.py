@@ -12,7 +12,7 @@ COOLED = ("rsqrt", "constant")  # schedules that have no end of their own
 def find_problems(config: DictConfig) -> list[str]:
     node = config.recipe
     schedule = check_schedule(node, config.get("model"))
-    return [*check_optimizer(node), *schedule, *check_batch(node), *check_budget(node.budget)]
+    return [*check_optimizer(node), *schedule, *check_average(node), *check_batch(node), *check_budget(node.budget)]
 
 
 def check_optimizer(node: DictConfig) -> Iterator[str]:
@@ -57,6 +57,17 @@ def check_milestones(values: ListConfig, name: str) -> Iterator[str]:
         yield f"recipe.milestones={values}: only recipe.schedule=multistep uses it, not {name}; give []"
     elif sorted(set(values)) != list(values):
         yield f"recipe.milestones={values}: must increase; {example}"
+
+
+def check_average(node: DictConfig) -> Iterator[str]:
+    """Averages of the last checkpoints that are not the only average, or of a run whose end is not known."""
+    if node.average is not None and node.ema is not None:
+        yield f"recipe.average={node.average}: recipe.ema={node.ema} is an average too; give one of them"
+    if node.average is not None and node.patience is not None:
+        yield (
+            f"recipe.average={node.average}: is of the last steps, and with recipe.patience={node.patience} these are "
+            "not known; give recipe.ema, or recipe.patience=null"
+        )
 
 
 def check_batch(node: DictConfig) -> Iterator[str]:

@@ -239,6 +239,8 @@ class RecipeConfig(Choice):
     patience: Optional[int] = ranged(None, least=1)  # evaluations without a better one on validation before it stops
     keep: Literal["last", "best"] = "last"  # which weights count: the last, or the best on validation
     ema: Optional[float] = ranged(None, above=0, below=1)  # decay of an average of the weights, which is what counts
+    # or the mean of this many checkpoints, the last ones of a hundred that are evenly spaced
+    average: Optional[int] = ranged(None, least=2, most=100)
     budget: BudgetConfig = field(default_factory=BudgetConfig)  # of `vitlab train`, when the user names none
 
 

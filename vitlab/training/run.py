@@ -181,7 +181,8 @@ class Run:
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
         reporting = Reporting(progress, stop, saving.save)
-        averages = self.build_averages()
+        device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
+        averages = averaging.build_averages(recipe, self.steps, device)  # before the callbacks that save
         weights = averages[0].show_average if averages else nullcontext
         selection = Selection(recipe.patience, recipe.keep == "best", weights)
         every = trainer_config.analyze_every
@@ -258,12 +259,6 @@ class Run:
     def placed_model(self) -> nn.Module:
         """The model on the device that it trains on."""
         return self.model.to("cuda" if self.settings.accelerator == "gpu" else "cpu")
-
-    def build_averages(self) -> list[averaging.Averaging]:
-        """The callback that averages the weights if the recipe says so. It comes before those that save."""
-        device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
-        decay = self.config.recipe.ema
-        return [] if decay is None else [averaging.Averaging(decay, device)]
 
     def result(self, metrics: dict[str, Any], **extra: Any) -> dict[str, Any]:
         """The row of results.csv, with the run's identity, settings and environment."""

@@ -70,6 +70,16 @@ def test_the_average_is_the_one_by_hand_and_is_what_counts(tmp_path):
             assert torch.equal(found[key], weights(tmp_path / "whole")[key])
     assert any(not torch.equal(found[key], path[-1][key]) for key in found)
 
+    checkpoints = compose(TrainConfig, [*words, "recipe.average=3"])  # those after steps 4, 5 and 6
+    for step in (STEPS // 2, STEPS - 1):  # before the first of them, and between them
+        interrupted(checkpoints, tmp_path / "checkpoints", step)
+    train_run(checkpoints, tmp_path / "checkpoints")
+    train_run(checkpoints, tmp_path / "at once")
+    for key, value in weights(tmp_path / "checkpoints").items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, sum(later[key] for later in path[-3:]) / 3)
+            assert torch.equal(value, weights(tmp_path / "at once")[key])
+
     assert (result["loss"], result["accuracy"]) == (whole["loss"], whole["accuracy"])
     loaded = api.load_run(tmp_path / "ema").model.state_dict()
     assert all(torch.equal(loaded[key.removeprefix("model.")], value) for key, value in found.items())
@@ -120,6 +130,13 @@ def test_an_average_that_would_still_be_the_beginning_is_refused(ema, steps):
         averaging.refuse_stale_average(options, steps)
     advice = float(str(caught.value).partition("give recipe.ema=")[2].partition(" ")[0])
     averaging.refuse_stale_average(compose(TrainConfig, [f"recipe.ema={advice}"]).recipe, steps)
+
+
+def test_a_run_has_as_many_checkpoints_as_it_averages():
+    recipe = compose(TrainConfig, ["recipe.average=7"]).recipe
+    with pytest.raises(UserError, match=r"recipe\.average=7: the run has only 6 steps; give at most 6"):
+        averaging.refuse_stale_average(recipe, 6)
+    averaging.refuse_stale_average(recipe, 7)
 
 
 def test_deits_average_is_fine_for_deits_training_and_none_is_always():

@@ -124,6 +124,8 @@ def test_a_study_has_its_own_budget():
         ("recipe.optimizer=muon recipe.nesterov=true recipe.momentum=0", "recipe.nesterov=True: needs a recipe.mom"),
         ("recipe.layer_decay=0", "recipe.layer_decay=0.0: must be above 0"),
         ("recipe.ema=1", "recipe.ema=1.0: must be below 1"),
+        ("recipe.ema=0.9 recipe.average=5", "recipe.average=5: recipe.ema=0.9 is an average too; give one of them"),
+        ("recipe.patience=3 recipe.average=5", "recipe.average=5: is of the last steps, and with recipe.patience=3"),
         ("recipe.repeats=5 recipe.batch_size=4", "recipe.repeats=5: must be at most recipe.batch_size=4"),
         ("recipe.mixup=0.2 recipe.batch_size=1", "recipe.mixup=0.2: mixes pairs of images, but recipe.batch_size=1"),
         ("recipe.rand_augment=2", "set one of its keys instead; choices: recipe.rand_augment.layers"),
