@@ -72,7 +72,7 @@ class ViTConfig(ModelConfig):
     registers: int = ranged(0, least=0, most=LARGEST_LAYER)
     distillation: bool = False  # DeiT's second token and head
     prefix_positions: bool = True  # learned positions for class token and registers too
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm: Literal["layernorm", "rmsnorm", "batchnorm"] = "layernorm"
     norm_eps: float = ranged(1e-6, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm
     layer_scale: Optional[float] = ranged(None, above=0, most=1e6)  # where its factors start; none: no LayerScale
@@ -121,7 +121,7 @@ class TextConfig(ModelConfig):
     pool: Literal["token", "mean"] = (
         "token"  # what a classifier reads: the last token of a causal model, else the first
     )
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm: Literal["layernorm", "rmsnorm", "batchnorm"] = "layernorm"
     norm_eps: float = ranged(1e-5, above=0, most=1)
     norm_first: bool = True  # pre-norm; else post-norm, with a norm of the embeddings too, as in BERT
     scaled_residuals: bool = False  # first weights of the layers that add to the residual stream by 1/sqrt(2 depth)

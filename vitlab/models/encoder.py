@@ -20,7 +20,24 @@ ACTIVATIONS = {
     "relu": nn.ReLU,
 }
 ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
-NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm}
+
+
+class TokenBatchNorm(nn.BatchNorm1d):
+    """BatchNorm (Ioffe and Szegedy, 2015) of each feature over all tokens of all sequences, less padding.
+
+    Training normalises with the batch's own statistics, so a token's output depends on all others of the batch;
+    evaluation with their running means.
+    """
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """x (..., D) -> (..., D); valid bool (...), False at padding, which training leaves out and sets to 0."""
+        if valid is None or not self.training:
+            return super().forward(x.flatten(0, -2)).view_as(x)
+        normalised = super().forward(x[valid])
+        return normalised.new_zeros(x.shape).masked_scatter(valid[..., None], normalised)
+
+
+NORMS = {"layernorm": nn.LayerNorm, "rmsnorm": nn.RMSNorm, "batchnorm": TokenBatchNorm}
 
 
 class Block(nn.Module):
@@ -60,21 +77,25 @@ class Block(nn.Module):
         self.ls2 = scale()
         self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
-    def residual(self, x: Tensor, norm: nn.Module, scale: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.norm_first:
-            return x + self.drop_path(scale(part(norm(x))))
-        return norm(x + self.drop_path(scale(part(x))))
-
     def forward(
-        self, x: Tensor, context: Tensor | None = None, context_mask: Tensor | None = None, **mixing: Any
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        valid: Tensor | None = None,
+        **mixing: Any,
     ) -> Tensor:
         """`mixing` are the mixer's other arguments: `mask`, `causal`, `rotary`, `cache`."""
-        x = self.residual(x, self.norm1, self.ls1, lambda y: self.mixer(y, **mixing))
+
+        def residual(x: Tensor, norm: nn.Module, scale: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+            if self.norm_first:
+                return x + self.drop_path(scale(part(normalise(norm, x, valid))))
+            return normalise(norm, x + self.drop_path(scale(part(x))), valid)
+
+        x = residual(x, self.norm1, self.ls1, lambda y: self.mixer(y, **mixing))
         if self.cross is not None:
-            x = self.residual(
-                x, self.norm_cross, self.ls_cross, lambda y: self.cross(y, mask=context_mask, context=context)
-            )
-        return self.residual(x, self.norm2, self.ls2, self.mlp)
+            x = residual(x, self.norm_cross, self.ls_cross, lambda y: self.cross(y, mask=context_mask, context=context))
+        return residual(x, self.norm2, self.ls2, self.mlp)
 
 
 class TransformerEncoder(nn.Module):
@@ -125,19 +146,36 @@ class TransformerEncoder(nn.Module):
         context_mask: Tensor | None = None,
         rotary: Tensor | None = None,
         caches: Sequence[Any] | None = None,
+        valid: Tensor | None = None,
     ) -> Tensor:
         """x (B, N, D), context (B, M, D) -> (B, N, D).
 
         mask is bool, broadcastable to (B, heads, N, N), True where a query may attend; context_mask likewise,
         (B, heads, N, M). `causal` hides later tokens. `rotary` (2, N, head width) are rotary positions. `caches`, one
         per block, hold the keys and values of the tokens before x. A mixer without such an argument raises TypeError.
+        `valid` bool (B, N) is False at padding, which norms over tokens leave out.
         """
         mixing = {"mask": mask, "causal": causal or None, "rotary": rotary}
         mixing = {name: value for name, value in mixing.items() if value is not None}
         for layer, block in enumerate(self.blocks):
             cached = {} if caches is None else {"cache": caches[layer]}
-            x = block(x, context=context, context_mask=context_mask, **mixing, **cached)
-        return self.norm(x)
+            x = block(x, context=context, context_mask=context_mask, valid=valid, **mixing, **cached)
+        return normalise(self.norm, x, valid)
+
+
+def make_norms(name: str, eps: float) -> tuple[Callable[[int], nn.Module], Callable[[int], nn.Module]]:
+    """The norm of the encoder's tokens, and that of vectors elsewhere: of queries and keys, and in heads.
+
+    They are the same but with BatchNorm, whose statistics elsewhere would be of other things than tokens: there it is
+    LayerNorm.
+    """
+    elsewhere = "layernorm" if name == "batchnorm" else name
+    return partial(NORMS[name], eps=eps), partial(NORMS[elsewhere], eps=eps)
+
+
+def normalise(norm: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
+    """x (B, N, D) by a norm, which is told which tokens are valid (B, N) where its statistics are over tokens."""
+    return norm(x, valid) if isinstance(norm, TokenBatchNorm) else norm(x)
 
 
 def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu") -> nn.Module:

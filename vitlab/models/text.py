@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.models import build_model
-from vitlab.models.encoder import NORMS, TransformerEncoder, feed_forward
+from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
 from vitlab.models.mixers import MixerSpec
 from vitlab.models.mixers.attention import Attention, KeyValueCache
@@ -52,8 +52,10 @@ class TokenEmbed(nn.Module):
         self.norm = nn.Identity() if norm is None else norm(width)
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, tokens: Tensor, segments: Tensor | None = None, first: int = 0) -> Tensor:
-        """tokens and segments int64 (B, N); `first` is the position of the first token.
+    def forward(
+        self, tokens: Tensor, segments: Tensor | None = None, first: int = 0, valid: Tensor | None = None
+    ) -> Tensor:
+        """tokens and segments int64 (B, N); `first` is the position of the first token, `valid` as for the encoder.
 
         Raises ValueError beyond `length`.
         """
@@ -65,7 +67,7 @@ class TokenEmbed(nn.Module):
             x = x + self.positions[first:last]
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
-        return self.drop(self.norm(x))
+        return self.drop(normalise(self.norm, x, valid))
 
 
 class TextEncoder(nn.Module):
@@ -108,13 +110,14 @@ class TextEncoder(nn.Module):
         A mixer without attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
         """
         first = 0 if caches is None else len(caches[0])
-        x = self.embed(tokens, segments, first)
+        x = self.embed(tokens, segments, first, mask)
         return self.encoder(
             x,
             mask=None if mask is None or not self.heeds_mask else mask[:, None, None, :],
             causal=self.causal,
             rotary=None if self.rotary is None else self.rotary[:, first : first + tokens.shape[1]],
             caches=caches,
+            valid=mask,
         )
 
 
@@ -141,12 +144,17 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
     `scaled_residuals` the initial weights of the layers that add to the residual stream, two per block, are divided by
     the square root of their number (Radford et al., 2019, section 2.3).
     """
-    norm = partial(NORMS[config.norm], eps=config.norm_eps)
+    norm, norm_elsewhere = make_norms(config.norm, config.norm_eps)
+    if config.causal and config.norm == "batchnorm":
+        raise ValueError(
+            "model.norm=batchnorm takes its statistics over all tokens, so a causal model would see those that follow; "
+            "choices for it: layernorm, rmsnorm"
+        )
     if config.mixer.kind != "attention" and (config.causal or config.positions == "rotary"):
         given = "model.causal=true" if config.causal else "model.positions=rotary"
         raise ValueError(f"{given} needs model.mixer=attention, not {config.mixer.name}")
     width, depth, head_width = config.width, config.depth, config.width // config.heads
-    spec = MixerSpec(width, config.heads, head_width, (1, length), 0, config.dropout, norm)
+    spec = MixerSpec(width, config.heads, head_width, (1, length), 0, config.dropout, norm_elsewhere)
     mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     encoder = TransformerEncoder(
         width,
@@ -170,4 +178,4 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
     rotary = rotary1d(length, head_width) if config.positions == "rotary" else None
     scale = (2 * depth) ** -0.5 if config.scaled_residuals else 1.0
     text = TextEncoder(embed, encoder, causal=config.causal, rotary=rotary, residual_scale=scale)
-    return with_head(text, head, norm, num_classes, mean=config.pool == "mean")
+    return with_head(text, head, norm_elsewhere, num_classes, mean=config.pool == "mean")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitlab.config import extent
 from vitlab.models.embed import PatchEmbed, hybrid_embed
-from vitlab.models.encoder import NORMS, TransformerEncoder, feed_forward
+from vitlab.models.encoder import TokenBatchNorm, TransformerEncoder, feed_forward, make_norms
 from vitlab.models.mixers import MixerSpec
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.mixers.token_mlp import TokenMLP
@@ -192,6 +192,8 @@ class ViT(nn.Module):
             return "MLP-Mixer with positions or prefix tokens"
         if not self.encoder.blocks[0].norm_first:
             return "post-norm blocks (norm_first=false)"
+        if isinstance(self.encoder.blocks[0].norm1, TokenBatchNorm):
+            return "batch norm over tokens (norm=batchnorm)"
         return None if self.rotary is None else "rotary positions"
 
 
@@ -203,7 +205,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
         patch_embed = PatchEmbed(image_size, patch_size, channels, width, bias=not config.norm_pre)
     class_token = config.pool == "token" if config.class_token is None else config.class_token
     head_width = config.head_width or width // config.heads
-    norm = partial(NORMS[config.norm], eps=config.norm_eps)
+    norm, norm_elsewhere = make_norms(config.norm, config.norm_eps)
     spec = MixerSpec(
         width=width,
         heads=config.heads,
@@ -211,7 +213,7 @@ def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], 
         grid_size=patch_embed.grid_size,
         prefix_tokens=class_token + config.distillation + config.registers,
         dropout=config.dropout,
-        norm=norm,
+        norm=norm_elsewhere,
     )
     mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     rotary = None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text, extent, first_line
 from vitlab.files import replacing, write_json
-from vitlab.models.encoder import activation_name
+from vitlab.models.encoder import TokenBatchNorm, activation_name
 from vitlab.models.heads import Bert, LanguageModel
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import bert, language_model
@@ -155,6 +155,7 @@ def check_writable(body: nn.Module, architecture: Architecture, names: Mapping[s
     """Raise UserError for options and weights that an architecture does not have."""
     mixer, activation = body.encoder.blocks[0].mixer, activation_name(body.encoder.blocks[0].mlp.act)
     options = {
+        "model.norm=batchnorm": isinstance(body.encoder.blocks[0].norm1, TokenBatchNorm),
         f"model.mixer={type(mixer).__name__.lower()}": not isinstance(mixer, Attention),
         f"model.mlp={activation}": activation not in architecture.activations,
     }

@@ -1,0 +1,73 @@
+"""BatchNorm as a norm of the encoder: statistics over tokens, without padding."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitlab import UserError, build_model
+from vitlab.models.encoder import TokenBatchNorm
+from vitlab.models.weights.huggingface import save_huggingface
+
+B, N, D, V = 3, 7, 24, 29
+SIZES = {"width": D, "depth": 2, "heads": 3, "mlp_width": 37}
+
+
+def test_the_statistics_are_those_of_torchs_batch_norm_over_the_valid_tokens():
+    norm, theirs = TokenBatchNorm(D, eps=1e-3), nn.BatchNorm1d(D, eps=1e-3)
+    for module in (norm, theirs):
+        nn.init.constant_(module.weight, 1.7)
+        nn.init.constant_(module.bias, -0.3)
+    x, valid = torch.randn(B, N, D) * 3 + 5, torch.arange(N) < torch.tensor([[7], [4], [1]])
+    found = norm(x, valid)
+    torch.testing.assert_close(found[valid], theirs(x[valid]))
+    assert not found[~valid].any()
+    assert all(torch.equal(value, norm.state_dict()[name]) for name, value in theirs.state_dict().items())
+    torch.testing.assert_close(norm(x).flatten(0, 1), theirs(x.flatten(0, 1)))
+    torch.testing.assert_close(norm.eval()(x, valid).flatten(0, 1), theirs.eval()(x.flatten(0, 1)))
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_in_training_padding_changes_no_state_gradient_or_statistic(norm_first):
+    words, lengths = torch.randint(V, (B, N)), torch.tensor([[7], [4], [1]])
+
+    def train(columns):
+        torch.manual_seed(1)
+        model = build_model("bert_nano", vocabulary=V, length=19, norm="batchnorm", norm_first=norm_first, **SIZES)
+        valid = torch.arange(N + columns) < lengths
+        padded = torch.cat([words, words.new_zeros(B, columns)], dim=1).where(valid, columns)
+        hidden = model.double().train()(padded, valid)[valid]
+        hidden.pow(3).sum().backward()
+        gradients = [p.grad for name, p in model.text.named_parameters() if "tokens" not in name]
+        return [hidden, *gradients, *model.text.buffers()]
+
+    for alone, padded in zip(train(0), train(5), strict=True):
+        torch.testing.assert_close(padded, alone)
+
+
+def test_evaluation_sees_one_sequence_at_a_time():
+    model = build_model("vit_nano", image_size=8, num_classes=5, norm="batchnorm", norm_first=False, **SIZES)
+    images = torch.randn(4, 3, 8, 8)
+    for _ in range(3):
+        model.train()(images)
+    together, alone = model.eval()(images), torch.cat([model(image[None]) for image in images])
+    torch.testing.assert_close(together, alone)
+    assert not torch.allclose(model.train()(images), together, atol=1e-3)
+
+
+def test_heads_have_no_statistics_of_the_places_that_they_are_asked_for():
+    mixer = {"name": "attention", "qk_norm": True}
+    model = build_model("bert_nano", vocabulary=V, length=19, norm="batchnorm", mixer=mixer, **SIZES)
+    names = {name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d)}
+    blocks = {f"text.encoder.blocks.{layer}.norm{part}" for layer in (0, 1) for part in (1, 2)}
+    assert names == blocks | {"text.encoder.norm"}
+
+
+def test_a_causal_model_would_see_what_follows():
+    with pytest.raises(UserError, match=r"model\.norm=batchnorm .* causal .* see those that follow; .* layernorm, rms"):
+        build_model("gpt_nano", vocabulary=V, length=19, norm="batchnorm", **SIZES)
+
+
+def test_other_programs_have_no_such_norm(tmp_path):
+    model = build_model("vit_nano", image_size=8, num_classes=5, norm="batchnorm", pool="token", **SIZES)
+    with pytest.raises(UserError, match=r"has no model\.norm=batchnorm"):
+        save_huggingface(model, tmp_path)
