@@ -83,18 +83,21 @@ class Block(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
         valid: Tensor | None = None,
+        cache: Any = None,
         **mixing: Any,
     ) -> Tensor:
-        """`mixing` are the mixer's other arguments: `mask`, `causal`, `rotary`, `cache`."""
+        """`cache` is both attentions', `mixing` are the mixer's other arguments: `mask`, `causal`, `rotary`."""
+        cached = {} if cache is None else {"cache": cache}  # a mixer without attention takes none
 
         def residual(x: Tensor, norm: nn.Module, scale: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
             if self.norm_first:
                 return x + self.drop_path(scale(part(normalise(norm, x, valid))))
             return normalise(norm, x + self.drop_path(scale(part(x))), valid)
 
-        x = residual(x, self.norm1, self.ls1, lambda y: self.mixer(y, **mixing))
+        x = residual(x, self.norm1, self.ls1, lambda y: self.mixer(y, **mixing, **cached))
         if self.cross is not None:
-            x = residual(x, self.norm_cross, self.ls_cross, lambda y: self.cross(y, mask=context_mask, context=context))
+            given = {"mask": context_mask, "context": context, **cached}
+            x = residual(x, self.norm_cross, self.ls_cross, lambda y: self.cross(y, **given))
         return residual(x, self.norm2, self.ls2, self.mlp)
 
 
@@ -152,14 +155,14 @@ class TransformerEncoder(nn.Module):
 
         mask is bool, broadcastable to (B, heads, N, N), True where a query may attend; context_mask likewise,
         (B, heads, N, M). `causal` hides later tokens. `rotary` (2, N, head width) are rotary positions. `caches`, one
-        per block, hold the keys and values of the tokens before x. A mixer without such an argument raises TypeError.
-        `valid` bool (B, N) is False at padding, which norms over tokens leave out.
+        per block, hold the keys and values of the tokens before x and of the context. A mixer without such an argument
+        raises TypeError. `valid` bool (B, N) is False at padding, which norms over tokens leave out.
         """
         mixing = {"mask": mask, "causal": causal or None, "rotary": rotary}
         mixing = {name: value for name, value in mixing.items() if value is not None}
         for layer, block in enumerate(self.blocks):
-            cached = {} if caches is None else {"cache": caches[layer]}
-            x = block(x, context=context, context_mask=context_mask, valid=valid, **mixing, **cached)
+            cache = None if caches is None else caches[layer]
+            x = block(x, context=context, context_mask=context_mask, valid=valid, cache=cache, **mixing)
         return normalise(self.norm, x, valid)
 
 

@@ -96,7 +96,7 @@ class TextEncoder(nn.Module):
 
     def new_caches(self) -> list[KeyValueCache]:
         """Empty caches, one per layer."""
-        return [KeyValueCache() for _ in self.encoder.blocks]
+        return [KeyValueCache(self.embed.length) for _ in self.encoder.blocks]
 
     def forward(
         self,

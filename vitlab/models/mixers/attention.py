@@ -15,26 +15,47 @@ from vitlab.models.positions import rotate
 
 
 class KeyValueCache:
-    """Keys and values (B, H, M, K) of the tokens that one attention layer has seen."""
+    """Keys and values (B, H, M, K) that the attention layers of one block have made, so that each is made once.
 
-    def __init__(self) -> None:
+    `extend` is for self-attention: it has room for `capacity` tokens, allocated with the first. `context` holds those
+    of a context, for cross-attention.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.seen = 0
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
+        self.context: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
-        return 0 if self.keys is None else self.keys.shape[2]
+        return self.seen
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of all tokens, the new ones last."""
-        if self.keys is not None:
-            k, v = torch.cat([self.keys, k], dim=2), torch.cat([self.values, v], dim=2)
-        self.keys, self.values = k, v
-        return k, v
+        """Those of all tokens, the new ones last. Raises ValueError beyond the capacity."""
+        first, self.seen = self.seen, self.seen + k.shape[2]
+        if self.seen > self.capacity:
+            raise ValueError(f"{self.seen} tokens in a cache for {self.capacity}")
+        if self.keys is None:
+            self.keys, self.values = (x.new_empty(*x.shape[:2], self.capacity, x.shape[3]) for x in (k, v))
+        self.keys[:, :, first : self.seen] = k
+        self.values[:, :, first : self.seen] = v
+        return self.keys[:, :, : self.seen], self.values[:, :, : self.seen]
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep the rows of the batch at `rows` (B,), in that order."""
-        if self.keys is not None:
-            self.keys, self.values = self.keys[rows], self.values[rows]
+        """Keep the rows of the batch at `rows` (B,), in that order. Those of a context stay as they are."""
+        if self.keys is None:
+            return
+        keys, values = (x[:, :, : self.seen].index_select(0, rows) for x in (self.keys, self.values))
+        if len(rows) != len(self.keys):
+            shape = (len(rows), *self.keys.shape[1:])
+            self.keys, self.values = self.keys.new_empty(shape), self.values.new_empty(shape)
+        self.keys[:, :, : self.seen], self.values[:, :, : self.seen] = keys, values
+
+    def keep_context(self, rows: Tensor) -> None:
+        """Keep the rows of the context at `rows`, in that order."""
+        if self.context is not None:
+            self.context = tuple(x.index_select(0, rows) for x in self.context)
 
 
 class Attention(nn.Module):
@@ -68,19 +89,26 @@ class Attention(nn.Module):
         self.proj_drop = nn.Dropout(dropout)
 
     def queries_keys_values(
-        self, x: Tensor, context: Tensor | None = None, rotary: Tensor | None = None
+        self, x: Tensor, context: Tensor | None = None, rotary: Tensor | None = None, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q (B, H, N, K), k and v (B, H, M, K), of x (B, N, D), context (B, M, D) and rotary (2, N, K)."""
         if context is None:
             q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        else:
-            weight, bias, inner = self.qkv.weight, self.qkv.bias, self.proj.in_features
-            q = F.linear(x, weight[:inner], None if bias is None else bias[:inner])
-            kv = F.linear(context, weight[inner:], None if bias is None else bias[inner:])
-            k, v = kv.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-            q = q.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q, k = self.q_norm(q), self.k_norm(k)
-        return (q, k, v) if rotary is None else (rotate(q, rotary), rotate(k, rotary), v)
+            q, k = self.q_norm(q), self.k_norm(k)
+            if rotary is not None:
+                q, k = rotate(q, rotary), rotate(k, rotary)
+            return (q, k, v) if cache is None else (q, *cache.extend(k, v))
+        weight, bias, inner = self.qkv.weight, self.qkv.bias, self.proj.in_features
+        q = F.linear(x, weight[:inner], None if bias is None else bias[:inner])
+        q = self.q_norm(q.unflatten(-1, (self.heads, -1)).transpose(1, 2))
+        if cache is not None and cache.context is not None:
+            return q, *cache.context
+        kv = F.linear(context, weight[inner:], None if bias is None else bias[inner:])
+        k, v = kv.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        k = self.k_norm(k)
+        if cache is not None:
+            cache.context = k, v
+        return q, k, v
 
     def forward(
         self,
@@ -93,14 +121,16 @@ class Attention(nn.Module):
     ) -> Tensor:
         """x (B, N, D), mask bool broadcastable to (B, H, N, M), True where a query may look -> (B, N, D).
 
-        With a cache x are the tokens that follow those in it, and M counts all.
+        With a cache x are the tokens that follow those in it, and M counts all. A context may have fewer rows than x:
+        one for each R / B rows of x (R, N, D), such as the beams of one source; then the mask has a row for each of B.
         """
-        q, k, v = self.queries_keys_values(x, context, rotary)
-        before = 0
-        if cache is not None:
-            before = len(cache)
-            k, v = cache.extend(k, v)
-        if causal and (mask is not None or before):  # the kernel takes one of them, and has no offset
+        if context is not None and len(context) != len(x):  # queries do not see each other: a row of them, no copies
+            together = x.reshape(len(context), -1, x.shape[2])
+            return self(together, mask, context=context, cache=cache).reshape(x.shape)
+        q, k, v = self.queries_keys_values(x, context, rotary, cache)
+        causal = causal and q.shape[2] > 1  # a last token looks at all
+        if causal and (mask is not None or k.shape[2] > q.shape[2]):  # the kernel takes one of them, and has no offset
+            before = k.shape[2] - q.shape[2]
             earlier = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(before)
             mask, causal = earlier if mask is None else mask & earlier, False
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale)
