@@ -11,6 +11,7 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
     "trainer.workers",
     "recipe.budget",  # `budget` says what came of it
+    *("model.published_vocabulary", "model.published_length"),
 )
 DATA_PATHS = ("data.root", "data.path", "data.test_path", "data.files", "data.test_files")
 

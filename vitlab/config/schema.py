@@ -104,10 +104,18 @@ class ResNetConfig(ModelConfig):
 
 
 @dataclass
-class TextConfig(ModelConfig):
-    """A transformer over tokens: causal as GPT, or seeing both sides as BERT."""
+class TextModelConfig(ModelConfig):
+    """A model of text. A run has the vocabulary and the length of its data; `describe` counts with the published."""
 
     modality: Modality = "text"
+    published_vocabulary: Optional[int] = ranged(None, least=1, most=10**8)
+    published_length: Optional[int] = ranged(None, least=1, most=LARGEST_LENGTH)  # tokens
+
+
+@dataclass
+class TextConfig(TextModelConfig):
+    """A transformer over tokens: causal as GPT, or seeing both sides as BERT."""
+
     family: str = "transformer"
     causal: bool = True
     depth: int = ranged(12, least=1, most=LARGEST_DEPTH)
@@ -130,10 +138,9 @@ class TextConfig(ModelConfig):
 
 
 @dataclass
-class LSTMConfig(ModelConfig):
+class LSTMConfig(TextModelConfig):
     """A stack of LSTM layers over tokens (Hochreiter and Schmidhuber, 1997), in both directions unless causal."""
 
-    modality: Modality = "text"
     family: str = "lstm"
     causal: bool = True
     depth: int = ranged(2, least=1, most=LARGEST_DEPTH)
@@ -331,5 +338,6 @@ class DescribeConfig:
     image_size: Extent = ranged(224, least=1, most=LARGEST_IMAGE)
     num_classes: int = ranged(1000, least=0, most=10**8)  # 0: features
     channels: int = ranged(3, least=1, most=LARGEST_LAYER)
-    length: int = ranged(1024, least=1, most=LARGEST_LENGTH)  # tokens, for a model of text
-    vocabulary: int = ranged(50257, least=1, most=10**8)
+    # for a model of text: tokens of a sequence, and those there are; none: the model's published ones
+    length: Optional[int] = ranged(None, least=1, most=LARGEST_LENGTH)
+    vocabulary: Optional[int] = ranged(None, least=1, most=10**8)

@@ -18,6 +18,7 @@ FAMILIES = {  # of timm's modules
 if TYPE_CHECKING:
     from torch import nn
 
+LENGTH, VOCABULARY = 1024, 50257  # of a model of text without published ones: GPT-2's
 MODULES = {"timm": "timm_adapter"}  # not named like the library that it uses
 
 
@@ -45,16 +46,16 @@ def build_model(
     num_classes: int = 1000,
     image_size: int | tuple[int, int] = 224,
     channels: int = 3,
-    length: int = 1024,
-    vocabulary: int = 50257,
+    length: int | None = None,
+    vocabulary: int | None = None,
     **overrides: Any,
 ) -> "nn.Module":
     """A model by its name in `vitlab list models`, or `timm:NAME`, with random weights.
 
     Images (B, channels, height, width) -> logits (B, num_classes), or features (B, D) with num_classes=0. image_size is
-    a side or (height, width). A text model takes up to `length` tokens of a vocabulary instead; it has the head of its
-    pre-training. overrides are fields of the model's configuration (`depth=6`, `pretrained=True` for timm's). Raises
-    UserError, a ValueError, for a name or a field that does not exist.
+    a side or (height, width). A text model takes up to `length` tokens of a vocabulary instead, by default the
+    published ones of its name; it has the head of its pre-training. overrides are fields of the model's configuration
+    (`depth=6`, `pretrained=True` for timm's). Raises UserError, a ValueError, for a name or a field that is unknown.
     """
     size = list(image_size) if isinstance(image_size, tuple) else image_size
     given = {"image_size": size, "num_classes": num_classes, "channels": channels}
@@ -67,7 +68,9 @@ def described_shape(config: DictConfig) -> dict[str, Any]:
     """The shape of a DescribeConfig without data."""
     if config.model.modality == "text":
         head = "next_token" if config.model.causal else "masked"
-        return {"length": config.length, "vocabulary": config.vocabulary, "head": head}
+        length = config.length or config.model.published_length or LENGTH
+        vocabulary = config.vocabulary or config.model.published_vocabulary or VOCABULARY
+        return {"length": length, "vocabulary": vocabulary, "head": head}
     return {"num_classes": config.num_classes, "image_size": extent(config.image_size), "channels": config.channels}
 
 
