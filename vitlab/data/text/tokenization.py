@@ -11,6 +11,7 @@ Text is never taken for a special token, whatever it spells.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ ROLES = {
     "document_end": ("<|endoftext|>", "</s>", "[SEP]", "<|end_of_text|>", "<eos>"),
     "mask": ("<|mask|>", "[MASK]", "<mask>"),
 }
+SENTINEL = "<extra_id_{}>"  # T5's, in the place of a span
 GPT = ("<|pad|>", "<|start|>", "<|delimiter|>", "<|extract|>", "<|mask|>", "<|endoftext|>")
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -133,6 +135,24 @@ class Tokenizer:
         Of a character that several tokens share each is the replacement character.
         """
         return [self.decode([id], keep_special=True) for id in ids]
+
+    def with_sentinels(self, wanted: int) -> "Tokenizer":
+        """This tokenizer with the special tokens <extra_id_0>, <extra_id_1>, ... of T5, at least `wanted` of them.
+
+        A tokenizer that has as many is given back as it is, such as T5's own.
+        """
+        if len(self.sentinels) >= wanted:
+            return self
+        inner = tokenizers.Tokenizer.from_str(self.inner.to_str())
+        names = [SENTINEL.format(number) for number in range(wanted)]
+        inner.add_special_tokens([tokenizers.AddedToken(name, special=True, normalized=False) for name in names])
+        return Tokenizer(inner)
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """The ids of <extra_id_0>, <extra_id_1>, ..., as many as there are without a gap."""
+        ids = (self.inner.token_to_id(SENTINEL.format(number)) for number in count())
+        return tuple(takewhile(lambda id: id is not None, ids))
 
     def same_as(self, other: "Tokenizer") -> bool:
         """Whether both make the same tokens of any text."""

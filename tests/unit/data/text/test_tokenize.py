@@ -45,6 +45,22 @@ def test_byte_level_bpe_loses_nothing(text):
     assert "".join(bpe.token_texts(ids)).isascii() is text.isascii()
 
 
+@pytest.mark.parametrize("kind", tokenization.KINDS)
+def test_sentinels_are_special_tokens_after_all_others(kind, tmp_path):
+    plain = trained(kind)
+    assert plain.sentinels == ()
+    found = plain.with_sentinels(3)
+    assert found.sentinels == (plain.size, plain.size + 1, plain.size + 2)
+    assert set(found.special) == set(plain.special) | set(found.sentinels)
+    assert found.encode(["a <extra_id_1> cat"]) == plain.encode(["a <extra_id_1> cat"]), "text is no sentinel"
+    (ids,) = found.encode(["cat"])
+    assert found.decode([*ids, found.sentinels[1]]) == "cat"
+    found.save(tmp_path / "tokenizer.json")
+    again = tokenization.from_file(tmp_path)
+    assert again.with_sentinels(3) is again
+    assert again.with_sentinels(4).sentinels == (*found.sentinels, found.size)
+
+
 def test_characters_lose_only_what_was_never_seen():
     characters = trained("characters")
     for text in TEXTS:
