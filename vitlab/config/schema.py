@@ -60,7 +60,7 @@ class ViTConfig(ModelConfig):
     heads: int = ranged(12, least=1, most=LARGEST_LAYER)
     head_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
-    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu"] = "gelu"
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
     patch_size: Union[int, list[int], Literal["auto"]] = ranged(16, least=1)  # auto: see `checks.choose_patch`
     stem: list[int] = items(
         least=1, most=1000
@@ -122,7 +122,7 @@ class TextConfig(TextModelConfig):
     width: int = ranged(768, least=1, most=LARGEST_LAYER)
     heads: int = ranged(12, least=1, most=LARGEST_LAYER)
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
-    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu"] = "gelu_tanh"
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu_tanh"
     mixer: Any = "attention"
     positions: Literal["learned", "sincos", "rotary", "none"] = "learned"
     segments: int = ranged(0, least=0, most=LARGEST_LAYER)  # kinds of segment embeddings; 2 for pairs

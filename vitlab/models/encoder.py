@@ -19,6 +19,7 @@ ACTIVATIONS = {
     "quick_gelu": QuickGELU,
     "relu": nn.ReLU,
 }
+GATED = {"swiglu": nn.SiLU, "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATIONS["gelu_tanh"]}
 ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
 
 
@@ -153,10 +154,11 @@ class TransformerEncoder(nn.Module):
     ) -> Tensor:
         """x (B, N, D), context (B, M, D) -> (B, N, D).
 
-        mask is bool, broadcastable to (B, heads, N, N), True where a query may attend; context_mask likewise,
-        (B, heads, N, M). `causal` hides later tokens. `rotary` (2, N, head width) are rotary positions. `caches`, one
-        per block, hold the keys and values of the tokens before x and of the context. A mixer without such an argument
-        raises TypeError. `valid` bool (B, N) is False at padding, which norms over tokens leave out.
+        mask is broadcastable to (B, heads, N, N): bool, True where a query may attend, or added to the scores, then
+        without `causal`, which hides later tokens. context_mask likewise, (B, heads, N, M). `rotary` (2, N, head
+        width) are rotary positions. `caches`, one per block, hold the keys and values of the tokens before x and of
+        the context. A mixer without such an argument raises TypeError. `valid` bool (B, N) is False at padding, which
+        norms over tokens leave out.
         """
         mixing = {"mask": mask, "causal": causal or None, "rotary": rotary}
         mixing = {name: value for name, value in mixing.items() if value is not None}
@@ -181,14 +183,14 @@ def normalise(norm: nn.Module, x: Tensor, valid: Tensor | None) -> Tensor:
     return norm(x, valid) if isinstance(norm, TokenBatchNorm) else norm(x)
 
 
-def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu") -> nn.Module:
+def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gelu", bias: bool = True) -> nn.Module:
     """The MLP of a block: width -> hidden -> width, dropout after both layers.
 
-    `kind` is a key of ACTIVATIONS, or swiglu (Shazeer, 2020), which has a gate as a third layer.
+    `kind` is a key of ACTIVATIONS, or of GATED (Shazeer, 2020), which have a gate as a third layer.
     """
-    if kind == "swiglu":
-        return SwiGLU(width, hidden, drop=dropout)
-    return Mlp(width, hidden, act_layer=ACTIVATIONS[kind], drop=dropout)
+    if kind in GATED:
+        return SwiGLU(width, hidden, act_layer=GATED[kind], bias=bias, drop=dropout)
+    return Mlp(width, hidden, act_layer=ACTIVATIONS[kind], bias=bias, drop=dropout)
 
 
 def activation_name(module: nn.Module) -> str:

@@ -1,10 +1,13 @@
-"""Where tokens are: fixed position embeddings, added to the tokens, and rotary ones, that turn queries and keys.
+"""Where tokens are: fixed position embeddings, added to the tokens, rotary ones, that turn queries and keys, and
+relative ones, added to the scores of attention.
 
-Shapes: N patches or tokens, D width, K head width.
+Shapes: B batch, N patches or tokens, D width, H heads, K head width.
 """
 
+import math
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def sincos1d(tokens: int, width: int, base: float = 10_000.0) -> Tensor:
@@ -59,6 +62,46 @@ def rotate(x: Tensor, rotary: Tensor) -> Tensor:
     sine, cosine = rotary.to(x.dtype)
     turned = torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
     return x * cosine + turned * sine
+
+
+class RelativePositions(nn.Module):
+    """A learned number for each head and distance of a key from its query (T5; Raffel et al., 2020, section 2.1).
+
+    Half of the `buckets` are for one distance each, the others for ranges that grow up to `furthest`, beyond which all
+    are the same. Keys before and after the query have half of them each, unless `causal`, which hides those after.
+    """
+
+    def __init__(self, heads: int, *, causal: bool = False, buckets: int = 32, furthest: int = 128):
+        super().__init__()
+        self.causal, self.furthest = causal, furthest
+        self.bias = nn.Parameter(torch.zeros(buckets, heads))
+
+    def forward(self, queries: int, keys: int, mask: Tensor | None = None) -> Tensor:
+        """What is added to the scores, (1 or B, H, N, M), of the last N = `queries` of M = `keys` tokens.
+
+        mask is bool (B, M), False where a key is padding.
+        """
+        places = torch.arange(keys, device=self.bias.device)
+        distances = places - places[keys - queries :, None]
+        bias = self.bias[self.bucket(distances)].permute(2, 0, 1)[None]
+        hidden = (distances > 0)[None, None] if self.causal else None
+        if mask is not None:
+            padding = ~mask[:, None, None, :]
+            hidden = padding if hidden is None else hidden | padding
+        return bias if hidden is None else bias.masked_fill(hidden, float("-inf"))
+
+    def bucket(self, distances: Tensor) -> Tensor:
+        """The bucket of each key place - query place, int64, as in the paper's code (mesh_tensorflow)."""
+        buckets = len(self.bias)
+        if self.causal:
+            first, distances = 0, (-distances).clamp(min=0)
+        else:
+            buckets //= 2
+            first, distances = (distances > 0) * buckets, distances.abs()
+        single = buckets // 2
+        growing = (distances.clamp(min=1).float() / single).log() / math.log(self.furthest / single)
+        far = (single + (growing * (buckets - single)).long()).clamp(max=buckets - 1)
+        return first + distances.where(distances < single, far)
 
 
 def turns(angles: Tensor) -> Tensor:

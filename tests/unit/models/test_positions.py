@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from vitlab.models import build_model
-from vitlab.models.positions import rotary1d, rotary2d, rotate, sincos1d
+from vitlab.models.positions import RelativePositions, rotary1d, rotary2d, rotate, sincos1d
 
 N, K = 7, 12
 
@@ -49,3 +50,23 @@ def test_a_vit_with_rotary_positions_sees_the_order_of_patches():
     images = torch.randn(2, 3, 8, 12)
     swapped = torch.cat([images[..., 8:], images[..., :8]], dim=-1)
     assert not torch.allclose(model(images), model(swapped), atol=1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_relative_positions_are_the_buckets_of_transformers(causal):
+    relative = RelativePositions(5, causal=causal, buckets=32, furthest=128)
+    distances = torch.arange(-300, 301)
+    expected = T5Attention._relative_position_bucket(distances, bidirectional=not causal)
+    assert torch.equal(relative.bucket(distances), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_relative_bias_depends_on_the_distance_and_hides_padding_and_what_follows(causal):
+    relative, mask = RelativePositions(5, causal=causal), torch.tensor([[True] * 9, [True] * 4 + [False] * 5])
+    torch.nn.init.normal_(relative.bias)
+    bias = relative(9, 9, mask)
+    assert bias.shape == (2, 5, 9, 9)
+    seen = mask[:, None, None, :] & (torch.ones(9, 9).tril().bool() if causal else torch.ones(9, 9).bool())
+    assert torch.equal(bias.isfinite(), seen.expand(2, 5, 9, 9))
+    assert torch.equal(bias[:1, :, 1:, 1:], bias[:1, :, :-1, :-1])
+    assert torch.equal(relative(2, 9, mask), bias[:, :, -2:]), "the queries are the last of the tokens"

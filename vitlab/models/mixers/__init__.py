@@ -24,6 +24,7 @@ class MixerSpec:
     prefix_tokens: int
     dropout: float
     norm: "Callable[[int], nn.Module]"
+    bias: bool = True  # of the linear layers of attention
 
     @property
     def tokens(self) -> int:

@@ -73,6 +73,7 @@ class Attention(nn.Module):
         *,
         head_width: int | None = None,
         qkv_bias: bool = True,
+        proj_bias: bool = True,
         qk_norm: Callable[[int], nn.Module] | None = None,
         dropout: float = 0.0,
     ):
@@ -85,7 +86,7 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * heads * head_width, bias=qkv_bias)
         self.q_norm = nn.Identity() if qk_norm is None else qk_norm(head_width)
         self.k_norm = nn.Identity() if qk_norm is None else qk_norm(head_width)
-        self.proj = nn.Linear(heads * head_width, width)
+        self.proj = nn.Linear(heads * head_width, width, bias=proj_bias)
         self.proj_drop = nn.Dropout(dropout)
 
     def queries_keys_values(
@@ -119,7 +120,8 @@ class Attention(nn.Module):
         rotary: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """x (B, N, D), mask bool broadcastable to (B, H, N, M), True where a query may look -> (B, N, D).
+        """x (B, N, D) -> (B, N, D); mask broadcastable to (B, H, N, M), bool, True where a query may look, or added to
+        the scores, then without `causal`.
 
         With a cache x are the tokens that follow those in it, and M counts all. A context may have fewer rows than x:
         one for each R / B rows of x (R, N, D), such as the beams of one source; then the mask has a row for each of B.
@@ -142,7 +144,8 @@ def build(config: DictConfig, spec: MixerSpec) -> Attention:
         spec.width,
         spec.heads,
         head_width=spec.head_width,
-        qkv_bias=config.qkv_bias,
+        qkv_bias=config.qkv_bias and spec.bias,
+        proj_bias=spec.bias,
         qk_norm=spec.norm if config.qk_norm else None,
         dropout=spec.dropout,
     )
