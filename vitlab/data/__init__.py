@@ -39,7 +39,7 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     The module of `config.kind` may have `fingerprint(config)`: what its data depends on besides the configuration, as
     JSON. Without it that is the module's source, and the files at the configuration's `root` or `path`. One of images
     may have `contents(config)` too: text that differs when its images differ, so that no run goes on with other ones
-    (vitlab.data.cache.content_hash).
+    (vitlab.data.cache.content_hash), and `captions(config)`: of each split the captions of each image.
 
     progress(what, done, total) is called while the cache is being built. Raises UserError.
     """
@@ -65,6 +65,10 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
         from vitlab.data.split import carve_images
 
         data = carve_images(data)
+    if hasattr(module, "captions"):
+        from vitlab.data.images.caption_tokens import add_captions
+
+        data = add_captions(config, data, module.captions(config))
     return data
 
 

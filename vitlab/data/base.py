@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from vitlab.data.text.tokenization import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,21 @@ class ImageData:
     def cached(self) -> bool:
         """Whether reading a training image is only a copy, so that worker processes would not help."""
         return getattr(self.train.read, "decoded", False)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CaptionData(ImageData):
+    """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length).
+
+    A caption is its start token, its own and its end token, padded with NOTHING; so are images with fewer captions.
+    """
+
+    tokenizer: "Tokenizer"
+    target_length: int
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        return {**super().shape, "target_length": self.target_length, "vocabulary": self.tokenizer.size}
 
 
 @dataclass(frozen=True, eq=False)

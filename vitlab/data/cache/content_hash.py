@@ -31,7 +31,7 @@ def hash_contents(config: DictConfig, data: Any) -> str:
     digest = hashlib.sha256()
     # validation images follow from the training images, the configuration or what the module adds
     for split in (data.train, data.test) if isinstance(data.train, Split) else (data.train, data.validation, data.test):
-        for name, values in ({"labels": split.labels} if isinstance(split, Split) else list_arrays(split)).items():
+        for name, values in (list_answers(split) if isinstance(split, Split) else list_arrays(split)).items():
             digest.update(f"{name} {values.dtype} {len(values)}".encode())
             digest.update(np.ascontiguousarray(values).data)
     module = module_of(config)
@@ -41,3 +41,8 @@ def hash_contents(config: DictConfig, data: Any) -> str:
         for path in named_files(config):
             digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
     return digest.hexdigest()
+
+
+def list_answers(split: Split) -> dict[str, np.ndarray]:
+    """The labels of images and, where they have any, their captions."""
+    return {"labels": split.labels} | ({} if split.targets is None else {"targets": split.targets})

@@ -1,0 +1,83 @@
+"""Captioned glyphs: what the words say is what the picture shows."""
+
+import numpy as np
+import pytest
+
+from vitlab import config
+from vitlab.config import UserError
+from vitlab.data.images import captioned_glyphs, drawing
+
+CLEAR = {"noise": 0.0, "rotation": 0.0, "image_size": 96, "large": [0.26, 0.28], "scale": [0.15, 0.17]}
+
+
+def configured(**changes):
+    return config.load("data", {"name": "captioned_glyphs", "train_images": 120, "test_images": 40, **changes})
+
+
+def test_the_set_is_what_it_says():
+    data, captions = captioned_glyphs.load(configured()), captioned_glyphs.captions(configured())
+    images = data.train.read(np.arange(40))
+    assert images.shape == (40, 1, 48, 48)
+    assert images.dtype == np.uint8
+    assert {part: len(rows) for part, rows in captions.items()} == {"train": 120, "validation": 40, "test": 40}
+    shuffled = np.random.default_rng(0).permutation(40)
+    assert np.array_equal(data.train.read(shuffled), images[shuffled])
+    assert captioned_glyphs.captions(configured(train_images=1500))["train"][:120] == captions["train"]
+    assert not {image.tobytes() for image in images} & {image.tobytes() for image in data.test.read(np.arange(40))}
+
+
+def read_picture(image, masters):
+    """The caption of a clear picture, from its pixels: characters are what is apart in a row or a column."""
+    lit = image > 100
+    down, right = (np.ptp(np.flatnonzero(lit.any(axis=axis))) for axis in (1, 0))
+    relation = "above" if down > right else "left of"
+    lit, image = (lit.T, image.T) if relation == "left of" else (lit, image)
+    edges = np.flatnonzero(np.diff(np.pad(lit.any(axis=1), 1).astype(int))).reshape(-1, 2)
+    named = []
+    for first, last in edges:
+        columns = np.flatnonzero(lit[first:last].any(axis=0))
+        glyph = image[first:last, columns[0] : columns[-1] + 1]
+        glyph = glyph.T if relation == "left of" else glyph
+        large = max(glyph.shape) > 0.215 * 96
+        named.append(f"a {'large' if large else 'small'} {nearest(glyph, masters)}")
+    return f" {relation} ".join(named)
+
+
+def nearest(glyph, masters):
+    """The character whose master, reduced to the glyph's box, is most like it."""
+    side = max(glyph.shape)
+    square = np.zeros((side, side))
+    top, left = (side - glyph.shape[0]) // 2, (side - glyph.shape[1]) // 2
+    square[top : top + glyph.shape[0], left : left + glyph.shape[1]] = glyph
+    at = np.linspace(2, masters.shape[-1] - 3, side).round().astype(int)
+    flat = masters[:, :, 0][:, :, at][:, :, :, at].reshape(masters.shape[0] * masters.shape[1], -1)
+    scores = np.corrcoef(square.ravel(), flat)[0, 1:]
+    return captioned_glyphs.CHARACTERS[scores.argmax() % masters.shape[1]]
+
+
+def test_a_caption_says_what_the_picture_shows():
+    node = configured(**CLEAR)
+    masters = drawing.draw_masters(27, captioned_glyphs.CHARACTERS).numpy()
+    images = captioned_glyphs.load(node).train.read(np.arange(120))[:, 0]
+    captions = [caption for (caption,) in captioned_glyphs.captions(node)["train"]]
+    read = [read_picture(image, masters) for image in images]
+    without = [[word for word in text.split() if len(word) > 1] for text in read]
+    assert without == [[word for word in text.split() if len(word) > 1] for text in captions]  # all but the characters
+    words = [
+        (a, b)
+        for one, other in zip(read, captions, strict=True)
+        for a, b in zip(one.split(), other.split(), strict=True)
+    ]
+    characters = [a == b for a, b in words if len(b) == 1 and b != "a"]
+    assert np.mean(characters) > 0.95
+    assert {len(text.split(" a ")) for text in captions} == {2, 3}
+
+
+def test_sizes_that_do_not_fit_or_are_not_told_apart_are_refused():
+    with pytest.raises(UserError) as caught:
+        captioned_glyphs.load(configured(glyphs=[2, 4]))
+    assert caught.value.problems == [
+        "data.large=[0.29, 0.33]: 4 such characters are larger than the picture; give at most 0.25"
+    ]
+    with pytest.raises(UserError, match=r"data.large=\[0.2, 0.3\]: a large character must be larger than small ones"):
+        captioned_glyphs.load(configured(large=[0.2, 0.3]))

@@ -1,0 +1,58 @@
+"""Captions of images as the tokens that a decoder reads and writes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from omegaconf import DictConfig
+
+from vitlab.config import UserError
+from vitlab.data.base import CaptionData, ImageData
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.text import tokenization
+from vitlab.data.text.tokenization import Tokenizer
+
+Captions = Sequence[Sequence[str]]  # of each image, one or several
+
+
+def add_captions(config: DictConfig, data: ImageData, captions: Mapping[str, Captions]) -> CaptionData:
+    """The images of a data set with the captions of each split as targets.
+
+    A tokenizer that is not a file's is trained on the training captions. Raises UserError for captions that are longer
+    than `data.target_length`.
+    """
+    if tokenization.is_path(config.tokenizer):
+        tokenizer = tokenization.from_file(config.tokenizer)
+    else:
+        texts = (text for of_image in captions["train"] for text in of_image)
+        tokenizer = tokenization.train(texts, config.tokenizer, config.vocabulary, config.lowercase)
+    encoded = {part: [tokenizer.encode(of_image) for of_image in captions[part]] for part in captions}
+    problems = list(check_lengths(config, encoded))
+    if problems:
+        raise UserError(problems)
+    splits = {
+        part: replace(getattr(data, part), targets=pad_captions(rows, tokenizer, config.target_length))
+        for part, rows in encoded.items()
+    }
+    return CaptionData(**{**vars(data), **splits}, tokenizer=tokenizer, target_length=config.target_length)
+
+
+def check_lengths(config: DictConfig, encoded: Mapping[str, list[list[list[int]]]]) -> Iterator[str]:
+    lengths = [len(ids) + 2 for rows in encoded.values() for of_image in rows for ids in of_image]
+    if max(lengths) > config.target_length:
+        long = sum(length > config.target_length for length in lengths)
+        yield (
+            f"data.target_length={config.target_length}: {long} of {len(lengths)} captions are longer, the longest has "
+            f"{max(lengths)} tokens with its start and end; give data.target_length={max(lengths)}, or shorten them"
+        )
+    if not min(lengths) > 2:
+        yield f"data={config.name}: a caption has no tokens with data.tokenizer={config.tokenizer}; write another"
+
+
+def pad_captions(rows: list[list[list[int]]], tokenizer: Tokenizer, length: int) -> np.ndarray:
+    """int64 (N, most captions of an image, length), see CaptionData."""
+    targets = np.full((len(rows), max(map(len, rows)), length), NOTHING, dtype=np.int64)
+    for row, of_image in enumerate(rows):
+        for place, ids in enumerate(of_image):
+            targets[row, place, : len(ids) + 2] = [tokenizer.start, *ids, tokenizer.end]
+    return targets
