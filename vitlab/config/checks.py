@@ -198,7 +198,7 @@ def check_images(config: DictConfig) -> Iterator[str]:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
     image_size = read_image_size(config)
-    if not isinstance(model, DictConfig) or model.get("kind") not in ("vit", "text"):
+    if not isinstance(model, DictConfig) or model.get("kind") not in ("vit", "text", "encoder_decoder"):
         return
     if model.get("pool") == "none" and OmegaConf.select(config, "task.kind") == "classification":
         yield "model.pool=none gives logits per patch; classification needs pool=token or mean"

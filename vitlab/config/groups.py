@@ -26,6 +26,7 @@ CLOSED = {  # every key of these is in the dataclass
     ("model", "timm"): schema.TimmConfig,
     ("model", "resnet"): schema.ResNetConfig,
     ("model", "text"): schema.TextConfig,
+    ("model", "encoder_decoder"): schema.EncoderDecoderConfig,
     ("model", "lstm"): schema.LSTMConfig,
 }
 EXPECTED = {IntegerNode: "a whole number", FloatNode: "a number", BooleanNode: "true or false"}

@@ -138,6 +138,30 @@ class TextConfig(TextModelConfig):
 
 
 @dataclass
+class EncoderDecoderConfig(TextModelConfig):
+    """A transformer that reads a source and writes a target (Vaswani et al., 2017)."""
+
+    family: str = "transformer"
+    depth: int = ranged(6, least=1, most=LARGEST_DEPTH)
+    decoder_depth: Optional[int] = ranged(None, least=1, most=LARGEST_DEPTH)  # depth when not given
+    width: int = ranged(512, least=1, most=LARGEST_LAYER)
+    heads: int = ranged(8, least=1, most=LARGEST_LAYER)
+    mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "relu"
+    mixer: Any = "attention"  # of the encoder
+    positions: Literal["learned", "sincos", "rotary", "none"] = "sincos"
+    # one matrix for the embeddings of source and target and for the output; for those of the decoder; or three
+    share_embeddings: Literal["all", "decoder", "none"] = "all"
+    norm: Literal["layernorm", "rmsnorm", "batchnorm"] = (
+        "layernorm"  # batchnorm: of the encoder; the decoder has layernorm
+    )
+    norm_eps: float = ranged(1e-6, above=0, most=1)
+    norm_first: bool = True  # pre-norm; else post-norm
+    dropout: float = ranged(0.0, least=0, most=0.99)
+    drop_path: float = ranged(0.0, least=0, most=0.99)
+
+
+@dataclass
 class LSTMConfig(TextModelConfig):
     """A stack of LSTM layers over tokens (Hochreiter and Schmidhuber, 1997), in both directions unless causal."""
 
@@ -183,6 +207,9 @@ class TextDataConfig(DataConfig):
     tokenizer: str = "bpe"
     vocabulary: int = ranged(4096, least=16, most=LARGEST_LAYER)  # tokens of a trained tokenizer, at most
     lowercase: bool = False  # of a trained tokenizer
+    split_digits: bool = False  # each digit is a token, of a trained bpe
+    target_length: Optional[int] = ranged(None, least=2, most=LARGEST_LENGTH)  # tokens of a target; length if not given
+    exact: bool = False  # of pairs: each source has one right target, so `exact_match` is measured
 
 
 @dataclass

@@ -67,10 +67,12 @@ def build_model(
 def described_shape(config: DictConfig) -> dict[str, Any]:
     """The shape of a DescribeConfig without data."""
     if config.model.modality == "text":
-        head = "next_token" if config.model.causal else "masked"
         length = config.length or config.model.published_length or LENGTH
         vocabulary = config.vocabulary or config.model.published_vocabulary or VOCABULARY
-        return {"length": length, "vocabulary": vocabulary, "head": head}
+        shape = {"length": length, "vocabulary": vocabulary}
+        if "causal" not in config.model:
+            return {**shape, "target_length": length, "head": "seq2seq"}
+        return {**shape, "head": "next_token" if config.model.causal else "masked"}
     return {"num_classes": config.num_classes, "image_size": extent(config.image_size), "channels": config.channels}
 
 

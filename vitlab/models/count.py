@@ -21,11 +21,15 @@ def meta(config: DictConfig, **shape: Any) -> nn.Module:
         return build(config, **shape)
 
 
-def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") -> Tensor:
-    """Zeros that a model of a shape takes: images (B, C, Y, X) or tokens int64 (B, N)."""
-    if "image_size" in shape:
-        return torch.zeros(batch_size, shape["channels"], *shape["image_size"], device=device)
-    return torch.zeros(batch_size, shape["length"], dtype=torch.int64, device=device)
+def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") -> tuple[Tensor, ...]:
+    """Zeros that a model of a shape takes: images (B, C, Y, X) or tokens int64 (B, N), and the tokens of a target."""
+
+    def tokens(length: int) -> Tensor:
+        return torch.zeros(batch_size, length, dtype=torch.int64, device=device)
+
+    images = "image_size" in shape and torch.zeros(batch_size, shape["channels"], *shape["image_size"], device=device)
+    first = images if "image_size" in shape else tokens(shape["length"])
+    return (first, tokens(shape["target_length"])) if "target_length" in shape else (first,)
 
 
 def describe_inputs(shape: Mapping[str, Any]) -> str:
@@ -137,7 +141,7 @@ def flops(
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         try:
             model.eval()  # in training mode a norm over a batch of one raises
-            out = model(inputs(shape)) if loss is None else loss(model)
+            out = model(*inputs(shape)) if loss is None else loss(model)
             forward = counter.get_total_flops()
             out.sum().backward()
         except (RuntimeError, AssertionError, ValueError, TypeError, AttributeError, IndexError) as error:
@@ -151,7 +155,7 @@ def flops(
 def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[str, int]:
     """The forward operations of `flops` by part: those of each module without its children's."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.eval()(inputs(shape))
+        model.eval()(*inputs(shape))
     root = type(model).__name__
     totals = {name: sum(of.values()) for name, of in counter.get_flop_counts().items() if name != "Global"}
     own = dict(totals)
@@ -186,7 +190,7 @@ def activation_bytes(model: nn.Module, shape: Mapping[str, Any], batch_size: int
 
         examples = inputs(shape, batch_size, "cpu")
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            out = functional_call(model.train(), held, (examples,))  # the graph lives as long as its output
+            out = functional_call(model.train(), held, examples)  # the graph lives as long as its output
     del out
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) / batch_size
 

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitlab.models.decoding import CachedDecoding
+
 STD = 0.02  # of the initial weights, as in BERT and GPT-2
 TO_RESIDUAL = ("mixer.proj.weight", "mlp.fc2.weight")
 LONGEST_SPAN = 10  # tokens (Joshi et al., 2020, section 3.1)
@@ -50,10 +52,12 @@ class TextModel(nn.Module):
     def part_of(self, name: str) -> str:
         """The part of the model that a parameter belongs to, for counting."""
         path = name.split(".")
-        if path[0] != "text":
+        if path[0] not in ("text", "decoder"):
             return "head"
         if path[1] == "embed":
             return "positions" if path[-1] == "positions" else "embedding"
+        if "cross" in path and not path[-2].endswith("norm"):
+            return "cross-attention"
         if "mixer" in path and not path[-2].endswith("norm"):
             return type(self.text.encoder.blocks[0].mixer).__name__.lower()
         return "mlp" if "mlp" in path else "lstm" if "lstm" in path else "norms"
@@ -74,6 +78,14 @@ class LanguageModel(TextModel):
         caches: Sequence[Any] | None = None,
     ) -> Tensor:
         return self.by_tokens(self.text(tokens, mask, segments, caches))
+
+    def decoding(self) -> CachedDecoding:
+        """What continues texts."""
+
+        def forward(tokens: Tensor, caches: Sequence[Any]) -> Tensor:
+            return self(tokens, caches=caches)
+
+        return CachedDecoding(forward, self.new_caches(), self.text.embed.length)
 
     def new_caches(self) -> list[Any]:
         """Empty caches, as `forward` takes them."""
@@ -201,6 +213,8 @@ def with_head(
         if not text.causal:
             raise ValueError("model.causal=false sees the tokens that task=causal_lm predicts; give task=masked_lm")
         return LanguageModel(text)
+    if head == "seq2seq":
+        raise ValueError("has no decoder that reads a source; give an encoder-decoder, such as model=transformer_nano")
     if head in ("masked", "span"):
         if text.causal:
             raise ValueError("model.causal=true does not see the tokens after a masked one; give model.causal=false")

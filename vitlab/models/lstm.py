@@ -69,7 +69,15 @@ class LSTMEncoder(nn.Module):
         return self.drop(x)
 
 
-def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_classes: int | None = None) -> TextModel:
+def build(
+    config: DictConfig,
+    *,
+    vocabulary: int,
+    length: int,
+    head: str,
+    num_classes: int | None = None,
+    target_length: int | None = None,
+) -> TextModel:
     embed = TokenEmbed(
         vocabulary, config.width, length, positions="none", segments=config.segments, dropout=config.dropout
     )

@@ -11,6 +11,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config import groups
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
@@ -104,10 +105,13 @@ class TextEncoder(nn.Module):
         mask: Tensor | None = None,
         segments: Tensor | None = None,
         caches: Sequence[KeyValueCache] | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
     ) -> Tensor:
         """mask bool (B, M), False where a token is padding; with `caches` M counts the tokens in them too.
 
-        A mixer without attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
+        A decoder looks at context (B, S, D), of which context_mask bool (B, S) is False at padding. A mixer without
+        attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
         """
         first = 0 if caches is None else len(caches[0])
         x = self.embed(tokens, segments, first, mask)
@@ -118,6 +122,8 @@ class TextEncoder(nn.Module):
             rotary=None if self.rotary is None else self.rotary[:, first : first + tokens.shape[1]],
             caches=caches,
             valid=mask,
+            context=context,
+            context_mask=None if context_mask is None else context_mask[:, None, None, :],
         )
 
 
@@ -137,7 +143,15 @@ def bert(vocabulary: int, *, length: int = 512, **sizes: Any) -> Bert:
     return build_model("bert_base", vocabulary=vocabulary, length=length, **sizes)
 
 
-def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_classes: int | None = None) -> TextModel:
+def build(
+    config: DictConfig,
+    *,
+    vocabulary: int,
+    length: int,
+    head: str,
+    num_classes: int | None = None,
+    target_length: int | None = None,
+) -> TextModel:
     """The shared encoder over tokens, with a head.
 
     Post-norm (without `norm_first`), the embeddings have a norm and the encoder has no last one, as in BERT. With
@@ -150,17 +164,48 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
             "model.norm=batchnorm takes its statistics over all tokens, so a causal model would see those that follow; "
             "choices for it: layernorm, rmsnorm"
         )
-    if config.mixer.kind != "attention" and (config.causal or config.positions == "rotary"):
-        given = "model.causal=true" if config.causal else "model.positions=rotary"
-        raise ValueError(f"{given} needs model.mixer=attention, not {config.mixer.name}")
-    width, depth, head_width = config.width, config.depth, config.width // config.heads
+    text = build_body(
+        config,
+        vocabulary=vocabulary,
+        length=length,
+        norm=norm,
+        depth=config.depth,
+        causal=config.causal,
+        segments=config.segments,
+        embed_norm=not config.norm_first,
+        residual_scale=(2 * config.depth) ** -0.5 if config.scaled_residuals else 1.0,
+    )
+    return with_head(text, head, norm_elsewhere, num_classes, mean=config.pool == "mean")
+
+
+def build_body(
+    config: DictConfig,
+    *,
+    vocabulary: int,
+    length: int,
+    norm: Callable[[int], nn.Module],
+    depth: int,
+    causal: bool,
+    cross: Callable[[], nn.Module] | None = None,
+    segments: int = 0,
+    embed_norm: bool = False,
+    residual_scale: float = 1.0,
+) -> TextEncoder:
+    """Tokens through the shared encoder; with `cross`, the layers' cross-attention, a decoder."""
+    mixing = config.mixer if cross is None else groups.load("mixer", "attention")
+    if mixing.kind != "attention" and (causal or config.positions == "rotary"):
+        given = "model.causal=true" if causal else "model.positions=rotary"
+        raise ValueError(f"{given} needs model.mixer=attention, not {mixing.name}")
+    width, head_width = config.width, config.width // config.heads
+    _, norm_elsewhere = make_norms(config.norm, config.norm_eps)
     spec = MixerSpec(width, config.heads, head_width, (1, length), 0, config.dropout, norm_elsewhere)
-    mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
+    mixers = implementation("vitlab.models.mixers", mixing.kind, "build")
     encoder = TransformerEncoder(
         width,
         depth,
-        mixer=partial(mixers.build, config.mixer, spec),
+        mixer=partial(mixers.build, mixing, spec),
         mlp=partial(feed_forward, width, config.mlp_width or 4 * width, config.dropout, config.mlp),
+        cross=cross,
         norm=norm,
         norm_first=config.norm_first,
         norm_last=config.norm_first,
@@ -171,11 +216,9 @@ def build(config: DictConfig, *, vocabulary: int, length: int, head: str, num_cl
         width,
         length,
         positions=config.positions,
-        segments=config.segments,
-        norm=None if config.norm_first else norm,
+        segments=segments,
+        norm=norm if embed_norm else None,
         dropout=config.dropout,
     )
     rotary = rotary1d(length, head_width) if config.positions == "rotary" else None
-    scale = (2 * depth) ** -0.5 if config.scaled_residuals else 1.0
-    text = TextEncoder(embed, encoder, causal=config.causal, rotary=rotary, residual_scale=scale)
-    return with_head(text, head, norm_elsewhere, num_classes, mean=config.pool == "mean")
+    return TextEncoder(embed, encoder, causal=causal, rotary=rotary, residual_scale=residual_scale)

@@ -95,8 +95,8 @@ def train(
     if config.probes:
         before_head(run.model)  # raises UserError now rather than when it is trained
     files.write_config(resolved(config))
-    if config.data.modality == "text":
-        run.data.tokenizer.save(files.tokenizer_path)
+    if run.task.tokenizer is not None:
+        run.task.tokenizer.save(files.tokenizer_path)
     if run.init is not None:
         write_json(files.init_path, {**asdict(run.init), "sha256": fingerprint(source_of(config.init))})
         print(run.init, file=sys.stderr)

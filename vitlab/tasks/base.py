@@ -1,13 +1,16 @@
 """What the training loop asks of a task."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.data.base import Split
+
+if TYPE_CHECKING:
+    from vitlab.data.text.tokenization import Tokenizer
 
 
 class Task(Protocol):
@@ -19,6 +22,7 @@ class Task(Protocol):
     strata: Sequence[str]  # the classes of the splits' labels, of which each training set has its share; or none
     eval_batch_size: int | None  # items evaluated at a time, where memory asks for fewer than usual
     item: str  # what one item is called, in the singular
+    tokenizer: "Tokenizer | None"  # that of its texts; a run's folder keeps it
     training_indices: np.ndarray | None  # of the items of `train` that a run trains on, set by it; None: all
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:

@@ -36,6 +36,7 @@ class CausalLM:
         if config.pack not in PACKING:
             raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
         self.shape = {**data.shape, "head": "next_token"}
+        self.tokenizer = data.tokenizer
         self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
         self.label_smoothing = recipe.label_smoothing
         options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}

@@ -30,7 +30,7 @@ MOST_CONFUSED = 5000  # classes that a confusion matrix is kept for: 200 MB
 
 class Classification:
     item = "image"
-    eval_batch_size = None
+    eval_batch_size = tokenizer = None
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
         self.train, self.validation, self.test = data.train, data.validation, data.test

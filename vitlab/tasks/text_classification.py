@@ -35,6 +35,7 @@ class TextClassification:
         if problems:
             raise UserError(problems)
         texts = data.train
+        self.tokenizer = data.tokenizer
         self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
         self.auxiliary_lm = config.auxiliary_lm
         self.tagged = texts.tags is not None

@@ -49,10 +49,10 @@ class Run:
         self.config = config
         self.data = data
         self.files = RunFiles(folder)
+        self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         self.refuse_other_tokens()
         self.contents = contents(config.data, data)
         self.files.refuse_other_data(data.name, self.contents)
-        self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
         if problems:
             raise UserError(problems)
@@ -78,7 +78,7 @@ class Run:
 
     def refuse_other_tokens(self) -> None:
         """Raise UserError if the folder's run was trained with another tokenizer: its texts or its options changed."""
-        path, tokenizer = self.files.tokenizer_path, getattr(self.data, "tokenizer", None)
+        path, tokenizer = self.files.tokenizer_path, self.task.tokenizer
         if tokenizer is not None and path.is_file() and not from_file(path).same_as(tokenizer):
             raise UserError(
                 f"--out {self.files.folder}: its run was trained with another tokenizer: the texts of "
@@ -99,7 +99,7 @@ class Run:
         if self.files.checkpoint_path.exists():
             return None
         if source == self.config.init.weights:  # an encoder alone knows no tokens
-            refuse_tokenizer(source, getattr(self.data, "tokenizer", None))
+            refuse_tokenizer(source, self.task.tokenizer)
         return initialise(self.model, self.config, self.task.classes)
 
     @cached_property

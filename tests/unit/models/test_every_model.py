@@ -47,6 +47,9 @@ def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
 def test_a_model_of_text_gives_finite_outputs_and_every_parameter_a_gradient(name):
     sizes = {"depth": 2, "width": 36} | ({} if load("model", name).kind == "lstm" else {"heads": 3, "mlp_width": 20})
     model = build_model(name, length=11, vocabulary=29, **sizes).eval()
+    if hasattr(model, "decoder"):
+        check_pairs(model)
+        return
     tokens, segments = torch.randint(29, (3, 7)), torch.arange(7).gt(3).long().expand(3, 7)
     for parameter in model.parameters():
         nn.init.normal_(parameter, mean=0.1, std=0.1)
@@ -57,6 +60,20 @@ def test_a_model_of_text_gives_finite_outputs_and_every_parameter_a_gradient(nam
     if not load("model", name).causal:
         total = total + model.masked_logits(out).square().sum() + model.next_sentence_logits(out).square().sum()
     total.backward()
+    check_gradients(model)
+
+
+def check_pairs(model):
+    sources, targets = torch.randint(29, (3, 7)), torch.randint(29, (3, 5))
+    nn.init.normal_(model.decoder.embed.tokens.weight)
+    out = model(sources, targets)
+    assert out.shape == (3, 5, 29)
+    assert out.isfinite().all()
+    out.square().sum().backward()
+    check_gradients(model)
+
+
+def check_gradients(model):
     for key, parameter in model.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.any(), key

@@ -8,8 +8,8 @@ from torch import nn
 
 from vitlab.config import load
 from vitlab.models import build, build_model
+from vitlab.models.decoding.generate import beam_search, filter_logits, generate
 from vitlab.models.encoder import TransformerEncoder
-from vitlab.models.generate import beam_search, filter_logits, generate
 from vitlab.models.heads import Classifier
 from vitlab.models.text import bert, language_model
 
@@ -105,13 +105,24 @@ def test_a_cache_heeds_padding():
     torch.testing.assert_close(torch.cat([first, second], dim=1)[mask], expected[mask], rtol=1e-5, atol=1e-5)
 
 
+class Uncached:
+    """Reads all tokens anew at each step."""
+
+    def __init__(self, model):
+        self.model, self.tokens, self.room = model, None, LENGTH
+
+    def __call__(self, tokens):
+        self.tokens = tokens if self.tokens is None else torch.cat([self.tokens, tokens], dim=1)
+        return self.model(self.tokens)[:, -1]
+
+
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.8}, {"temperature": 1.5, "top_k": 5, "top_p": 0.9}])
 def test_cached_generation_equals_uncached(positions, options):
     model, prompt = lm(positions), tokens()
     runs = [
-        generate(model, prompt, 11, generator=torch.Generator().manual_seed(3), cached=cached, **options)
-        for cached in (True, False)
+        generate(decoding, prompt, 11, generator=torch.Generator().manual_seed(3), **options)
+        for decoding in (model.decoding(), Uncached(model))
     ]
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
     assert [len(row) for row in runs[0]] == [11] * B
@@ -122,15 +133,15 @@ def test_greedy_takes_the_likeliest_each_time():
     words = prompt
     for _ in range(5):
         words = torch.cat([words, model(words)[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
-    assert torch.equal(torch.stack(generate(model, prompt, 5)), words[:, N:])
+    assert torch.equal(torch.stack(generate(model.decoding(), prompt, 5)), words[:, N:])
 
 
 def test_generation_stops_at_the_end_token_and_at_the_models_length():
     model, prompt = lm(), tokens()
-    whole = generate(model, prompt, 100)
+    whole = generate(model.decoding(), prompt, 100)
     assert [len(row) for row in whole] == [LENGTH - N] * B
     end = int(whole[0][2])
-    cut = generate(model, prompt, 100, end=end)
+    cut = generate(model.decoding(), prompt, 100, end=end)
     for row, full in zip(cut, whole, strict=True):
         first = (full == end).nonzero()
         assert torch.equal(row, full[: int(first[0]) + 1] if len(first) else full)
@@ -152,7 +163,9 @@ def test_top_k_and_top_p_keep_what_they_say():
 def test_sampling_follows_the_probabilities():
     model, prompt = lm(), tokens(1, 4).expand(4000, 4)
     shares = model(prompt[:1])[0, -1].div(2.0).softmax(dim=-1)
-    drawn = torch.stack(generate(model, prompt, 1, temperature=2.0, generator=torch.Generator().manual_seed(0)))[:, 0]
+    drawn = torch.stack(
+        generate(model.decoding(), prompt, 1, temperature=2.0, generator=torch.Generator().manual_seed(0))
+    )[:, 0]
     found = drawn.bincount(minlength=V) / 4000
     assert (found - shares).abs().max() < 4 * math.sqrt(0.25 / 4000)
 
@@ -173,18 +186,20 @@ def test_beam_search_with_one_beam_is_greedy_and_with_all_beams_finds_the_likeli
         model = lm()
         torch.manual_seed(seed)
         prompt = tokens(1, 5)[0]
-        assert torch.equal(beam_search(model, prompt, 6, beams=1), generate(model, prompt[None], 6)[0])
-        assert torch.equal(beam_search(model, prompt, 3, beams=V**2), likeliest(model, prompt, 3))
+        assert torch.equal(
+            beam_search(model.decoding(), prompt[None], 6, beams=1), generate(model.decoding(), prompt[None], 6)[0]
+        )
+        assert torch.equal(beam_search(model.decoding(), prompt[None], 3, beams=V**2), likeliest(model, prompt, 3))
 
 
 @torch.no_grad()
 def test_beam_search_ends_where_a_beam_ends():
     model, prompt = lm(), tokens(1, 5)[0]
-    end = int(generate(model, prompt[None], 1)[0][0])
-    assert beam_search(model, prompt, 9, beams=1, end=end).tolist() == [end]
-    best = beam_search(model, prompt, 9, beams=4, end=end)
+    end = int(generate(model.decoding(), prompt[None], 1)[0][0])
+    assert beam_search(model.decoding(), prompt[None], 9, beams=1, end=end).tolist() == [end]
+    best = beam_search(model.decoding(), prompt[None], 9, beams=4, end=end)
     assert best.tolist().count(end) <= 1
-    longer = beam_search(model, prompt, 9, beams=4, end=end, length_penalty=5.0)
+    longer = beam_search(model.decoding(), prompt[None], 9, beams=4, end=end, length_penalty=5.0)
     assert len(longer) >= len(best)
 
 
@@ -210,10 +225,10 @@ def test_an_lstm_looks_at_no_future_token_and_goes_on_from_its_state():
 
 def test_an_lstm_generates_the_same_with_its_state_and_without():
     model, prompt = lstm(), tokens()
-    runs = [generate(model, prompt, 9, cached=cached) for cached in (True, False)]
+    runs = [generate(decoding, prompt, 9) for decoding in (model.decoding(), Uncached(model))]
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
-    greedy = generate(model, prompt[:1], 9)[0]
-    assert torch.equal(beam_search(model, prompt[0], 9, beams=1), greedy)
+    greedy = generate(model.decoding(), prompt[:1], 9)[0]
+    assert torch.equal(beam_search(model.decoding(), prompt[:1], 9, beams=1), greedy)
 
 
 def test_padding_never_changes_what_an_lstm_in_both_directions_says():

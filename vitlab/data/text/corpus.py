@@ -22,7 +22,7 @@ from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, T
 from vitlab.files import replacing, write_json
 
 LAYOUT = 2  # of an entry's files
-TRAINED = ("tokenizer", "vocabulary", "lowercase")  # keys of a tokenizer that is trained
+TRAINED = ("tokenizer", "vocabulary", "lowercase", "split_digits")  # keys of a tokenizer that is trained
 SPLITS = {"train": "training", "validation": "validation", "test": "held-out"}  # and what a message calls them
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class TextCache(Cache[TextData]):
 
     kind = "text"
     without = "the texts will be read and encoded again each time"
-    unrelated = ("name", "modality", "task", "sizes", "cache", "length")
+    unrelated = ("name", "modality", "task", "sizes", "cache", "length", "target_length", "exact")
 
     def settings(self) -> dict[str, Any]:
         """Of a tokenizer's file it is what the file holds that counts: see `fingerprint`."""
@@ -63,7 +63,9 @@ class TextCache(Cache[TextData]):
         corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
         if tokenizer is None:
             texts = (join_words(text) for part in corpus.train.parts for text in part)
-            tokenizer = tokenization.train(texts, config.tokenizer, config.vocabulary, config.lowercase)
+            tokenizer = tokenization.train(
+                texts, config.tokenizer, config.vocabulary, config.lowercase, config.split_digits
+            )
         total = sum(len(getattr(corpus, split)) * len(corpus.train.parts) for split in SPLITS)
         done = 0
 
@@ -82,7 +84,14 @@ class TextCache(Cache[TextData]):
                 where = name_source(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
                 which = f"the {SPLITS[split]} texts in {where}"
                 raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")
-        return TextData(config.name, tuple(corpus.classes), config.length, tokenizer, **splits)
+        return self.data(tuple(corpus.classes), tokenizer, splits)
+
+    def data(self, classes: tuple[str, ...], tokenizer: tokenization.Tokenizer, splits: dict[str, Texts]) -> TextData:
+        config = self.config
+        target_length = config.target_length or config.length
+        return TextData(
+            config.name, classes, config.length, tokenizer, **splits, target_length=target_length, exact=config.exact
+        )
 
     def write(self, data: TextData, entry: Path) -> None:
         about: dict[str, Any] = {"classes": list(data.classes)}
@@ -105,7 +114,7 @@ class TextCache(Cache[TextData]):
             about = json.loads((entry / "data.json").read_text())
             tokenizer = tokenization.from_file(entry / tokenization.FILE)
             splits = {split: open_split(entry / split, about[split]) for split in SPLITS}
-            return TextData(self.config.name, tuple(about["classes"]), self.config.length, tokenizer, **splits)
+            return self.data(tuple(about["classes"]), tokenizer, splits)
         except (OSError, ValueError, KeyError, TypeError):  # UserError is a ValueError
             return None
 

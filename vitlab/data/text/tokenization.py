@@ -199,24 +199,29 @@ def is_path(tokenizer: str) -> bool:
     raise UserError(f"data.tokenizer={tokenizer}: unknown kind; {known}, or the path of a tokenizer.json")
 
 
-def train(texts: Iterable[str], kind: str, vocabulary: int, lowercase: bool = False) -> Tokenizer:
+def train(
+    texts: Iterable[str], kind: str, vocabulary: int, lowercase: bool = False, split_digits: bool = False
+) -> Tokenizer:
     """A tokenizer of a kind with at most `vocabulary` tokens, special ones included; fewer from a small corpus.
 
-    The same texts give the same tokenizer, on any number of cores. Raises UserError.
+    With `split_digits` a bpe has each digit as a token of its own. The same texts give the same tokenizer, on any
+    number of cores. Raises UserError.
     """
     cut = (piece for text in texts for piece in cut_pieces(text))
-    return {"bpe": train_bpe, "wordpiece": train_wordpiece, "characters": train_characters}[kind](
-        cut, vocabulary, lowercase
-    )
+    if kind == "bpe":
+        return train_bpe(cut, vocabulary, lowercase, split_digits)
+    return {"wordpiece": train_wordpiece, "characters": train_characters}[kind](cut, vocabulary, lowercase)
 
 
-def train_bpe(texts: Iterable[str], vocabulary: int, lowercase: bool) -> Tokenizer:
+def train_bpe(texts: Iterable[str], vocabulary: int, lowercase: bool, split_digits: bool = False) -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     check_vocabulary(vocabulary, len(alphabet) + len(GPT), f"{len(alphabet)} bytes and {len(GPT)} special tokens")
     inner = tokenizers.Tokenizer(models.BPE())
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_of_words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_of_words]) if split_digits else bytes_of_words
     inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary, special_tokens=list(GPT), initial_alphabet=alphabet, show_progress=False

@@ -85,7 +85,11 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class TextData:
-    """A data set of text; `length` is that of a sequence of tokens. Choices are made on `validation`, never `test`."""
+    """A data set of text. Choices are made on `validation`, never `test`.
+
+    `length` is that of a sequence of tokens, `target_length` that of the second text of a pair where it is generated;
+    `exact`: that one is right and no other.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -94,6 +98,8 @@ class TextData:
     train: Texts
     validation: Texts
     test: Texts
+    target_length: int = 0
+    exact: bool = False
     cached = True
 
     @property

@@ -1,6 +1,6 @@
-"""Text generation with a causal language model: greedy, sampling, beam search, with a cache of keys and values.
+"""Greedy decoding, sampling and beam search, by any model that gives a `Decoding`.
 
-Shapes: B prompts of N tokens each, V vocabulary.
+Shapes: B sequences, N tokens given of each, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from vitlab.models.heads import LanguageModel
+from vitlab.models.decoding import Decoding
 
 COLD = 1e-5  # lower temperatures would overflow; they are greedy anyway
 
 
 @torch.no_grad()
 def generate(
-    model: LanguageModel,
-    prompt: Tensor,
+    decoding: Decoding,
+    given: Tensor,
     steps: int,
     *,
     temperature: float = 0.0,
@@ -24,30 +24,27 @@ def generate(
     top_p: float | None = None,
     end: int | None = None,
     generator: Generator | None = None,
-    cached: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """Continuations (M,) of prompts int64 (B, N), M <= steps, each up to and with its first `end` token.
+    """Continuations (M,) of the given tokens int64 (B, N), M <= steps, each up to and with its first `end` token.
 
     Tokens are sampled from softmax(logits / temperature); temperature 0 is greedy. `top_k` keeps the k likeliest tokens
     (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Stops at the model's
     length. The model must be in eval mode; progress(done, steps) is called after each token.
     """
-    caches = model.new_caches() if cached else None
-    tokens, given = prompt, prompt
-    ended = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
-    for done in range(min(steps, model.text.embed.length - prompt.shape[1])):
-        logits = model(given, caches=caches)[:, -1]
-        chosen = choose(logits, temperature, top_k, top_p, generator)
-        tokens = torch.cat([tokens, chosen[:, None]], dim=1)
-        given = chosen[:, None] if cached else tokens
+    found = []
+    ended = torch.zeros(len(given), dtype=torch.bool, device=given.device)
+    for done in range(min(steps, decoding.room - given.shape[1])):
+        chosen = choose(decoding(given), temperature, top_k, top_p, generator)
+        found.append(chosen)
+        given = chosen[:, None]
         if progress:
             progress(done + 1, steps)
         if end is not None:
             ended |= chosen == end
             if ended.all():
                 break
-    return [cut_after(row, end) for row in tokens[:, prompt.shape[1] :]]
+    return [cut_after(row, end) for row in (torch.stack(found, dim=1) if found else given[:, :0])]
 
 
 def choose(
@@ -75,8 +72,8 @@ def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None 
 
 @torch.no_grad()
 def beam_search(
-    model: LanguageModel,
-    prompt: Tensor,
+    decoding: Decoding,
+    given: Tensor,
     steps: int,
     *,
     beams: int,
@@ -84,14 +81,13 @@ def beam_search(
     length_penalty: float = 0.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The likeliest continuation (M,) that the search finds for one prompt int64 (N,), M <= steps, up to `end`.
+    """The likeliest continuation (M,) that the search finds of the given tokens int64 (1, N), M <= steps, up to `end`.
 
     Continuations are compared by log probability / M^length_penalty (after Wu et al., 2016, section 7). A beam that
     ends is not replaced. One beam is greedy search.
     """
-    caches = model.new_caches()
-    given, tails, scores = prompt[None], prompt.new_zeros(1, 0), torch.zeros(1, device=prompt.device)
-    best, best_score = prompt[:0], float("-inf")
+    tails, scores = given.new_zeros(1, 0), torch.zeros(1, device=given.device)
+    best, best_score = given[0, :0], float("-inf")
 
     def keep_best(scores: Tensor, tails: Tensor) -> None:
         nonlocal best, best_score
@@ -99,10 +95,10 @@ def beam_search(
             if tail.numel() and score / len(tail) ** length_penalty > best_score:
                 best, best_score = tail, score / len(tail) ** length_penalty
 
-    for done in range(min(steps, model.text.embed.length - len(prompt))):
+    for done in range(min(steps, decoding.room - given.shape[1])):
         if progress:
             progress(done + 1, steps)
-        following = scores[:, None] + model(given, caches=caches)[:, -1].log_softmax(dim=-1)
+        following = scores[:, None] + decoding(given).log_softmax(dim=-1)
         scores, places = following.flatten().topk(min(beams, following.numel()))
         rows, chosen = places // following.shape[1], places % following.shape[1]
         tails = torch.cat([tails[rows], chosen[:, None]], dim=1)
@@ -112,8 +108,7 @@ def beam_search(
         # without a penalty, more tokens never make a continuation likelier
         if not len(scores) or (length_penalty == 0 and best_score >= scores.max()):
             break
-        for cache in caches:
-            cache.reorder(rows[going])
+        decoding.reorder(rows[going])
     else:
         keep_best(scores, tails)
     return best

@@ -1,0 +1,98 @@
+"""The transformer of "Attention is all you need" (Vaswani et al., 2017): the shared encoder over a source, and over a
+target that looks at it.
+
+Shapes: B batch, S tokens of a source, N of a target, D width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.models.decoding import CachedDecoding
+from vitlab.models.encoder import make_norms
+from vitlab.models.heads import TextModel
+from vitlab.models.mixers.attention import Attention
+from vitlab.models.text import TextEncoder, build_body
+
+
+class EncoderDecoder(TextModel):
+    """A source (B, S) and the target so far (B, N) -> logits of each next token of the target (B, N, V)."""
+
+    def __init__(self, text: TextEncoder, decoder: TextEncoder, output: nn.Linear):
+        super().__init__(text)
+        self.decoder = decoder
+        self.output = output
+        reset_parameters(self)
+
+    @property
+    def target_length(self) -> int:
+        return self.decoder.embed.length
+
+    def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Tokens (B, S), mask bool (B, S), False at padding -> (B, S, D)."""
+        return self.text(inputs, mask)
+
+    def decode(
+        self, target: Tensor, context: Tensor, mask: Tensor | None = None, caches: Sequence[Any] | None = None
+    ) -> Tensor:
+        """Tokens (B, N) after those in the caches, context (B, S, D), mask bool (B, S) -> logits (B, N, V)."""
+        return self.output(self.decoder(target, context=context, context_mask=mask, caches=caches))
+
+    def forward(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.decode(target, self.encode(inputs, mask), mask)
+
+    def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
+        """What writes the targets of sources (B, S)."""
+
+        context = self.encode(inputs, mask)
+
+        def forward(tokens: Tensor, caches: Sequence[Any]) -> Tensor:
+            return self.decode(tokens, context, mask, caches)
+
+        return CachedDecoding(forward, self.decoder.new_caches(), self.target_length)
+
+    def no_weight_decay(self) -> set[str]:
+        return {"text.embed.positions", "decoder.embed.positions"}
+
+
+def build(
+    config: DictConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
+) -> nn.Module:
+    """Raises ValueError for a head of another kind of model."""
+    if head != "seq2seq":
+        raise ValueError("writes a target from a source; give task=translation, or a model such as gpt_nano, bert_nano")
+    norm, norm_elsewhere = make_norms(config.norm, config.norm_eps)
+    text = build_body(config, vocabulary=vocabulary, norm=norm, length=length, depth=config.depth, causal=False)
+    decoder = build_body(
+        config,
+        vocabulary=vocabulary,
+        norm=norm_elsewhere,  # BatchNorm would let a token see those that follow it
+        length=target_length,
+        depth=config.decoder_depth or config.depth,
+        causal=True,
+        cross=partial(Attention, config.width, config.heads, dropout=config.dropout),
+    )
+    output = nn.Linear(config.width, vocabulary, bias=False)
+    if config.share_embeddings != "none":
+        output.weight = decoder.embed.tokens.weight
+    if config.share_embeddings == "all":
+        text.embed.tokens.weight = decoder.embed.tokens.weight
+    return EncoderDecoder(text, decoder, output)
+
+
+@torch.no_grad()
+def reset_parameters(model: EncoderDecoder) -> None:
+    """Glorot's uniform for matrices (as in Vaswani et al.'s code), embeddings of std D^-0.5, zero biases."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    for embed in (model.text.embed, model.decoder.embed):
+        nn.init.normal_(embed.tokens.weight, std=model.width**-0.5)
+        if isinstance(embed.positions, nn.Parameter):
+            nn.init.normal_(embed.positions, std=model.width**-0.5)

@@ -1,0 +1,126 @@
+"""What the tasks share whose target is generated from an input: translation, summaries, captions.
+
+Shapes: B batch, S tokens of a source, N of a target, V vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from omegaconf import DictConfig
+from torch import Generator, Tensor, nn
+from torchmetrics import MetricCollection
+
+from vitlab.config import UserError
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.source_target import join_pairs
+from vitlab.data.text.types import TextData
+from vitlab.models.decoding.generate import generate
+from vitlab.tasks.decoded import Decoded, Score, score_exact_match, score_translation
+from vitlab.tasks.metrics import Mean, Outcomes, Perplexity
+from vitlab.tasks.text import TokenInputs, refuse_image_recipe
+
+
+class SourceTargetBatch(NamedTuple):
+    """inputs: tokens (B, S), or images; mask bool (B, S), False at padding, or None; given (B, N): what a decoder
+    reads; following (B, N): what it predicts, NOTHING where there is nothing.
+    """
+
+    inputs: Tensor
+    mask: Tensor | None
+    given: Tensor
+    following: Tensor
+
+
+class SequenceToSequence:
+    """Teacher forcing: cross-entropy of each token of the target, given the input and the tokens before it."""
+
+    item = "pair"
+    classes = strata = ()
+    training_indices = None
+
+    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+        refuse_image_recipe(recipe)
+        if len(data.train.parts) != 2:
+            raise UserError(
+                f"data={data.name}: has {len(data.train.parts)} texts an item; task={config.name} needs a source and a "
+                "target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
+            )
+        self.tokenizer, self.exact = data.tokenizer, data.exact
+        self.beams, self.length_penalty = config.beams, config.length_penalty
+        self.label_smoothing = recipe.label_smoothing
+        self.eval_batch_size = max(recipe.batch_size, 64)
+        self.source_length = data.length
+        self.shape = {**data.shape, "target_length": data.target_length, "head": "seq2seq"}
+        self.train, self.validation, self.test = (
+            join_pairs(texts, data.tokenizer, data.length, data.target_length)
+            for texts in (data.train, data.validation, data.test)
+        )
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
+        tokens, _ = batch
+        source, target = (
+            trim(part) for part in tokens.split([self.source_length, tokens.shape[1] - self.source_length], 1)
+        )
+        mask = source != NOTHING
+        given = target[:, :-1]
+        pad = self.tokenizer.pad
+        return SourceTargetBatch(source.where(mask, pad), mask, given.where(given != NOTHING, pad), target[:, 1:])
+
+    def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
+        return TokenInputs.of(batch.inputs, batch.mask, None, self.tokenizer.special)
+
+    def example(self) -> SourceTargetBatch:
+        source, target = (
+            torch.zeros(1, self.shape[key], dtype=torch.int64, device="meta") for key in ("length", "target_length")
+        )
+        return SourceTargetBatch(source, None, target, target)
+
+    def loss(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
+        logits = model(batch.inputs, batch.given, batch.mask)
+        return F.cross_entropy(
+            logits.flatten(0, 1),
+            batch.following.flatten(),
+            ignore_index=NOTHING,
+            label_smoothing=self.label_smoothing,
+        )
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """What compares generated texts with the wanted ones."""
+        return (score_exact_match if self.exact else score_translation,)
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """loss (nats per token of the targets) and perplexity; `detailed` adds those of the generated texts, and
+        outcomes, the nats of each target.
+        """
+        found: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
+        if detailed:
+            found |= {"texts": Decoded(*self.scores), "outcomes": Outcomes()}
+        return MetricCollection(found, compute_groups=False)
+
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
+        logits = model(batch.inputs, batch.given, batch.mask).flatten(0, 1).float()
+        following, kept = batch.following, batch.following != NOTHING
+        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING).view_as(kept)
+        for name in ("loss", "perplexity"):
+            metrics[name].update(nats[kept])
+        if "outcomes" in metrics:
+            metrics["outcomes"].update(nats, kept)
+            wanted = [self.decode(row[row != NOTHING]) for row in following]
+            metrics["texts"].update(self.write(model, batch), wanted)
+
+    def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
+        """The texts that the model generates from the inputs."""
+        decoding = model.decoding(batch.inputs, batch.mask)
+        rows = generate(decoding, batch.given[:, :1], self.shape["target_length"], end=self.tokenizer.end)
+        return [self.decode(row) for row in rows]
+
+    def decode(self, tokens: Tensor) -> str:
+        return self.tokenizer.decode(tokens.tolist())
+
+
+def trim(tokens: Tensor) -> Tensor:
+    """(B, N) without the columns at the end that are padding in every row."""
+    used = (tokens != NOTHING).any(dim=0).sum()
+    return tokens[:, : int(used)]
