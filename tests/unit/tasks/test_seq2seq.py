@@ -1,0 +1,99 @@
+"""Targets that are generated from a source: what a batch is, the loss, what is decoded."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.texts import END, PAD, START, TOKENIZER, WORDS, ragged, text_data, texts
+from vitlab import models, tasks
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.loader import eval_loader
+
+S, T = 11, 7  # tokens of a source and of a target
+
+
+def pairs(count, seed=0):
+    """A target is its source backwards."""
+    generator = np.random.default_rng(seed)
+    rows = [6 + generator.integers(0, WORDS, generator.integers(1, 6)) for _ in range(count)]
+    return replace(texts(rows), parts=(ragged(rows), ragged([row[::-1] for row in rows])))
+
+
+def data(count=23):
+    def decode(ids):
+        return " ".join(str(i) for i in ids if i > 5)
+
+    tokenizer = SimpleNamespace(**vars(TOKENIZER), decode=decode)
+    found = text_data(pairs(count), pairs(5, seed=1), length=S)
+    return replace(found, tokenizer=tokenizer, target_length=T, exact=True)
+
+
+def build(*overrides, shown=None):
+    config = compose(TrainConfig, ["task=translation", "model.width=32", "model.heads=2", *overrides])
+    shown = shown or data()
+    task = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
+    torch.manual_seed(0)
+    return task, models.build(config.model, **task.shape)
+
+
+def batch_of(task, split="train", size=64):
+    return task.prepare(next(iter(eval_loader(getattr(task, split), batch_size=size))))
+
+
+def test_a_batch_is_what_a_decoder_reads_and_predicts_without_needless_padding():
+    task, _ = build(
+        shown=replace(data(), train=replace(texts([[7, 8, 9]]), parts=(ragged([[7, 8, 9]]), ragged([[7]]))))
+    )
+    batch = batch_of(task)
+    assert batch.inputs.tolist() == [[7, 8, 9, END]]
+    assert batch.mask.all()
+    assert batch.given.tolist() == [[START, 7]]
+    assert batch.following.tolist() == [[7, END]]
+
+
+def test_texts_beyond_the_length_are_cut_with_an_end():
+    rows = [list(range(6, 36))]
+    task, _ = build(shown=replace(data(), train=replace(texts(rows), parts=(ragged(rows), ragged(rows)))))
+    batch = batch_of(task)
+    assert batch.inputs.tolist() == [[*range(6, 16), END]]
+    assert batch.following.tolist() == [[*range(6, 12), END]]
+
+
+@pytest.mark.parametrize("recipe", ["recipe.label_smoothing=0", "recipe.label_smoothing=0.1"])
+def test_padding_changes_no_loss(recipe):
+    task, model = build(recipe)
+    whole = batch_of(task)
+    assert (whole.inputs == PAD).any()
+    longer = torch.nn.functional.pad(whole.inputs, (0, 3), value=PAD), torch.nn.functional.pad(whole.mask, (0, 3))
+    padded = whole._replace(inputs=longer[0], mask=longer[1])
+    model.eval()
+    torch.testing.assert_close(task.loss(model, padded), task.loss(model, whole))
+
+
+def test_a_reversal_is_learned_by_heart_and_decoded():
+    task, model = build()
+    batch, optimizer = batch_of(task), torch.optim.AdamW(model.parameters(), 5e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        task.loss(model, batch).backward()
+        optimizer.step()
+    metrics = task.metrics(detailed=True)
+    with torch.inference_mode():
+        task.update(metrics, model.eval(), batch)
+    found = metrics.compute()
+    assert found["exact_match"] == 1
+    assert found["loss"] < 0.1
+    assert found["outcomes"].shape == (2, 23)
+
+
+def test_data_without_targets_and_models_without_a_decoder_are_refused():
+    with pytest.raises(UserError, match="data=made: has 1 texts an item; task=translation needs a source and a target"):
+        build(shown=text_data())
+    with pytest.raises(UserError, match="model=gpt_nano: has no decoder that reads a source"):
+        build("model=gpt_nano")
+    config = compose(TrainConfig, ["task=causal_lm", "model=transformer_nano"])
+    with pytest.raises(UserError, match="writes a target from a source; give task=translation"):
+        models.build(config.model, vocabulary=9, length=8, head="next_token")
