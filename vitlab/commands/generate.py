@@ -82,7 +82,8 @@ def write(args: argparse.Namespace) -> int:
     with status_line("loading torch, lightning and timm", quiet=args.json):
         import torch
 
-        from vitlab.models.decoding.generate import beam_search, generate
+        from vitlab.models.decoding.beam_search import beam_search
+        from vitlab.models.decoding.generate import generate
         from vitlab.training.load import load_language_model
 
     model, tokenizer = load_language_model(args.run)
@@ -109,7 +110,7 @@ def write(args: argparse.Namespace) -> int:
             rows = generate(model.decoding(), start.expand(args.samples, -1), args.tokens, **options)
         else:
             options = {"beams": args.beams, "length_penalty": args.length_penalty}
-            rows = [beam_search(model.decoding(), start[None], args.tokens, **options, end=end, progress=report)]
+            rows = beam_search(model.decoding(), start[None], args.tokens, **options, end=end, progress=report)
     texts = [
         {"text": tokenizer.decode(row.tolist()), "tokens": len(row), "ended": why_it_ended(row, end, args.tokens, room)}
         for row in rows

@@ -48,12 +48,11 @@ class EncoderDecoder(TextModel):
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
         """What writes the targets of sources (B, S)."""
 
-        context = self.encode(inputs, mask)
-
-        def forward(tokens: Tensor, caches: Sequence[Any]) -> Tensor:
+        def forward(tokens: Tensor, caches: Sequence[Any], context: Tensor, mask: Tensor | None) -> Tensor:
             return self.decode(tokens, context, mask, caches)
 
-        return CachedDecoding(forward, self.decoder.new_caches(), self.target_length)
+        context = self.encode(inputs, mask), mask
+        return CachedDecoding(forward, self.decoder.new_caches(), self.target_length, context)
 
     def no_weight_decay(self) -> set[str]:
         return {"text.embed.positions", "decoder.embed.positions"}

@@ -83,7 +83,7 @@ class LanguageModel(TextModel):
         """What continues texts."""
 
         def forward(tokens: Tensor, caches: Sequence[Any]) -> Tensor:
-            return self(tokens, caches=caches)
+            return self.by_tokens(self.text(tokens, caches=caches)[:, -1:])
 
         return CachedDecoding(forward, self.new_caches(), self.text.embed.length)
 

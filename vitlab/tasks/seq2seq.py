@@ -15,6 +15,7 @@ from vitlab.config import UserError
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.source_target import join_pairs
 from vitlab.data.text.types import TextData
+from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
 from vitlab.tasks.decoded import Decoded, Score, score_exact_match, score_translation
 from vitlab.tasks.metrics import Mean, Outcomes, Perplexity
@@ -113,7 +114,12 @@ class SequenceToSequence:
     def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
         """The texts that the model generates from the inputs."""
         decoding = model.decoding(batch.inputs, batch.mask)
-        rows = generate(decoding, batch.given[:, :1], self.shape["target_length"], end=self.tokenizer.end)
+        given, steps, end = batch.given[:, :1], self.shape["target_length"], self.tokenizer.end
+        if self.beams == 1:
+            rows = generate(decoding, given, steps, end=end)
+        else:
+            search = {"beams": self.beams, "length_penalty": self.length_penalty}
+            rows = beam_search(decoding, given, steps, end=end, **search)
         return [self.decode(row) for row in rows]
 
     def decode(self, tokens: Tensor) -> str:

@@ -1,6 +1,6 @@
 """What a model continues token by token, and how: greedy, sampling, beam search.
 
-Shapes: B sequences, n tokens at a time, V vocabulary.
+Shapes: B sequences, n tokens at a time, K beams, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,21 +18,42 @@ class Decoding(Protocol):
         """The tokens that come next (B, n) -> logits (B, V) of the one after them."""
 
     def reorder(self, rows: Tensor) -> None:
-        """Go on with the sequences at `rows` (B',), in that order."""
+        """Go on with the sequences at `rows` (B', K), which become B' x K sequences in that order.
+
+        The K of a line have the same source. Sources keep their order; one that is not in any line is left out.
+        """
 
 
 class CachedDecoding:
-    """`forward(tokens (B, n), caches) -> logits (B, n, V)`, where each of the caches has `reorder(rows)`."""
+    """`forward(tokens (B, n), caches, *context) -> logits (B, n, V)`, or of the last token alone.
 
-    def __init__(self, forward: Callable[[Tensor, Sequence[Any]], Tensor], caches: Sequence[Any], room: int):
+    Each cache has `reorder(rows (B,))`. `context` are tensors, or None, with a row for each source. A source with K
+    beams keeps its one row, and caches with `keep_context` theirs: attention reads one context for all of its beams.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[..., Tensor],
+        caches: Sequence[Any],
+        room: int,
+        context: Sequence[Tensor | None] = (),
+    ):
         self.forward = forward
         self.caches = caches
         self.room = room
+        self.context = context
+        self.beams = 1
 
     def __call__(self, tokens: Tensor) -> Tensor:
         self.room -= tokens.shape[1]
-        return self.forward(tokens, self.caches)[:, -1]
+        return self.forward(tokens, self.caches, *self.context)[:, -1]
 
     def reorder(self, rows: Tensor) -> None:
         for cache in self.caches:
-            cache.reorder(rows)
+            cache.reorder(rows.flatten())
+        if self.context and len(rows) < len(self.context[0]):
+            sources = rows[:, 0] // self.beams
+            self.context = [None if part is None else part[sources] for part in self.context]
+            for cache in self.caches:
+                cache.keep_context(sources)
+        self.beams = rows.shape[1]

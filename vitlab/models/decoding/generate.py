@@ -1,4 +1,4 @@
-"""Greedy decoding, sampling and beam search, by any model that gives a `Decoding`.
+"""Greedy decoding and sampling, by any model that gives a `Decoding`.
 
 Shapes: B sequences, N tokens given of each, V vocabulary.
 """
@@ -13,7 +13,7 @@ from vitlab.models.decoding import Decoding
 COLD = 1e-5  # lower temperatures would overflow; they are greedy anyway
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def generate(
     decoding: Decoding,
     given: Tensor,
@@ -32,19 +32,27 @@ def generate(
     (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Stops at the model's
     length. The model must be in eval mode; progress(done, steps) is called after each token.
     """
-    found = []
-    ended = torch.zeros(len(given), dtype=torch.bool, device=given.device)
-    for done in range(min(steps, decoding.room - given.shape[1])):
+    steps = max(0, min(steps, decoding.room - given.shape[1]))
+    found = given.new_full((len(given), steps), 0 if end is None else end)
+    going = torch.arange(len(given), device=given.device)  # the sequences that are still read
+    ended = torch.zeros_like(going, dtype=torch.bool)
+    for done in range(steps):
         chosen = choose(decoding(given), temperature, top_k, top_p, generator)
-        found.append(chosen)
+        found[going, done] = chosen
         given = chosen[:, None]
         if progress:
             progress(done + 1, steps)
-        if end is not None:
-            ended |= chosen == end
-            if ended.all():
-                break
-    return [cut_after(row, end) for row in (torch.stack(found, dim=1) if found else given[:, :0])]
+        if end is None:
+            continue
+        ended |= chosen == end
+        left = len(ended) - int(ended.sum())
+        if not left:
+            break
+        if 2 * left <= len(ended):  # leaving some out copies the caches
+            rows = (~ended).nonzero()
+            decoding.reorder(rows)
+            given, going, ended = given[rows[:, 0]], going[rows[:, 0]], ended[rows[:, 0]]
+    return [cut_after(row, end) for row in found]
 
 
 def choose(
@@ -68,50 +76,6 @@ def filter_logits(logits: Tensor, top_k: int | None = None, top_p: float | None 
         removed |= shares.cumsum(dim=-1) - shares >= top_p
     removed[:, 0] = False
     return logits.masked_fill(removed.scatter(1, order, removed), float("-inf"))
-
-
-@torch.no_grad()
-def beam_search(
-    decoding: Decoding,
-    given: Tensor,
-    steps: int,
-    *,
-    beams: int,
-    end: int | None = None,
-    length_penalty: float = 0.0,
-    progress: Callable[[int, int], None] | None = None,
-) -> Tensor:
-    """The likeliest continuation (M,) that the search finds of the given tokens int64 (1, N), M <= steps, up to `end`.
-
-    Continuations are compared by log probability / M^length_penalty (after Wu et al., 2016, section 7). A beam that
-    ends is not replaced. One beam is greedy search.
-    """
-    tails, scores = given.new_zeros(1, 0), torch.zeros(1, device=given.device)
-    best, best_score = given[0, :0], float("-inf")
-
-    def keep_best(scores: Tensor, tails: Tensor) -> None:
-        nonlocal best, best_score
-        for score, tail in zip(scores.tolist(), tails, strict=True):
-            if tail.numel() and score / len(tail) ** length_penalty > best_score:
-                best, best_score = tail, score / len(tail) ** length_penalty
-
-    for done in range(min(steps, decoding.room - given.shape[1])):
-        if progress:
-            progress(done + 1, steps)
-        following = scores[:, None] + decoding(given).log_softmax(dim=-1)
-        scores, places = following.flatten().topk(min(beams, following.numel()))
-        rows, chosen = places // following.shape[1], places % following.shape[1]
-        tails = torch.cat([tails[rows], chosen[:, None]], dim=1)
-        going = torch.ones_like(chosen, dtype=torch.bool) if end is None else chosen != end
-        keep_best(scores[~going], tails[~going])
-        scores, tails, given = scores[going], tails[going], chosen[going, None]
-        # without a penalty, more tokens never make a continuation likelier
-        if not len(scores) or (length_penalty == 0 and best_score >= scores.max()):
-            break
-        decoding.reorder(rows[going])
-    else:
-        keep_best(scores, tails)
-    return best
 
 
 def cut_after(tokens: Tensor, end: int | None) -> Tensor:
