@@ -75,7 +75,7 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     task.training_indices = training_items(task.train, min(size, task.train.total), config.seed)
     with progress_bar(console) as progress:
         if not subject.mismatch:
-            metrics = evaluate_held_out(model, task, subject.autocast, workers, progress)
+            metrics = evaluate_held_out(model, task, subject.autocast, workers, progress).compute()
             results = {name: float(value) for name, value in metrics.items() if not value.ndim}
             refuse_not_finite(results, task)
             tables = {name: value.cpu() for name, value in metrics.items() if value.ndim}

@@ -129,8 +129,10 @@ def train(
     except BaseException:
         observer.on_failure(run)
         raise
-    means, counts = run.outcomes
-    write_outcomes(files.heldout_path, Outcomes("loss" if result["accuracy"] is None else "accuracy", means, counts))
+    key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
+    write_outcomes(files.heldout_path, Outcomes(key, *run.outcomes))
+    if run.generated is not None:
+        write_json(files.generated_path, run.generated)
     write_json(files.result_path, result)  # a run that has it is finished
     observer.on_end(run)
     return result

@@ -1,8 +1,9 @@
 """What a run gave on each test item: `RUN/heldout.npz`, so that two models are compared on the same items.
 
-Of tasks with right and wrong answers it holds `right`, packed bits in the order of the test set, and `count`; where an
-item has several answers (the tags of a text) `accuracy` float32 (n,) and `tokens` int32 (n,), how many there are. Of
-language models `loss` float32 (n,), the mean nats of a sequence, and `tokens`.
+Of tasks with right and wrong answers it holds `right`, packed bits in the order of the test set, `count`, and `key`,
+what they are counted as where that is not accuracy; where an item has several answers (the tags of a text) `accuracy`
+float32 (n,) and `tokens` int32 (n,), how many there are. Of other tasks `loss` float32 (n,), the mean nats of a
+sequence, and `tokens`.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ from vitlab.studies.metrics import Metric
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """The mean of each item's answers, and how many these are; float32 and int32 (n,). `key`: accuracy or loss."""
+    """The mean of each item's answers, and how many these are; float32 and int32 (n,).
+
+    `key`: accuracy, exact_match or loss.
+    """
 
     key: str
     means: np.ndarray
@@ -30,8 +34,7 @@ class Outcomes:
         That is the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
         the exponential of the loss.
         """
-        slopes = {("accuracy", "accuracy"): 1.0, ("loss", "loss"): 1.0, ("loss", "perplexity"): value}
-        slope = slopes.get((self.key, metric.key))
+        slope = value if (self.key, metric.key) == ("loss", "perplexity") else 1.0 if self.key == metric.key else None
         if slope is None or not self.counts.sum():
             return None
         mean = np.average(self.means, weights=self.counts)
@@ -39,8 +42,9 @@ class Outcomes:
 
 
 def write_outcomes(path: Path, outcomes: Outcomes) -> None:
-    if outcomes.key == "accuracy" and (outcomes.counts == 1).all():
+    if outcomes.key != "loss" and (outcomes.counts == 1).all():
         arrays = {"right": np.packbits(outcomes.means > 0.5), "count": np.int64(len(outcomes.means))}
+        arrays |= {} if outcomes.key == "accuracy" else {"key": np.str_(outcomes.key)}
     else:
         arrays = {outcomes.key: outcomes.means.astype(np.float32), "tokens": outcomes.counts.astype(np.int32)}
     with replacing(path) as file:
@@ -55,7 +59,8 @@ def read_outcomes(path: Path) -> Outcomes | None:
         with np.load(path, allow_pickle=False) as arrays:
             if "right" in arrays:
                 right = np.unpackbits(arrays["right"], count=int(arrays["count"])).astype(np.float32)
-                return Outcomes("accuracy", right, np.ones(len(right), dtype=np.int32))
+                key = str(arrays["key"]) if "key" in arrays else "accuracy"
+                return Outcomes(key, right, np.ones(len(right), dtype=np.int32))
             key = "loss" if "loss" in arrays else "accuracy"
             return Outcomes(key, arrays[key], arrays["tokens"])
     except Exception as error:  # a damaged file fails in zip, zlib, the header or the shape

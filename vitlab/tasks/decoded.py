@@ -17,13 +17,20 @@ class Decoded(Metric):
     def __init__(self, *scores: Score):
         super().__init__()
         self.scores = scores
-        for name in ("hypotheses", "references"):
+        for name in ("hypotheses", "references", "sources"):
             self.add_state(name, [], dist_reduce_fx=None)
 
-    def update(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    def update(self, hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> None:
+        """`sources` are what the hypotheses were generated from, where that is text."""
         assert len(hypotheses) == len(references), f"{len(hypotheses)} hypotheses, {len(references)} references"
+        self.sources += sources or [""] * len(hypotheses)
         self.hypotheses += hypotheses
         self.references += references
+
+    def list_texts(self) -> list[dict[str, str]]:
+        """`{"source", "reference", "generated"}` of each item."""
+        rows = zip(self.sources, self.references, self.hypotheses, strict=True)
+        return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
 
     def compute(self) -> dict[str, Tensor]:
         found = [score(self.hypotheses, self.references) for score in self.scores]

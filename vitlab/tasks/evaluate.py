@@ -4,7 +4,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torchmetrics import MetricCollection
 
 from vitlab.data.loader import eval_loader
 from vitlab.tasks.base import Task
@@ -18,8 +19,8 @@ def evaluate_held_out(
     autocast: AbstractContextManager,
     workers: int,
     progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, Tensor]:
-    """Every metric of the task: scalars, and the tables that `task.metrics(detailed=True)` adds to them.
+) -> MetricCollection:
+    """Every metric of the task: scalars, and the tables and texts that `task.metrics(detailed=True)` adds to them.
 
     On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode.
     """
@@ -32,4 +33,4 @@ def evaluate_held_out(
             done += len(batch[0])
             if progress:
                 progress(f"test {task.item}s", done, len(task.test))
-        return dict(metrics.compute())
+    return metrics

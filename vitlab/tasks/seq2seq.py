@@ -93,7 +93,7 @@ class SequenceToSequence:
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """loss (nats per token of the targets) and perplexity; `detailed` adds those of the generated texts, and
-        outcomes, the nats of each target.
+        outcomes, whether each is right or else the nats of each target.
         """
         found: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
         if detailed:
@@ -107,9 +107,14 @@ class SequenceToSequence:
         for name in ("loss", "perplexity"):
             metrics[name].update(nats[kept])
         if "outcomes" in metrics:
-            metrics["outcomes"].update(nats, kept)
             wanted = [self.decode(row[row != NOTHING]) for row in following]
-            metrics["texts"].update(self.write(model, batch), wanted)
+            written = self.write(model, batch)
+            metrics["texts"].update(written, wanted, self.describe_sources(batch))
+            if self.exact:
+                right = [one.strip() == other.strip() for one, other in zip(written, wanted, strict=True)]
+                metrics["outcomes"].update(torch.tensor(right, device=following.device))
+            else:
+                metrics["outcomes"].update(nats, kept)
 
     def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
         """The texts that the model generates from the inputs."""
@@ -121,6 +126,10 @@ class SequenceToSequence:
             search = {"beams": self.beams, "length_penalty": self.length_penalty}
             rows = beam_search(decoding, given, steps, end=end, **search)
         return [self.decode(row) for row in rows]
+
+    def describe_sources(self, batch: SourceTargetBatch) -> list[str]:
+        """The inputs as text; none where they are not."""
+        return [self.decode(row[mask]) for row, mask in zip(batch.inputs, batch.mask, strict=True)]
 
     def decode(self, tokens: Tensor) -> str:
         return self.tokenizer.decode(tokens.tolist())

@@ -99,6 +99,7 @@ class RunFiles:
         self.metrics_path = self.folder / "metrics.jsonl"
         self.result_path = self.folder / "result.json"
         self.heldout_path = self.folder / "heldout.npz"  # what it gave on each test item
+        self.generated_path = self.folder / "generated.json"  # the texts that it generated of the test items
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
         self.data_path = self.folder / "data.json"  # the SHA-256 of what it trains on
         self.checkpoint_path = self.folder / "checkpoints" / "last.ckpt"

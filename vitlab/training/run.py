@@ -234,13 +234,16 @@ class Run:
     def test(self) -> dict[str, float | None]:
         """The metrics of results.csv on the test data, by the weights in `model`. Nothing else reads these data.
 
-        `outcomes` holds what each item gave (2, items), as `vitlab.tasks.metrics.Outcomes` says.
+        `outcomes` holds what each item gave (2, items), as `vitlab.tasks.metrics.Outcomes` says, `generated` the texts
+        of a task that generates some.
 
         Raises Diverged for a metric that is not finite.
         """
         _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
         model = self.placed_model().eval()
-        found = evaluate_held_out(model, self.task, autocast, self.settings.workers)
+        collected = evaluate_held_out(model, self.task, autocast, self.settings.workers)
+        found, texts = collected.compute(), dict(collected).get("texts")
+        self.generated = texts.list_texts() if texts is not None else None
         self.outcomes = found["outcomes"].cpu().numpy()
         metrics = {name: float(value) for name, value in found.items() if not value.ndim}
         for name, value in metrics.items():

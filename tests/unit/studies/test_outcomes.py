@@ -43,3 +43,11 @@ def test_items_influence_the_metric_as_leaving_one_out_does():
     jackknife = 500 * perplexity - 499 * np.array(without)
     assert items.std() == pytest.approx(jackknife.std(), rel=0.03)
     assert outcomes.of_metric(BY_KEY["pearson"], 0.5) is None
+
+
+def test_what_a_run_generated_right_is_kept_under_its_metric(tmp_path):
+    write_outcomes(tmp_path / "heldout.npz", Outcomes("exact_match", np.array([1.0, 0, 1, 1]), np.ones(4, dtype=int)))
+    found = read_outcomes(tmp_path / "heldout.npz")
+    assert found.means.tolist() == [1, 0, 1, 1]
+    assert found.of_metric(BY_KEY["exact_match"], 0.75).tolist() == [1, 0, 1, 1]
+    assert found.of_metric(BY_KEY["accuracy"], 0.75) is None

@@ -47,10 +47,17 @@ def read_excerpts(task: Task, data: TextData, items: np.ndarray) -> list[str]:
     """Items as text again, each up to LETTERS of it."""
     if not len(items):
         return []
+    if task.shape["head"] == "seq2seq" and len(data.train.parts) == 2:
+        pairs = ([data.tokenizer.decode(part[item]).strip() for part in data.train.parts] for item in items)
+        return ["\n\u2192 ".join(cut(text) for text in pair) for pair in pairs]
     inputs = task.inputs(task.prepare(Items(task.train).__getitems__(items.tolist())))
     kept = inputs.mask & ~inputs.special
     texts = [data.tokenizer.decode(row[keep].tolist()).strip() for row, keep in zip(inputs.tokens, kept, strict=True)]
-    return [f"{text[:LETTERS]} ..." if len(text) > LETTERS else text for text in texts]
+    return [cut(text) for text in texts]
+
+
+def cut(text: str) -> str:
+    return f"{text[:LETTERS]} ..." if len(text) > LETTERS else text
 
 
 def write_contact_sheet(strips: dict[int, np.ndarray], path: str | Path) -> None:

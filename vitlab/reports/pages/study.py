@@ -32,6 +32,7 @@ from vitlab.reports.urls import folder_link, link
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
+GENERATED = 8  # test items of which it shows what the models write
 SCRIPTS = ("theme_button.js", "table.js", "report.js")
 OF_HEADS = (  # the figures of an analysis of heads, with the start of their captions
     (
@@ -190,6 +191,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         caveats=[] if running else collect_caveats(results),
         tiles=make_tiles(results),
         figures=figures,
+        generated=results.list_generated(GENERATED),
         texts=[(plural(one["size"], metric.sized_by), one["texts"]) for one in results.sample_texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],

@@ -64,6 +64,11 @@ class RunResults:
         return read_outcomes(self.files.heldout_path)
 
     @property
+    def generated(self) -> list[dict[str, str]]:
+        """`{"source", "reference", "generated"}` of each test item of a task that generates texts; else empty."""
+        return read_json(self.files.generated_path) or []
+
+    @property
     def wandb(self) -> dict[str, Any]:
         """`mode`, and `id`, `path` or `url` of the run in W&B; empty for a run that was not logged there."""
         return self.result.get("wandb") or {}

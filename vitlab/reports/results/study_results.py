@@ -77,6 +77,23 @@ class StudyResults:
         """`{"size", "texts"}` of each size of a study of text, from figures/samples.json; empty for one of images."""
         return read_json(self.files.figures / "samples.json") or []
 
+    def list_generated(self, count: int) -> list[dict[str, Any]]:
+        """`{"source", "reference", "by"}` of some test items, evenly spread over them.
+
+        `by` has what each model, trained on most data, generates with its first seed. Empty where none generates any.
+        """
+        largest = max((row["train_size"] for row in self.rows), default=0)
+        first: dict[str, str] = {}
+        for row in self.rows:
+            if row["train_size"] == largest:
+                first.setdefault(row["model"], row["run"])
+        texts = {model: some for model, run in first.items() if (some := self.runs[run].generated)}
+        items = next(iter(texts.values()), [])
+        places = sorted({int(place) for place in np.linspace(0, len(items) - 1, count)}) if items else []
+        return [
+            {**items[place], "by": {model: texts[model][place]["generated"] for model in texts}} for place in places
+        ]
+
 
 def load_results(folder: str | Path) -> StudyResults:
     """A study's results. Raises UserError for a folder that is not a study and for a file that does not parse.
