@@ -123,7 +123,7 @@ def test_a_bert_without_heads_gets_new_ones_and_says_so(their_bert, tmp_path):
     [
         (None, "cannot read config.json"),
         ("[]", "model_type=None; choices: vit, bert, gpt2"),
-        ({"model_type": "t5"}, "model_type=t5; choices: vit, bert, gpt2"),
+        ({"model_type": "mamba"}, "model_type=mamba; choices: vit, bert, gpt2"),
         ({"model_type": "gpt2", "n_embd": 24}, "config.json lacks vocab_size, n_positions, n_layer"),
     ],
 )

@@ -124,7 +124,7 @@ class TextConfig(TextModelConfig):
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu_tanh"
     mixer: Any = "attention"
-    positions: Literal["learned", "sincos", "rotary", "none"] = "learned"
+    positions: Literal["learned", "sincos", "rotary", "relative", "none"] = "learned"
     segments: int = ranged(0, least=0, most=LARGEST_LAYER)  # kinds of segment embeddings; 2 for pairs
     pool: Literal["token", "mean"] = (
         "token"  # what a classifier reads: the last token of a causal model, else the first
@@ -146,12 +146,14 @@ class EncoderDecoderConfig(TextModelConfig):
     decoder_depth: Optional[int] = ranged(None, least=1, most=LARGEST_DEPTH)  # depth when not given
     width: int = ranged(512, least=1, most=LARGEST_LAYER)
     heads: int = ranged(8, least=1, most=LARGEST_LAYER)
+    head_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # width / heads when not given
     mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "relu"
     mixer: Any = "attention"  # of the encoder
-    positions: Literal["learned", "sincos", "rotary", "none"] = "sincos"
-    # one matrix for the embeddings of source and target and for the output; for those of the decoder; or three
-    share_embeddings: Literal["all", "decoder", "none"] = "all"
+    bias: bool = True  # of the linear layers of attention and MLPs
+    positions: Literal["learned", "sincos", "rotary", "relative", "none"] = "sincos"  # relative: T5's
+    # one matrix for the embeddings of source and target and for the output; for the last two; for the first; or three
+    share_embeddings: Literal["all", "decoder", "inputs", "none"] = "all"
     norm: Literal["layernorm", "rmsnorm", "batchnorm"] = (
         "layernorm"  # batchnorm: of the encoder; the decoder has layernorm
     )

@@ -21,6 +21,7 @@ ACTIVATIONS = {
 }
 GATED = {"swiglu": nn.SiLU, "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATIONS["gelu_tanh"]}
 ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
+GATED_NAMES = {"SiLU": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -193,8 +194,9 @@ def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gel
     return Mlp(width, hidden, act_layer=ACTIVATIONS[kind], bias=bias, drop=dropout)
 
 
-def activation_name(module: nn.Module) -> str:
-    """The key of ACTIVATIONS of an activation, this project's or timm's; the class name of another one."""
-    if getattr(module, "approximate", None) == "tanh":
-        return "gelu_tanh"
-    return ACTIVATION_NAMES.get(type(module).__name__, type(module).__name__)
+def mlp_name(mlp: nn.Module) -> str:
+    """The `kind` of `feed_forward` that an MLP is, this project's or timm's; else the class name of its activation."""
+    act = mlp.act
+    name = "gelu_tanh" if getattr(act, "approximate", None) == "tanh" else ACTIVATION_NAMES.get(type(act).__name__)
+    name = name or type(act).__name__
+    return GATED_NAMES.get(name, name) if isinstance(mlp, SwiGLU) else name

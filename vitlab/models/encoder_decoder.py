@@ -65,20 +65,22 @@ def build(
     if head != "seq2seq":
         raise ValueError("writes a target from a source; give task=translation, or a model such as gpt_nano, bert_nano")
     norm, norm_elsewhere = make_norms(config.norm, config.norm_eps)
-    text = build_body(config, vocabulary=vocabulary, norm=norm, length=length, depth=config.depth, causal=False)
+    shape = {"vocabulary": vocabulary, "head_width": config.head_width, "bias": config.bias}
+    text = build_body(config, **shape, norm=norm, length=length, depth=config.depth, causal=False)
+    attention = {"head_width": config.head_width, "qkv_bias": config.bias, "proj_bias": config.bias}
     decoder = build_body(
         config,
-        vocabulary=vocabulary,
+        **shape,
         norm=norm_elsewhere,  # BatchNorm would let a token see those that follow it
         length=target_length,
         depth=config.decoder_depth or config.depth,
         causal=True,
-        cross=partial(Attention, config.width, config.heads, dropout=config.dropout),
+        cross=partial(Attention, config.width, config.heads, **attention, dropout=config.dropout),
     )
     output = nn.Linear(config.width, vocabulary, bias=False)
-    if config.share_embeddings != "none":
+    if config.share_embeddings in ("all", "decoder"):
         output.weight = decoder.embed.tokens.weight
-    if config.share_embeddings == "all":
+    if config.share_embeddings in ("all", "inputs"):
         text.embed.tokens.weight = decoder.embed.tokens.weight
     return EncoderDecoder(text, decoder, output)
 
@@ -91,7 +93,9 @@ def reset_parameters(model: EncoderDecoder) -> None:
             nn.init.xavier_uniform_(parameter)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
-    for embed in (model.text.embed, model.decoder.embed):
-        nn.init.normal_(embed.tokens.weight, std=model.width**-0.5)
-        if isinstance(embed.positions, nn.Parameter):
-            nn.init.normal_(embed.positions, std=model.width**-0.5)
+    for body in (model.text, model.decoder):
+        nn.init.normal_(body.embed.tokens.weight, std=model.width**-0.5)
+        if isinstance(body.embed.positions, nn.Parameter):
+            nn.init.normal_(body.embed.positions, std=model.width**-0.5)
+        if body.relative is not None:
+            nn.init.normal_(body.relative.bias, std=model.width**-0.5)

@@ -56,6 +56,8 @@ class TextModel(nn.Module):
             return "head"
         if path[1] == "embed":
             return "positions" if path[-1] == "positions" else "embedding"
+        if path[1] == "relative":
+            return "positions"
         if "cross" in path and not path[-2].endswith("norm"):
             return "cross-attention"
         if "mixer" in path and not path[-2].endswith("norm"):

@@ -17,15 +17,15 @@ from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, 
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
 from vitlab.models.mixers import MixerSpec
 from vitlab.models.mixers.attention import Attention, KeyValueCache
-from vitlab.models.positions import rotary1d, sincos1d
+from vitlab.models.positions import RelativePositions, rotary1d, sincos1d
 from vitlab.registry import implementation
 
 
 class TokenEmbed(nn.Module):
     """Tokens (B, N) -> (B, N, D): the sum of token, position and segment embeddings.
 
-    `positions` is "learned" or "sincos" (token embeddings are scaled by sqrt(D): Vaswani et al., 2017, section 3.4);
-    with another value there are no position embeddings.
+    `positions` is "learned" or "sincos"; with another value there are no position embeddings. With "sincos" and
+    "relative" token embeddings are scaled by sqrt(D) (Vaswani et al., 2017, section 3.4).
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TokenEmbed(nn.Module):
         super().__init__()
         self.length = length
         self.tokens = nn.Embedding(vocabulary, width)
-        self.scale = width**0.5 if positions == "sincos" else 1.0
+        self.scale = width**0.5 if positions in ("sincos", "relative") else 1.0
         if positions == "learned":
             self.positions = nn.Parameter(torch.zeros(length, width))
         elif positions == "sincos":
@@ -74,8 +74,8 @@ class TokenEmbed(nn.Module):
 class TextEncoder(nn.Module):
     """Tokens (B, N) -> hidden states (B, N, D).
 
-    `rotary` (2, length, head width) are rotary positions; `residual_scale` scales the initial weights of the
-    layers that add to the residual stream.
+    `rotary` (2, length, head width) are rotary positions, `relative` those of all layers; `residual_scale` scales the
+    initial weights of the layers that add to the residual stream.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class TextEncoder(nn.Module):
         *,
         causal: bool = False,
         rotary: Tensor | None = None,
+        relative: RelativePositions | None = None,
         residual_scale: float = 1.0,
     ):
         super().__init__()
@@ -93,6 +94,7 @@ class TextEncoder(nn.Module):
         self.causal = causal
         self.residual_scale = residual_scale
         self.register_buffer("rotary", rotary, persistent=False)
+        self.relative = relative
         self.heeds_mask = isinstance(encoder.blocks[0].mixer, Attention)
 
     def new_caches(self) -> list[KeyValueCache]:
@@ -114,12 +116,16 @@ class TextEncoder(nn.Module):
         attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
         """
         first = 0 if caches is None else len(caches[0])
+        last = first + tokens.shape[1]
         x = self.embed(tokens, segments, first, mask)
+        attended = None if mask is None or not self.heeds_mask else mask[:, None, None, :]
+        if self.relative is not None:  # hides later tokens as well
+            attended = self.relative(tokens.shape[1], last, mask)
         return self.encoder(
             x,
-            mask=None if mask is None or not self.heeds_mask else mask[:, None, None, :],
-            causal=self.causal,
-            rotary=None if self.rotary is None else self.rotary[:, first : first + tokens.shape[1]],
+            mask=attended,
+            causal=self.causal and self.relative is None,
+            rotary=None if self.rotary is None else self.rotary[:, first:last],
             caches=caches,
             valid=mask,
             context=context,
@@ -187,24 +193,31 @@ def build_body(
     depth: int,
     causal: bool,
     cross: Callable[[], nn.Module] | None = None,
+    head_width: int | None = None,
+    bias: bool = True,
     segments: int = 0,
     embed_norm: bool = False,
     residual_scale: float = 1.0,
 ) -> TextEncoder:
     """Tokens through the shared encoder; with `cross`, the layers' cross-attention, a decoder."""
     mixing = config.mixer if cross is None else groups.load("mixer", "attention")
-    if mixing.kind != "attention" and (causal or config.positions == "rotary"):
-        given = "model.causal=true" if causal else "model.positions=rotary"
+    wants = {
+        "model.causal=true": causal,
+        f"model.positions={config.positions}": config.positions in ("rotary", "relative"),
+        "model.bias=false": not bias,
+    }
+    if mixing.kind != "attention" and any(wants.values()):
+        given = next(option for option, is_given in wants.items() if is_given)
         raise ValueError(f"{given} needs model.mixer=attention, not {mixing.name}")
-    width, head_width = config.width, config.width // config.heads
+    width, head_width = config.width, head_width or config.width // config.heads
     _, norm_elsewhere = make_norms(config.norm, config.norm_eps)
-    spec = MixerSpec(width, config.heads, head_width, (1, length), 0, config.dropout, norm_elsewhere)
+    spec = MixerSpec(width, config.heads, head_width, (1, length), 0, config.dropout, norm_elsewhere, bias)
     mixers = implementation("vitlab.models.mixers", mixing.kind, "build")
     encoder = TransformerEncoder(
         width,
         depth,
         mixer=partial(mixers.build, mixing, spec),
-        mlp=partial(feed_forward, width, config.mlp_width or 4 * width, config.dropout, config.mlp),
+        mlp=partial(feed_forward, width, config.mlp_width or 4 * width, config.dropout, config.mlp, bias),
         cross=cross,
         norm=norm,
         norm_first=config.norm_first,
@@ -221,4 +234,5 @@ def build_body(
         dropout=config.dropout,
     )
     rotary = rotary1d(length, head_width) if config.positions == "rotary" else None
-    return TextEncoder(embed, encoder, causal=causal, rotary=rotary, residual_scale=residual_scale)
+    relative = RelativePositions(config.heads, causal=causal) if config.positions == "relative" else None
+    return TextEncoder(embed, encoder, causal=causal, rotary=rotary, relative=relative, residual_scale=residual_scale)

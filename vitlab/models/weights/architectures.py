@@ -10,6 +10,8 @@ ACTIVATIONS = {  # in a config.json, here
     "gelu_pytorch_tanh": "gelu_tanh",
     "quick_gelu": "quick_gelu",
     "relu": "relu",
+    "gated-gelu": "geglu_tanh",
+    "gated-silu": "swiglu",
 }
 
 
@@ -178,5 +180,52 @@ ESM = Architecture(  # a masked language model with rotary positions, pre-norm; 
     },
     activations=("gelu",),
 )
-READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX}
+
+
+def t5_names(body: str, stack: str, parts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Names of T5's encoder or decoder: `parts` are those of a layer, each with a norm."""
+    theirs, here = f"{body}.block.{{i}}.layer.", f"{stack}.encoder.blocks.{{i}}."
+    names = {
+        "mixer": [(f"SelfAttention.{part}.", f"mixer.{own}.") for part, own in zip("qkvo", T5_PARTS, strict=True)],
+        "cross": [(f"EncDecAttention.{part}.", f"cross.{own}.") for part, own in zip("qkvo", T5_PARTS, strict=True)],
+        "mlp": [
+            (f"DenseReluDense.{part}.", f"mlp.{own}.")
+            for part, own in (("wi", "fc1"), ("wi_0", "fc1_g"), ("wi_1", "fc1_x"), ("wo", "fc2"))
+        ],
+    }
+    norms = {"mixer": "norm1.", "cross": "norm_cross.", "mlp": "norm2."}
+    rules = [(f"{body}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", f"{stack}.relative.bias")]
+    for place, part in enumerate(parts):
+        own = [*names[part], ("layer_norm.", norms[part])]
+        rules += [(f"{theirs}{place}.{one}", f"{here}{other}") for one, other in own]
+    return (*rules, (f"{body}.final_layer_norm.", f"{stack}.encoder.norm."))
+
+
+T5_PARTS = ("q", "k", "v", "proj")
+T5 = Architecture(
+    model_class="T5ForConditionalGeneration",
+    prefix="",
+    heads=(),
+    names=(
+        *t5_names("encoder", "text", ("mixer", "mlp")),
+        *t5_names("decoder", "decoder", ("mixer", "cross", "mlp")),
+        ("shared.", "text.embed.tokens."),
+        ("lm_head.", "output."),
+    ),
+    sizes={
+        "vocab_size": "vocabulary",
+        "d_model": "width",
+        "num_layers": "depth",
+        "num_decoder_layers": "decoder_depth",
+        "num_heads": "heads",
+        "d_kv": "head_width",
+        "d_ff": "mlp_width",
+        "feed_forward_proj": "mlp",
+        "layer_norm_epsilon": "norm_eps",
+    },
+    fixed={"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
+    activations=("gelu", "relu", "geglu_tanh", "swiglu"),
+    probe="encoder.block.0.layer.0.SelfAttention.q.weight",
+)
+READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": T5}
 WRITABLE = {**READABLE, "esm": ESM}

@@ -1,4 +1,4 @@
-"""ViT, BERT, GPT-2, GPT-NeoX and ESM as folders of Hugging Face's transformers: config.json and model.safetensors.
+"""ViT, BERT, GPT-2, GPT-NeoX, ESM and T5 as folders of Hugging Face's transformers: config.json and model.safetensors.
 
 Their weights differ in names, in the order of queries, keys and values, and in GPT-2's transposed matrices. Shapes:
 H heads, K head width.
@@ -18,23 +18,31 @@ from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text, extent, first_line
 from vitlab.files import replacing, write_json
-from vitlab.models.encoder import TokenBatchNorm, activation_name
+from vitlab.models import build_model
+from vitlab.models.encoder import TokenBatchNorm, mlp_name
+from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.heads import Bert, LanguageModel
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import bert, language_model
 from vitlab.models.vit import ViT
-from vitlab.models.weights.architectures import ACTIVATIONS, READABLE, WRITABLE, Architecture
+from vitlab.models.weights import t5
+from vitlab.models.weights.architectures import ACTIVATIONS, READABLE, T5, WRITABLE, Architecture
 from vitlab.models.weights.load import LoadReport, Weights, fit, shorten
 
-BUILDERS = {"bert": bert, "gpt2": language_model, "gpt_neox": partial(language_model, positions="rotary")}
-OPTIONAL = ("n_inner",)  # four times the width without it
+BUILDERS = {
+    "bert": bert,
+    "gpt2": language_model,
+    "gpt_neox": partial(language_model, positions="rotary"),
+    "t5": partial(build_model, "t5_small", length=512),
+}
+OPTIONAL = ("n_inner", "num_decoder_layers")  # four times the width without it, as many as of the encoder
 TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")  # in files of older versions
 TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
 
 
-def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel, LoadReport]:
-    """A BERT, GPT-2 or GPT-NeoX from its folder, in eval mode, and what happened to each weight.
+def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel | EncoderDecoder, LoadReport]:
+    """A BERT, GPT-2, GPT-NeoX or T5 from its folder, in eval mode, and what happened to each weight.
 
     Heads that the folder lacks are new. Raises UserError for other folders and for options that this project's models
     do not have.
@@ -44,6 +52,8 @@ def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel, LoadRepo
     if kind not in BUILDERS:
         raise UserError(f"{folder}: model_type={kind} is not a model of text; choices: {', '.join(BUILDERS)}")
     options = {here: config.get(theirs) for theirs, here in READABLE[kind].sizes.items()}
+    if kind == "t5":
+        options["share_embeddings"] = t5.sharing(weights.state)
     try:
         model = BUILDERS[kind](**{**options, "mlp": ACTIVATIONS[options["mlp"]]})
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
@@ -65,6 +75,8 @@ def read_huggingface(folder: str | Path) -> tuple[dict[str, Any], Weights]:
     if kind == "gpt_neox":
         heads = config["num_attention_heads"]
         state = {n: from_neox(value, heads) if ".mixer.qkv." in n else value for n, value in state.items()}
+    if kind == "t5":
+        state = t5.from_t5(state, t5.is_scaled(config))
     activation = next(ACTIVATIONS[config[key]] for key, here in architecture.sizes.items() if here == "mlp")
     if kind != "vit":
         return config, Weights(state, str(folder), activation=activation)
@@ -77,10 +89,11 @@ def read_huggingface(folder: str | Path) -> tuple[dict[str, Any], Weights]:
 
 
 def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The weights of a ViT, BERT or GPT-2 in this project's names; others as they are."""
+    """The weights of a ViT, BERT, GPT-2 or T5 in this project's names; others as they are."""
     for architecture in READABLE.values():
         if architecture.probe and {architecture.probe, architecture.prefix + architecture.probe} & state.keys():
-            return rename_state(state, architecture)
+            own = rename_state(state, architecture)
+            return t5.from_t5(own) if architecture is T5 else own
     return state
 
 
@@ -88,12 +101,12 @@ def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dic
     """Weights of an architecture in this project's names, queries, keys and values joined; others as they are."""
     own = {}
     for name, value in state.items():
-        if name in TIED or name.endswith(BUFFERS):
+        if (name in TIED and architecture is not T5) or name.endswith(BUFFERS):
             continue
         theirs = name.removeprefix(architecture.prefix)
         here = rename(theirs, architecture.names) or theirs
         own[here] = value.T if theirs.endswith(TRANSPOSED) and value.dim() == 2 else value
-    for name in [name for name in own if ".mixer.q." in name]:
+    for name in [name for name in own if ".q." in name]:
         parts = [own.pop(name.replace(".q.", f".{part}."), None) for part in "qkv"]
         if all(part is not None for part in parts):
             own[name.replace(".q.", ".qkv.")] = torch.cat(parts)
@@ -105,8 +118,9 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
 
     A ViT as ViTForImageClassification; a causal language model as GPT2LMHeadModel, with rotary positions as
     GPTNeoXForCausalLM; a BERT as BertForPreTraining, with rotary positions as EsmForMaskedLM, which has neither
-    segments (its texts are of the first one) nor the next-sentence head. `config` are further keys of config.json.
-    Raises UserError for a model with options that these do not have.
+    segments (its texts are of the first one) nor the next-sentence head; an encoder-decoder with T5's options as
+    T5ForConditionalGeneration. `config` are further keys of config.json. Raises UserError for a model with options
+    that these do not have.
     """
     kind = choose_architecture(model)
     architecture = WRITABLE[kind]
@@ -115,11 +129,15 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     if kind == "esm":
         left_out = [name for name in state if name.startswith(("pooler.", "next_sentence."))]
         state = fold_segments({name: value for name, value in state.items() if name not in left_out})
+    if kind == "t5":
+        t5.check_writable(model)
+        state = t5.to_t5(state)
     own: dict[str, Tensor] = {}
     for name, value in state.items():
         own |= split_attention(name, value, kind, body.encoder.blocks[0].mixer)
     names = {name: rename(name, [(here, theirs) for theirs, here in architecture.names]) for name in own}
-    check_writable(body, architecture, names)
+    if kind != "t5":
+        check_writable(body, architecture, names)
     theirs = {
         (name if name.startswith(architecture.heads) else architecture.prefix + name): (
             own[here].T if name.endswith(TRANSPOSED) else own[here]
@@ -128,8 +146,9 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     }
     if kind == "bert":  # its class asks for both names
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
-    sizes = describe_sizes(body)
+    sizes = t5.describe_sizes(model) if kind == "t5" else describe_sizes(body)
     settings = {key: sizes[here] for key, here in architecture.sizes.items()}
+    settings |= t5.describe_output(model) if kind == "t5" else {}
     settings |= {"model_type": kind, "architectures": [architecture.model_class], **architecture.fixed, **config}
     write_json(Path(folder) / "config.json", settings)
     with replacing(Path(folder) / "model.safetensors") as file:
@@ -146,6 +165,8 @@ def choose_architecture(model: nn.Module) -> str:
         if isinstance(model, Bert):
             return "esm" if rotary else "bert"
         return "gpt_neox" if rotary else "gpt2"
+    if isinstance(model, EncoderDecoder):
+        return "t5"
     name = type(getattr(model, "text", model)).__name__
     what = type(model).__name__ if name == "TextEncoder" else name
     raise UserError(f"transformers has no {what}; export to a .safetensors file instead")
@@ -153,7 +174,7 @@ def choose_architecture(model: nn.Module) -> str:
 
 def check_writable(body: nn.Module, architecture: Architecture, names: Mapping[str, str | None]) -> None:
     """Raise UserError for options and weights that an architecture does not have."""
-    mixer, activation = body.encoder.blocks[0].mixer, activation_name(body.encoder.blocks[0].mlp.act)
+    mixer, activation = body.encoder.blocks[0].mixer, mlp_name(body.encoder.blocks[0].mlp)
     options = {
         "model.norm=batchnorm": isinstance(body.encoder.blocks[0].norm1, TokenBatchNorm),
         f"model.mixer={type(mixer).__name__.lower()}": not isinstance(mixer, Attention),
@@ -194,7 +215,7 @@ def rename(name: str, rules: Iterable[tuple[str, str]]) -> str | None:
 
 def split_attention(name: str, value: Tensor, kind: str, mixer: nn.Module) -> dict[str, Tensor]:
     """A parameter as an architecture has it: queries, keys and values apart, or in its order."""
-    if ".mixer.qkv." not in name or not isinstance(mixer, Attention) or kind == "gpt2":
+    if ".qkv." not in name or not isinstance(mixer, Attention) or kind == "gpt2":
         return {name: value}
     if kind == "gpt_neox":
         return {name: to_neox(value, mixer.heads)}
@@ -256,7 +277,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def describe_sizes(body: nn.Module) -> dict[str, Any]:
     """The sizes of a model in this project's terms, the activation in transformers'."""
     block = body.encoder.blocks[0]
-    mlp = next(theirs for theirs, here in ACTIVATIONS.items() if here == activation_name(block.mlp.act))
+    mlp = next(theirs for theirs, here in ACTIVATIONS.items() if here == mlp_name(block.mlp))
     sizes = {"depth": len(body.encoder.blocks), "heads": block.mixer.heads, "mlp_width": block.mlp.fc1.out_features}
     sizes |= {"mlp": mlp, "norm_eps": block.norm1.eps}
     if isinstance(body, ViT):

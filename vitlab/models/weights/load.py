@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
-from vitlab.models.encoder import ACTIVATIONS, activation_name
+from vitlab.models.encoder import ACTIVATIONS, GATED, mlp_name
 from vitlab.models.heads import STD
 from vitlab.models.weights.resample import (
     PREFIX,
@@ -86,6 +86,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if problems:
         raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
+    check_tied(own, source, weights.origin)
 
     report = LoadReport(weights.origin)
     state: dict[str, Tensor] = {}
@@ -144,21 +145,33 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         raise UserError(f"init={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
     one, other = weights.activation, activation_of(model)
     if None not in (one, other) and one.removesuffix("_tanh") != other.removesuffix("_tanh"):
-        fix = f"model.mlp={one}" if one in ACTIVATIONS else "model=timm:NAME"
+        fix = f"model.mlp={one}" if one in {**ACTIVATIONS, **GATED} else "model=timm:NAME"
         raise UserError(f"init={weights.origin}: its MLPs use {one}, the model's use {other}; give {fix}")
+
+
+def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], origin: str) -> None:
+    """Raise UserError where one parameter of the model has several names, and a source other values for each."""
+    names: dict[int, str] = {}
+    for name, value in own.items():
+        first = names.setdefault(value.data_ptr(), name)
+        if {first, name} <= source.keys() and not torch.equal(source[first], source[name]):
+            raise UserError(
+                f"init={origin}: {first} and {name} are the same in the model, not in these weights; give "
+                "model.share_embeddings=inputs"
+            )
 
 
 def optional(model: nn.Module, name: str) -> bool:
     """Whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm."""
     if hasattr(model, "text"):
-        return not name.startswith("text.")
+        return not name.startswith(("text.", "decoder."))
     module = name.rpartition(".")[0]
     return name in PREFIX or module in head_modules(model) or name.startswith("pre_logits.") or "num_batches_" in name
 
 
 def activation_of(model: nn.Module) -> str | None:
-    """The name of the activation in a model's MLPs, see `activation_name`; None without one."""
-    names = (activation_name(module) for name, module in model.named_modules() if name.endswith("mlp.act"))
+    """What a model's MLPs are, see `mlp_name`; None without any."""
+    names = (mlp_name(mlp) for name, mlp in model.named_modules() if name.endswith("mlp") and hasattr(mlp, "act"))
     return next(names, None)
 
 

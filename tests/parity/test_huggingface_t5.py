@@ -1,0 +1,121 @@
+"""T5 against transformers', tiny random models saved to disk: the same logits, with padding, in both directions."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration
+
+from vitlab import UserError, build_model
+from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
+
+B, S, N, V, D, HEADS, HEAD_WIDTH, HIDDEN = 3, 40, 9, 53, 24, 3, 10, 37
+SIZES = {"depth": 2, "decoder_depth": 3, "width": D, "heads": HEADS, "head_width": HEAD_WIDTH, "mlp_width": HIDDEN}
+VERSIONS = {"1.0": {"feed_forward_proj": "relu"}, "1.1": {"feed_forward_proj": "gated-gelu"}}
+
+
+def randomized(model):
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)  # norms near 1
+    return model.eval()
+
+
+def their_t5(version, folder):
+    """A T5 of a version: 1.1 has an output layer of its own, which is not scaled."""
+    config = T5Config(
+        vocab_size=V, d_model=D, d_kv=HEAD_WIDTH, d_ff=HIDDEN, num_layers=2, num_decoder_layers=3, num_heads=HEADS,
+        tie_word_embeddings=version == "1.0", decoder_start_token_id=0, **VERSIONS[version],
+    )  # fmt: skip
+    model = T5ForConditionalGeneration(config)
+    if version == "1.1":
+        model.lm_head.weight = nn.Parameter(torch.empty(V, D))
+    randomized(model).save_pretrained(folder)
+    return model
+
+
+def batch():
+    """Tokens of sources, of targets, and a mask that ends the sources after 40, 17 and 1 of them."""
+    mask = torch.arange(S) < torch.tensor([[S], [17], [1]])
+    return torch.randint(V, (B, S)), torch.randint(V, (B, N)), mask
+
+
+def their_logits(model, source, target, mask):
+    with torch.no_grad():
+        return model(input_ids=source, attention_mask=mask.long(), decoder_input_ids=target).logits
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_t5s_logits_are_theirs(version, tmp_path):
+    theirs = their_t5(version, tmp_path)
+    mine, report = load_huggingface(tmp_path)
+    assert not [*report.missing, *report.unused, *report.new, *report.resized], report
+    source, target, mask = batch()
+    expected = their_logits(theirs, source, target, mask)
+    assert expected.std() > 0.05
+    torch.testing.assert_close(mine(source, target, mask), expected, rtol=1e-5, atol=1e-5)
+    again = tmp_path / "again"
+    save_huggingface(mine, again)
+    read = T5ForConditionalGeneration.from_pretrained(again).eval()
+    torch.testing.assert_close(their_logits(read, source, target, mask), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_targets_longer_than_the_furthest_bucket_are_theirs(tmp_path):
+    theirs = their_t5("1.0", tmp_path)
+    mine, _ = load_huggingface(tmp_path)
+    source, target = torch.randint(V, (1, 200)), torch.randint(V, (1, 180))
+    expected = their_logits(theirs, source, target, torch.ones_like(source))
+    torch.testing.assert_close(mine(source, target), expected, rtol=1e-5, atol=2e-5)
+
+
+def test_the_own_nano_t5_is_read_by_hugging_face(tmp_path):
+    mine = randomized(build_model("t5_nano", vocabulary=V, length=S, **SIZES, mlp="swiglu"))
+    save_huggingface(mine, tmp_path)
+    theirs = T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    source, target, mask = batch()
+    torch.testing.assert_close(
+        mine(source, target, mask), their_logits(theirs, source, target, mask), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("t5_small", 60_506_624), ("t5_base", 222_903_552)])
+def test_named_models_have_their_published_sizes(name, parameters):
+    with torch.device("meta"):
+        assert sum(p.numel() for p in build_model(name, vocabulary=32_128).parameters()) == parameters
+
+
+def test_cached_decoding_is_uncached(tmp_path):
+    model = randomized(build_model("t5_nano", vocabulary=V, length=S, **SIZES))
+    source, target, mask = batch()
+    decoding = model.decoding(source, mask)
+    logits = [decoding(target[:, :1]), decoding(target[:, 1:4]), *(decoding(one[:, None]) for one in target[:, 4:].T)]
+    expected = model(source, target, mask)[:, [0, *range(3, N)]]
+    torch.testing.assert_close(torch.stack(logits, dim=1), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"bias": True}, r"has no model\.bias=true"),
+        ({"norm": "layernorm", "positions": "learned"}, "has no positions but model.positions=relative, no norm but"),
+        ({"share_embeddings": "decoder"}, "has no separate embeddings of source and target"),
+        ({"mlp": "geglu"}, r"has no model\.mlp=geglu;"),
+    ],
+)
+def test_options_that_t5_does_not_have_are_one_line(options, says, tmp_path):
+    model = build_model("t5_nano", vocabulary=V, length=S, **{**SIZES, **options})
+    with pytest.raises(UserError, match=says):
+        save_huggingface(model, tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_t5_that_this_project_does_not_have_is_one_line(tmp_path):
+    theirs = their_t5("1.0", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "relative_attention_num_buckets": 16}))
+    with pytest.raises(UserError, match=r"has relative_attention_num_buckets=16; vitlab's models have .*=32"):
+        load_huggingface(tmp_path)
+    T5EncoderModel(theirs.config).save_pretrained(tmp_path / "encoder")
+    with pytest.raises(UserError, match=r"the weights have no decoder\."):
+        load_huggingface(tmp_path / "encoder")
