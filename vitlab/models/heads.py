@@ -26,7 +26,7 @@ class TextModel(nn.Module):
 
     @property
     def width(self) -> int:
-        return self.text.embed.tokens.embedding_dim
+        return self.text.embed.width
 
     @property
     def vocabulary(self) -> int:
@@ -46,7 +46,7 @@ class TextModel(nn.Module):
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """The layer of each parameter, in the format of timm's layer-wise decay."""
-        layers = [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.lstm\.\w+_l(\d+)", None)]
+        layers = [(r"^text\.\w+\.blocks\.(\d+)", None), (r"^text\.(?:lstm|gru)\.\w+_l(\d+)", None)]
         return {"stem": r"^text\.embed", "blocks": [*layers, (r"^text\.", (99999,))]}
 
     def part_of(self, name: str) -> str:

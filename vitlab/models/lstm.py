@@ -1,4 +1,4 @@
-"""An LSTM over tokens (Hochreiter and Schmidhuber, 1997).
+"""Recurrent layers over tokens: an LSTM (Hochreiter and Schmidhuber, 1997) or a GRU (Cho et al., 2014).
 
 Shapes: B batch, N tokens, D width.
 """
@@ -15,11 +15,15 @@ from vitlab.models.heads import TextModel, with_head
 from vitlab.models.text import TokenEmbed
 
 
-class RecurrentState:
-    """The hidden and cell states (layers, B, D) after `seen` tokens."""
+CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
+States = Tensor | tuple[Tensor, Tensor]  # of a GRU (layers, B, D); of an LSTM these and its cells' states
 
-    def __init__(self) -> None:
-        self.states: tuple[Tensor, Tensor] | None = None
+
+class RecurrentState:
+    """The states after `seen` tokens; None before the first."""
+
+    def __init__(self, states: States | None = None) -> None:
+        self.states = states
         self.seen = 0
 
     def __len__(self) -> int:
@@ -27,24 +31,44 @@ class RecurrentState:
 
     def reorder(self, rows: Tensor) -> None:
         """Keep the rows of the batch at `rows` (B,), in that order."""
-        if self.states is not None:
+        if isinstance(self.states, tuple):
             self.states = tuple(state[:, rows].contiguous() for state in self.states)
+        elif self.states is not None:
+            self.states = self.states[:, rows].contiguous()
 
 
-class LSTMEncoder(nn.Module):
-    """Tokens (B, N) -> hidden states (B, N, D); unless causal, in both directions with half the width each."""
+class RecurrentEncoder(nn.Module):
+    """Tokens (B, N) -> hidden states (B, N, D); unless causal, in both directions with half the width each.
 
-    def __init__(self, embed: TokenEmbed, width: int, depth: int, *, causal: bool = True, dropout: float = 0.0):
+    `cell` is a key of CELLS, and the name of the layers among the parameters.
+    """
+
+    def __init__(
+        self,
+        embed: TokenEmbed,
+        width: int,
+        depth: int,
+        *,
+        cell: str = "lstm",
+        causal: bool = True,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         if not causal and width % 2:
-            raise ValueError(f"model.width={width}: a bidirectional LSTM needs an even width")
+            raise ValueError(f"model.width={width}: a bidirectional {cell.upper()} needs an even width")
         self.embed = embed
         self.causal = causal
         self.heeds_mask = True
+        self.cell = cell
         hidden = width if causal else width // 2
-        between = dropout if depth > 1 else 0.0
-        self.lstm = nn.LSTM(width, hidden, depth, batch_first=True, dropout=between, bidirectional=not causal)
+        self.add_module(
+            cell, recurrent_layers(cell, embed.width, hidden, depth, dropout=dropout, bidirectional=not causal)
+        )
         self.drop = nn.Dropout(dropout)
+
+    @property
+    def layers(self) -> nn.RNNBase:
+        return self.get_submodule(self.cell)
 
     def new_caches(self) -> list[RecurrentState]:
         return [RecurrentState()]
@@ -61,12 +85,20 @@ class LSTMEncoder(nn.Module):
         x = self.embed(tokens, segments, 0 if cache is None else len(cache))
         if mask is not None and not self.causal:  # the backward direction starts at the last real token
             packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-            x, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=tokens.shape[1])
+            x, _ = pad_packed_sequence(self.layers(packed)[0], batch_first=True, total_length=tokens.shape[1])
             return self.drop(x)
-        x, states = self.lstm(x, None if cache is None else cache.states)
+        x, states = self.layers(x, None if cache is None else cache.states)
         if cache is not None:
             cache.states, cache.seen = states, cache.seen + tokens.shape[1]
         return self.drop(x)
+
+
+def recurrent_layers(
+    cell: str, inputs: int, width: int, depth: int, *, dropout: float = 0.0, bidirectional: bool = False
+) -> nn.RNNBase:
+    """`depth` layers of a kind of cell, batch first, with dropout between them."""
+    between = dropout if depth > 1 else 0.0
+    return CELLS[cell](inputs, width, depth, batch_first=True, dropout=between, bidirectional=bidirectional)
 
 
 def build(
@@ -81,18 +113,26 @@ def build(
     embed = TokenEmbed(
         vocabulary, config.width, length, positions="none", segments=config.segments, dropout=config.dropout
     )
-    text = LSTMEncoder(embed, config.width, config.depth, causal=config.causal, dropout=config.dropout)
+    text = RecurrentEncoder(embed, config.width, config.depth, causal=config.causal, dropout=config.dropout)
     model = with_head(text, head, partial(nn.LayerNorm, eps=1e-5), num_classes)
-    text.lstm.reset_parameters()  # torch's own, uniform by width: std 0.02 would pass on too little
-    open_forget_gates(text.lstm)
-    nn.init.normal_(embed.tokens.weight, std=config.width**-0.5)  # std 0.02 would be too small an input
+    reset_recurrent(model)
     return model
 
 
 @torch.no_grad()
-def open_forget_gates(lstm: nn.LSTM) -> None:
-    """Set the sum of the forget gate's two biases to 1 (Jozefowicz et al., 2015)."""
-    for name, bias in lstm.named_parameters():
-        if "bias" in name:
-            gate = bias.view(4, -1)[1]
-            gate.fill_(1.0 if "bias_ih" in name else 0.0)
+def reset_recurrent(model: nn.Module) -> None:
+    """The first weights of recurrent layers and of the embeddings beside them.
+
+    torch's own for the layers, uniform by width, with the sum of the two biases of an LSTM's forget gate at 1
+    (Jozefowicz et al., 2015); embeddings of std 1/sqrt(D). With a std of 0.02 too little would pass.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.reset_parameters()
+        if isinstance(module, nn.LSTM):
+            for name, bias in module.named_parameters():
+                if "bias" in name:
+                    bias.view(4, -1)[1].fill_(1.0 if "bias_ih" in name else 0.0)
+    for module in model.modules():
+        if isinstance(module, TokenEmbed):
+            nn.init.normal_(module.tokens.weight, std=module.width**-0.5)

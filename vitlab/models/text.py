@@ -53,6 +53,10 @@ class TokenEmbed(nn.Module):
         self.norm = nn.Identity() if norm is None else norm(width)
         self.drop = nn.Dropout(dropout)
 
+    @property
+    def width(self) -> int:
+        return self.tokens.embedding_dim
+
     def forward(
         self, tokens: Tensor, segments: Tensor | None = None, first: int = 0, valid: Tensor | None = None
     ) -> Tensor:

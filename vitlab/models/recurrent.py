@@ -1,0 +1,191 @@
+"""A recurrent encoder-decoder with attention (Bahdanau et al., 2015; Luong et al., 2015).
+
+Shapes: B batch, S tokens of a source, N of a target, D width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.models.attention_scores import SCORES
+from vitlab.models.decoding import CachedDecoding
+from vitlab.models.heads import TextModel
+from vitlab.models.lstm import RecurrentEncoder, RecurrentState, States, recurrent_layers, reset_recurrent
+from vitlab.models.text import TokenEmbed
+
+
+@dataclass
+class DecoderState:
+    """The states of the layers, the context (B, S, D), its keys and mask, and what the next token is fed (B, 1, D)."""
+
+    layers: RecurrentState
+    context: Tensor
+    keys: Tensor
+    mask: Tensor | None
+    fed: Tensor | None
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the rows of the batch at `rows` (B',), in that order."""
+        self.layers.reorder(rows)
+        for name in ("context", "keys", "mask", "fed"):
+            part = getattr(self, name)
+            setattr(self, name, None if part is None else part[rows])
+
+
+class AttentionDecoder(nn.Module):
+    """Tokens of a target (B, N) -> attentional vectors (B, N, D) (Luong et al., 2015, section 3).
+
+    The state of the last layer attends to the context; the attentional vector is tanh of a linear layer of both. With
+    `input_feeding` (section 3.3) it is also an input of the next token, so tokens are taken one by one; without, all
+    at once. `score` is a key of SCORES. The layers start from tanh of a linear layer of the context's last states.
+    """
+
+    def __init__(
+        self,
+        embed: TokenEmbed,
+        width: int,
+        depth: int,
+        *,
+        cell: str,
+        score: str,
+        input_feeding: bool = False,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.embed = embed
+        self.input_feeding = input_feeding
+        self.bridge = nn.Linear(width, depth * width)
+        inputs = embed.width + (width if input_feeding else 0)
+        self.layers = recurrent_layers(cell, inputs, width, depth, dropout=dropout)
+        self.score = SCORES[score](width)
+        self.combine = nn.Linear(2 * width, width)
+        self.drop = nn.Dropout(dropout)
+
+    def begin(self, context: Tensor, mask: Tensor | None = None) -> DecoderState:
+        """The state before the first token, of a context (B, S, D), mask bool (B, S), False at padding, at the end."""
+        fed = context.new_zeros(len(context), 1, context.shape[2]) if self.input_feeding else None
+        layers = RecurrentState(self.first_states(context, mask))
+        return DecoderState(layers, context, self.score.keys(context), mask, fed)
+
+    def first_states(self, context: Tensor, mask: Tensor | None) -> States:
+        """From the forward half of the context's last token and the backward half of its first."""
+        last = context.new_full((len(context),), context.shape[1] - 1).long() if mask is None else mask.sum(dim=1) - 1
+        half = context.shape[2] // 2
+        forward = context[..., :half].gather(1, last[:, None, None].expand(-1, 1, half))[:, 0]
+        states = self.bridge(torch.cat([forward, context[:, 0, half:]], dim=-1)).tanh()
+        states = states.unflatten(-1, (self.layers.num_layers, -1)).transpose(0, 1).contiguous()
+        return (states, states.clone()) if isinstance(self.layers, nn.LSTM) else states
+
+    def forward(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        """(attentional vectors (B, N, D), attention (B, N, S)) of the next tokens; `state` is then that after them."""
+        x = self.embed(tokens, first=len(state.layers))
+        if not self.input_feeding:
+            return self.attend(x, state)
+        vectors, weights = [], []
+        for one in x.split(1, dim=1):
+            state.fed, looked = self.attend(torch.cat([one, state.fed], dim=-1), state)
+            vectors.append(state.fed)
+            weights.append(looked)
+        return torch.cat(vectors, dim=1), torch.cat(weights, dim=1)
+
+    def attend(self, x: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
+        """What `forward` gives, of the inputs of the layers."""
+        hidden, state.layers.states = self.layers(x, state.layers.states)
+        state.layers.seen += x.shape[1]
+        scores = self.score(hidden, state.keys)
+        if state.mask is not None:
+            scores = scores.masked_fill(~state.mask[:, None], float("-inf"))
+        weights = scores.softmax(dim=-1)
+        return self.combine(self.drop(torch.cat([hidden, weights @ state.context], dim=-1))).tanh(), weights
+
+
+class RecurrentEncoderDecoder(TextModel):
+    """A source (B, S) and the target so far (B, N) -> logits of each next token of the target (B, N, V)."""
+
+    def __init__(self, text: RecurrentEncoder, decoder: AttentionDecoder, output: nn.Linear):
+        super().__init__(text)
+        self.decoder = decoder
+        self.output = output
+        self.drop = nn.Dropout(decoder.drop.p)
+
+    @property
+    def target_length(self) -> int:
+        return self.decoder.embed.length
+
+    def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Tokens (B, S), mask bool (B, S), False at padding, which is at the end -> (B, S, D)."""
+        return self.text(inputs, mask)
+
+    def decode(self, target: Tensor, state: DecoderState) -> Tensor:
+        """Tokens (B, N) after those that the state has seen -> logits (B, N, V)."""
+        return self.output(self.drop(self.decoder(target, state)[0]))
+
+    def forward(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.decode(target, self.decoder.begin(self.encode(inputs, mask), mask))
+
+    def alignment(self, inputs: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The attention (B, N, S) with which each token of the target finds the next one."""
+        return self.decoder(target, self.decoder.begin(self.encode(inputs, mask), mask))[1]
+
+    def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
+        """What writes the targets of sources (B, S)."""
+
+        def forward(tokens: Tensor, caches: Sequence[Any]) -> Tensor:
+            return self.decode(tokens, caches[0])
+
+        return CachedDecoding(forward, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
+
+    def part_of(self, name: str) -> str:
+        path = name.split(".")
+        if "embed" in path:
+            return "embedding"
+        return "head" if path[0] == "output" else "encoder" if path[0] == "text" else "decoder"
+
+
+def build(
+    config: DictConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
+) -> RecurrentEncoderDecoder:
+    """Raises ValueError for a head of another kind of model, and for shared embeddings of another width."""
+    if head != "seq2seq":
+        raise ValueError("writes a target from a source; give task=translation, or a model such as lstm_nano")
+    width, embedding = config.width, config.embedding or config.width
+    if config.share_embeddings != "none" and embedding != width:
+        raise ValueError(
+            f"model.embedding={embedding}: output and embeddings share a matrix, which needs model.width={width}; give "
+            "model.share_embeddings=none for another"
+        )
+    embeds = {"positions": "none", "dropout": config.dropout}
+    text = RecurrentEncoder(
+        TokenEmbed(vocabulary, embedding, length, **embeds),
+        width,
+        config.depth,
+        cell=config.cell,
+        causal=False,
+        dropout=config.dropout,
+    )
+    decoder = AttentionDecoder(
+        TokenEmbed(vocabulary, embedding, target_length, **embeds),
+        width,
+        config.decoder_depth or config.depth,
+        cell=config.cell,
+        score=config.score,
+        input_feeding=config.input_feeding,
+        dropout=config.dropout,
+    )
+    output = nn.Linear(width, vocabulary, bias=False)
+    if config.share_embeddings != "none":
+        output.weight = decoder.embed.tokens.weight
+    if config.share_embeddings == "all":
+        text.embed.tokens.weight = decoder.embed.tokens.weight
+    model = RecurrentEncoderDecoder(text, decoder, output)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    reset_recurrent(model)
+    return model
