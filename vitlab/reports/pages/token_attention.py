@@ -25,16 +25,31 @@ SHOWN = 60  # letters of a text's name
 
 
 @dataclass(frozen=True)
+class TargetAttention:
+    """A target of n tokens: those that a decoder read, those that it predicted of each, and the weights of its layers.
+
+    `own` are those of self-attention (heads, n, n), `cross` those over a source of N tokens (heads, n, N).
+    """
+
+    given: Sequence[str]
+    following: Sequence[str]
+    own: Sequence[ArrayLike]
+    cross: Sequence[ArrayLike]
+
+
+@dataclass(frozen=True)
 class TokenAttention:
     """One text: its tokens (N), the weights of each layer (heads, N, N), each token's segment, a name to choose it by.
 
-    The rows of the weights are queries. Without a name the text is named after its tokens.
+    The rows of the weights are queries. Without a name the text is named after its tokens. The source of a target has
+    that too.
     """
 
     tokens: Sequence[str]
     weights: Sequence[ArrayLike]
     segments: Sequence[int] | None = None
     name: str = ""
+    target: TargetAttention | None = None
 
 
 def write_token_attention(
@@ -56,16 +71,18 @@ def render_page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Map
     counts = [layer["heads"] for layer in packed_texts[0]["layers"]]
     label_rows = [format_label_row(row) for row in heads]
     labels = {(row["layer"], row["head"]): row for row in label_rows}
-    layers = [[labels.get((layer, head)) for head in range(1, n + 1)] for layer, n in enumerate(counts, 1)]
+    short, spoken = name_layers(texts[0])
+    labelled = [[labels.get((layer, head)) for head in range(1, n + 1)] for layer, n in enumerate(counts, 1)]
     return render(
         "token_attention.html.j2",
         styles=["token_attention.css"],
         scripts=[source(name) for name in SCRIPTS],
-        script_data={"texts": packed_texts},
+        script_data={"texts": packed_texts, "names": spoken},
         title=printable(title),
-        size=f"{plural(len(layers), 'layer')}, {plural(max(counts), 'head')} each",
+        size=f"{plural(len(counts), 'layer')}, {plural(max(counts), 'head')} each",
         names=[text["name"] for text in packed_texts],
-        layers=layers,
+        layers=list(zip(short, labelled, strict=True)),
+        spoken=spoken,
         most_heads=max(counts),
         segmented=any(text["segments"] for text in packed_texts),
         patterns=PATTERNS,
@@ -75,17 +92,34 @@ def render_page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Map
     )
 
 
+def name_layers(text: TokenAttention) -> tuple[list[str], list[str]]:
+    """What the layers are called in a table and in a sentence: numbers, or with a target the parts of the model."""
+    if text.target is None:
+        numbers = [str(number) for number in range(1, len(text.weights) + 1)]
+        return numbers, [f"Layer {number}" for number in numbers]
+    parts = {"encoder": text.weights, "decoder": text.target.own, "cross": text.target.cross}
+    short = [f"{part} {number}" for part, layers in parts.items() for number in range(1, len(layers) + 1)]
+    return short, [name.replace("cross", "cross-attention").capitalize() for name in short]
+
+
 def pack_text(text: TokenAttention) -> dict[str, Any]:
-    """A text in the form that the script reads."""
+    """A text in the form that the script reads: tokens by the names that the layers call queries and keys."""
     tokens = [show_blanks(token) for token in text.tokens]
     segments = None if text.segments is None else [int(segment) for segment in text.segments]
     name = printable(text.name) or " ".join(tokens)
-    return {
+    packed: dict[str, Any] = {
         "name": name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}",
         "tokens": tokens,
         "segments": segments if segments and len(set(segments)) > 1 else None,
-        "layers": [pack_layer(np.asarray(layer, np.float64)) for layer in text.weights],
+        "layers": [pack_layer(layer, "tokens", "tokens") for layer in text.weights],
     }
+    if text.target is not None:
+        packed["given"], packed["following"] = (
+            [show_blanks(token) for token in part] for part in (text.target.given, text.target.following)
+        )
+        packed["layers"] += [pack_layer(layer, "given", "given") for layer in text.target.own]
+        packed["layers"] += [pack_layer(layer, "following", "tokens") for layer in text.target.cross]
+    return packed
 
 
 def show_blanks(token: str) -> str:
@@ -93,12 +127,13 @@ def show_blanks(token: str) -> str:
     return printable(token).replace(" ", "\N{OPEN BOX}") or "\N{EMPTY SET}"
 
 
-def pack_layer(weights: np.ndarray) -> dict[str, Any]:
-    """Weights (heads, N, N), each query's row scaled by its own largest weight.
+def pack_layer(weights: ArrayLike, queries: str, keys: str) -> dict[str, Any]:
+    """Weights (heads, queries, keys), each query's row scaled by its own largest weight.
 
     The first query of a causal model has a single key of weight 1, which would darken all others.
     """
-    return {"heads": len(weights), **quantize_rows(weights)}
+    weights = np.asarray(weights, np.float64)
+    return {"heads": len(weights), "queries": queries, "keys": keys, **quantize_rows(weights)}
 
 
 def format_label_row(row: Mapping[str, Any]) -> dict[str, Any]:

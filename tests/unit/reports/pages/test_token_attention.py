@@ -14,7 +14,7 @@ from vitlab.analysis.position_similarity import position_distances, position_sim
 from vitlab.models.text import bert, language_model
 from vitlab.reports.figures import position_embeddings
 from vitlab.reports.figures.backends import heatmap, matplotlib_backend
-from vitlab.reports.pages.token_attention import TokenAttention, render_page, write_token_attention
+from vitlab.reports.pages.token_attention import TargetAttention, TokenAttention, render_page, write_token_attention
 
 LAYERS, HEADS, N = 2, 3, 11
 TOKENS = ["[CLS]", "the", "cat", "saw", "the", "[SEP]", "a", "d<b>og", "ran", "&amp;", "[SEP]"]
@@ -254,6 +254,38 @@ def test_sentences_are_filtered(browser, pages):
     assert browser.run("document.querySelector('#sentences').hidden")  # the second text has one sentence
     assert browser.run("document.querySelectorAll('#queries button').length") == 5
     assert browser.run("document.querySelector('.thumb canvas').width") == 5
+    assert browser.errors == []
+
+
+def test_a_target_has_the_decoders_layers_and_looks_at_the_source(browser, tmp_path):
+    given, following = ["[BOS]", "4", "2"], ["4", "2", "[EOS]"]
+    own, cross = random_weights(1, tokens=3), np.random.default_rng(1).dirichlet(np.ones(N), (1, 2, 3))
+    target = TargetAttention(given, following, own, cross)
+    text = TokenAttention(TOKENS, random_weights(), SEGMENTS, "first", target)
+    browser.open(write_token_attention(tmp_path / "page.html", "translator", [text], labels()))
+    names = browser.run("[...document.querySelector('#layer').options].map(o => o.textContent)")
+    assert names == ["encoder 1", "encoder 2", "decoder 1", "cross 1"]
+    assert browser.run("document.querySelectorAll('.thumb .label').length") == LAYERS * HEADS  # none of the decoder's
+    tokens = "['#queries', '#keys'].map(s => [...document.querySelectorAll(`${s} button`)].map(b => b.textContent))"
+    browser.choose("#layer", "2")
+    assert browser.run(tokens) == [given, given]
+    assert browser.run("document.querySelector('#sentences').hidden")
+    browser.choose("#layer", "3")
+    assert chosen(browser) == "Cross-attention 1, head 1"
+    assert browser.run(tokens) == [following, TOKENS]
+    browser.run("document.querySelectorAll('#queries button')[1].click()")
+    shown = browser.run("[...document.querySelectorAll('#keys .value')].map(v => Number(v.textContent))")
+    np.testing.assert_allclose(shown, cross[0, 0, 1], atol=0.0075)
+    browser.choose("#view", "map")
+    browser.run("document.querySelector('#map').focus()")
+    for name in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        browser.press(name)
+    words = reading(browser)
+    assert words.startswith("\u201c[EOS]\u201d (3) gives \u201cthe\u201d (2) ")
+    assert float(words.split()[-1]) == pytest.approx(cross[0, 0, 2, 1], abs=1 / 510 + 0.0005)
+    thumb = browser.read_pixels(".thumb[data-layer='3'][data-head='1'] canvas")[..., 3]
+    expected = np.sqrt(cross[0, 1] / cross[0, 1].max())
+    np.testing.assert_allclose(np.reshape(thumb, (3, N)) / 255, expected, atol=0.05)
     assert browser.errors == []
 
 

@@ -1,7 +1,7 @@
 /* All heads as pictures, and the choice of one. Weights come as bytes, in 255ths of their query's largest. */
 "use strict";
 (() => {
-  const { texts } = JSON.parse(document.getElementById("data").textContent);
+  const { texts, names } = JSON.parse(document.getElementById("data").textContent);
   const root = document.documentElement;
   const get = (id) => document.getElementById(id);
   const thumbs = [...document.querySelectorAll(".thumb")];
@@ -14,21 +14,24 @@
   let layer = 0;
   let head = 0;
 
-  const count = () => text.tokens.length;
+  /* The tokens that attend, and those that are attended to: of a decoder's cross-attention they differ. */
+  const queries = () => text[text.layers[layer].queries];
+  const keys = () => text[text.layers[layer].keys];
   const isMap = () => get("view").value === "map";
   const number = (value) => value.toFixed(2);
   /* The largest weight, but for a first query that has only itself to attend to, as in a causal model. */
-  function top(values) {
-    const alone = values.subarray(1, count()).every((value) => value === 0);
-    return values.subarray(alone ? count() : 0).reduce((a, b) => Math.max(a, b), 0) || 1;
+  function top(values, width) {
+    const alone = values.subarray(1, width).every((value) => value === 0);
+    return values.subarray(alone ? width : 0).reduce((a, b) => Math.max(a, b), 0) || 1;
   }
 
-  /* The weights of each head of a layer: arrays of N x N, query by query. */
+  /* The weights of each head of a layer: arrays of queries x keys, query by query. */
   function headsOf(place) {
     if (!decoded.has(place)) {
       const { heads, ...packed } = text.layers[place];
-      const cells = count() ** 2;
-      const all = unpacked(packed, count());
+      const width = text[packed.keys].length;
+      const cells = text[packed.queries].length * width;
+      const all = unpacked(packed, width);
       decoded.set(place, Array.from({ length: heads }, (_, i) => all.subarray(i * cells, (i + 1) * cells)));
     }
     return decoded.get(place);
@@ -59,20 +62,21 @@
     return pen;
   }
 
+  const isSegmented = () => Boolean(text.segments) && queries() === text.tokens && keys() === text.tokens;
+
   /* Whether the choice of sentences shows what a query gives a key. */
   function shows(query, key) {
-    const pair = text.segments && get("pair").value;
+    const pair = isSegmented() && get("pair").value;
     return !pair || (letters[query] === pair[0] && letters[key] === pair[1]);
   }
 
   const page = {
-    count, weights, colour, surface, shows, number,
-    tokens: () => text.tokens,
-    name: (place) => `\u201c${text.tokens[place]}\u201d`,
-    letter: (place) => letters[place],
+    queries, keys, weights, colour, surface, shows, number,
+    name: (token) => `\u201c${token}\u201d`,
+    letter: (place) => (isSegmented() ? letters[place] : undefined),
     heads: () => headsOf(layer),
     isMean: () => head === MEAN,
-    scale: (values) => (get("shade").value === "largest" ? top(values) : 1), // the weight of the full colour
+    scale: (values) => (get("shade").value === "largest" ? top(values, keys().length) : 1), // the weight of the full colour
     say: (words) => { get("reading").textContent = words; },
     /* One element of a group is reached by Tab. */
     rove: (group, one) => group.forEach((other) => { other.tabIndex = other === one ? 0 : -1; }),
@@ -93,12 +97,14 @@
 
   function drawThumbs() {
     thumbs.forEach((thumb) => {
-      const values = headsOf(Number(thumb.dataset.layer))[Number(thumb.dataset.head)];
-      const most = top(values);
+      const place = Number(thumb.dataset.layer);
+      const values = headsOf(place)[Number(thumb.dataset.head)];
       const canvas = thumb.querySelector("canvas");
-      canvas.width = canvas.height = count();
+      canvas.width = text[text.layers[place].keys].length;
+      canvas.height = text[text.layers[place].queries].length;
+      const most = top(values, canvas.width);
       const pen = canvas.getContext("2d");
-      const image = pen.createImageData(count(), count());
+      const image = pen.createImageData(canvas.width, canvas.height);
       values.forEach((value, i) => image.data.set([...rgb("vit"), 255 * Math.sqrt(value / most)], 4 * i));
       pen.putImageData(image, 0, 0);
     });
@@ -107,7 +113,9 @@
   const thumbAt = (row, column) => thumbs.find(({ dataset }) => dataset.layer === `${row}` && dataset.head === `${column}`);
 
   function choose(newLayer, newHead) {
+    const before = [queries(), keys()];
     layer = newLayer;
+    if (before[0] !== queries() || before[1] !== keys()) forget();
     const { heads } = text.layers[layer];
     head = Math.min(newHead, heads - 1);
     const options = Array.from({ length: heads }, (_, i) => new Option(i + 1, i));
@@ -117,9 +125,16 @@
     const current = thumbAt(layer, head);
     thumbs.forEach((thumb) => thumb.setAttribute("aria-current", String(thumb === current)));
     page.rove(thumbs, current || thumbAt(layer, 0));
-    get("chosen").textContent = `Layer ${layer + 1}, ${head === MEAN ? "all heads" : `head ${head + 1}`}`;
+    get("chosen").textContent = `${names[layer]}, ${head === MEAN ? "all heads" : `head ${head + 1}`}`;
     get("chosen-label").textContent = current ? current.dataset.label : "";
     draw();
+  }
+
+  /* What was pointed at among other tokens. */
+  function forget() {
+    lines.list();
+    map.forget();
+    if (get("pair")) get("sentences").hidden = !isSegmented();
   }
 
   function chooseText(place) {
@@ -131,10 +146,8 @@
       const names = [...new Set(letters)].sort();
       const pairs = names.flatMap((a) => names.map((b) => new Option(`${a} \u2192 ${b}`, a + b)));
       get("pair").replaceChildren(new Option("all", ""), ...pairs);
-      get("sentences").hidden = !text.segments;
     }
-    lines.list();
-    map.forget();
+    forget();
     drawThumbs();
     choose(layer, head);
   }

@@ -29,7 +29,7 @@ const linesView = (page) => {
   function list() {
     held = pointed = null;
     for (const side of Object.keys(sides)) {
-      sides[side].replaceChildren(...page.tokens().map((token, place) => {
+      sides[side].replaceChildren(...page[side]().map((token, place) => {
         const one = { side, place };
         const button = document.createElement("button");
         button.type = "button";
@@ -78,7 +78,7 @@ const linesView = (page) => {
     for (const side of Object.keys(sides)) {
       [...sides[side].children].forEach((item, place) => {
         const cell = one && one.side !== side && page.shows(...cellOf(one, place)) ? cellOf(one, place) : null;
-        const value = cell ? values[cell[0] * page.count() + cell[1]] : 0;
+        const value = cell ? values[cell[0] * page.keys().length + cell[1]] : 0;
         const button = item.querySelector("button");
         button.setAttribute("aria-pressed", String(same(held, { side, place })));
         button.style.setProperty("--share", Math.min(1, value / largest));
@@ -89,20 +89,22 @@ const linesView = (page) => {
   }
 
   function drawWires(values, largest, one) {
-    const n = page.count();
+    const [down, along] = [page.queries().length, page.keys().length];
     const { width, height } = wires.getBoundingClientRect();
     const pen = page.surface(wires, width, height);
     pen.lineWidth = 2;
-    for (let query = 0; query < n; query += 1) {
+    /* pixels from the top: rows are as tall on both sides, which may have other numbers of tokens */
+    const middle = (place) => (place + 0.5) * height / Math.max(down, along);
+    for (let query = 0; query < down; query += 1) {
       if (one?.side === "queries" && one.place !== query) continue;
-      for (let key = 0; key < n; key += 1) {
+      for (let key = 0; key < along; key += 1) {
         if (one?.side === "keys" && one.place !== key) continue;
-        const share = Math.min(1, values[query * n + key] / largest);
+        const share = Math.min(1, values[query * along + key] / largest);
         if (share < 1 / 255 || !page.shows(query, key)) continue;
         pen.strokeStyle = page.colour("vit", share);
         pen.beginPath();
-        pen.moveTo(0, (query + 0.5) * height / n);
-        pen.lineTo(width, (key + 0.5) * height / n);
+        pen.moveTo(0, middle(query));
+        pen.lineTo(width, middle(key));
         pen.stroke();
       }
     }
@@ -113,7 +115,7 @@ const linesView = (page) => {
     const heads = page.heads();
     const stops = heads.map((values, i) => {
       const [from, to] = [i, i + 1].map((edge) => `${100 * edge / heads.length}%`);
-      return `${page.colour("vit", Math.min(1, values[query * page.count() + key] / largest))} ${from} ${to}`;
+      return `${page.colour("vit", Math.min(1, values[query * page.keys().length + key] / largest))} ${from} ${to}`;
     });
     return `linear-gradient(to right, ${stops.join(", ")})`;
   }
@@ -122,13 +124,14 @@ const linesView = (page) => {
     const one = picked();
     if (!one) return "Point at a token for its weights.";
     const values = page.weights();
-    const found = page.tokens().map((_, place) => ({ place, cell: cellOf(one, place) }))
+    const other = page[one.side === "queries" ? "keys" : "queries"]();
+    const found = other.map((_, place) => ({ place, cell: cellOf(one, place) }))
       .filter(({ cell }) => page.shows(...cell))
-      .map(({ place, cell }) => ({ place, value: values[cell[0] * page.count() + cell[1]] }))
+      .map(({ place, cell }) => ({ place, value: values[cell[0] * page.keys().length + cell[1]] }))
       .filter(({ value }) => value >= 0.005).sort((a, b) => b.value - a.value).slice(0, 5)
-      .map(({ place, value }) => `${page.name(place)} ${page.number(value)}`);
+      .map(({ place, value }) => `${page.name(other[place])} ${page.number(value)}`);
     const verb = one.side === "queries" ? "attends to" : "is attended to by";
-    return `${page.name(one.place)} ${verb} ${found.join(", ") || "nothing that is shown"}`;
+    return `${page.name(page[one.side]()[one.place])} ${verb} ${found.join(", ") || "nothing that is shown"}`;
   }
 
   return { list, draw, words };

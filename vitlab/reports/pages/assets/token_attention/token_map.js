@@ -12,16 +12,17 @@ const mapView = (page) => {
   const forget = () => { cell = null; };
 
   function draw() {
-    const n = page.count();
+    const [down, along] = [page.queries().length, page.keys().length];
     let pen = page.surface(map, 1, 1);
     pen.font = FONT;
     const room = box.clientWidth;
-    const longest = Math.max(...page.tokens().map((token) => pen.measureText(token).width));
+    const longest = Math.max(...[...page.queries(), ...page.keys()].map((token) => pen.measureText(token).width));
     left = Math.ceil(Math.min(longest, room < 600 ? 84 : 140)) + 2 * GAP;
-    side = Math.max(15, Math.min(30, Math.floor((room - left - 2) / n)));
-    const extent = left + side * n + 2;
-    map.style.width = map.style.height = `${extent}px`;
-    pen = page.surface(map, extent, extent);
+    side = Math.max(15, Math.min(30, Math.floor((room - left - 2) / along)));
+    const [width, height] = [along, down].map((cells) => left + side * cells + 2);
+    map.style.width = `${width}px`;
+    map.style.height = `${height}px`;
+    pen = page.surface(map, width, height);
     drawNames(pen);
     drawCells(pen);
     if (!cell) return;
@@ -34,42 +35,41 @@ const mapView = (page) => {
     pen.font = FONT;
     pen.textBaseline = "middle";
     pen.fillStyle = page.colour("ink");
-    page.tokens().forEach((token, place) => {
-      const name = fitted(pen, token, left - 2 * GAP);
-      const middle = left + (place + 0.5) * side;
-      pen.textAlign = "right";
-      pen.fillText(name, left - GAP, middle);
+    const middle = (place) => left + (place + 0.5) * side;
+    pen.textAlign = "right";
+    page.queries().forEach((token, place) => pen.fillText(fitted(pen, token, left - 2 * GAP), left - GAP, middle(place)));
+    pen.textAlign = "left";
+    page.keys().forEach((token, place) => {
       pen.save();
-      pen.translate(middle, left - GAP);
+      pen.translate(middle(place), left - GAP);
       pen.rotate(-Math.PI / 2);
-      pen.textAlign = "left";
-      pen.fillText(name, 0, 0);
+      pen.fillText(fitted(pen, token, left - 2 * GAP), 0, 0);
       pen.restore();
     });
   }
 
   function drawCells(pen) {
-    const n = page.count();
+    const [down, along] = [page.queries().length, page.keys().length];
     const values = page.weights();
     const largest = page.scale(values);
-    for (let query = 0; query < n; query += 1) {
-      for (let key = 0; key < n; key += 1) {
+    for (let query = 0; query < down; query += 1) {
+      for (let key = 0; key < along; key += 1) {
         const shown = page.shows(query, key);
-        pen.fillStyle = shown ? page.colour("vit", Math.min(1, values[query * n + key] / largest)) : page.colour("grid", 0.6);
+        pen.fillStyle = shown ? page.colour("vit", Math.min(1, values[query * along + key] / largest)) : page.colour("grid", 0.6);
         pen.fillRect(left + key * side, left + query * side, side, side);
       }
     }
     pen.strokeStyle = page.colour("grid");
-    pen.strokeRect(left - 0.5, left - 0.5, n * side + 1, n * side + 1);
+    pen.strokeRect(left - 0.5, left - 0.5, along * side + 1, down * side + 1);
     pen.strokeStyle = page.colour("muted");
-    for (let place = 1; place < n; place += 1) {
+    for (let place = 1; place < along; place += 1) {
       if (page.letter(place) === page.letter(place - 1)) continue;
       const at = left + place * side + 0.5;
       pen.beginPath();
       pen.moveTo(left, at);
-      pen.lineTo(left + n * side, at);
+      pen.lineTo(left + along * side, at);
       pen.moveTo(at, left);
-      pen.lineTo(at, left + n * side);
+      pen.lineTo(at, left + down * side);
       pen.stroke();
     }
   }
@@ -89,22 +89,22 @@ const mapView = (page) => {
   }
   map.addEventListener("pointermove", (event) => {
     const [key, query] = [event.offsetX, event.offsetY].map((at) => Math.floor((at - left) / side));
-    if ([key, query].every((place) => place >= 0 && place < page.count())) goTo(query, key);
+    if (key >= 0 && key < page.keys().length && query >= 0 && query < page.queries().length) goTo(query, key);
   });
   map.addEventListener("focus", () => { if (!cell) goTo(0, 0); });
   map.addEventListener("keydown", (event) => {
     const step = page.steps[event.key];
     if (!step || !cell) return;
     event.preventDefault();
-    const inside = (place) => Math.max(0, Math.min(page.count() - 1, place));
-    goTo(inside(cell.query + step[0]), inside(cell.key + step[1]));
+    const inside = (place, tokens) => Math.max(0, Math.min(tokens.length - 1, place));
+    goTo(inside(cell.query + step[0], page.queries()), inside(cell.key + step[1], page.keys()));
   });
 
   function words() {
     if (!cell) return "Point at a cell for its weight.";
     const { query, key } = cell;
-    const value = page.weights()[query * page.count() + key].toFixed(3);
-    return `${page.name(query)} (${query + 1}) gives ${page.name(key)} (${key + 1}) ${value}`;
+    const value = page.weights()[query * page.keys().length + key].toFixed(3);
+    return `${page.name(page.queries()[query])} (${query + 1}) gives ${page.name(page.keys()[key])} (${key + 1}) ${value}`;
   }
 
   return { draw, words, forget };
