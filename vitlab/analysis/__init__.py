@@ -6,7 +6,7 @@ An analysis's module has `UNIT`, `NEEDS` (what a model must have for it, in word
 a mapping of NumPy arrays by name, with the rows that go with them as "rows". "references" in that mapping are
 values of known cases by name, in the unit of the rows, which figures draw; figures of heads take the first as 100%. A
 `run` with the parameter `labels` gets the labels of the inputs, where they mean the model's outputs; one with
-`progress` may call it with (done, total).
+`progress` may call it with (done, total), one with `token_texts` gets what gives the texts of tokens.
 
 The YAML holds the options: `examples` (how many held-out ones are looked at), `drawings` (the modules of
 `vitlab.reports.figures.analyses` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
@@ -56,7 +56,8 @@ def examine(
     """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
 
     An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
-    that takes `progress` tells it how much is done, and of how much. One with the option `pictures` keeps what it
+    that takes `progress` tells it how much is done, and of how much, one that takes `token_texts` turns tokens to texts
+    with the task's tokenizer. One with the option `pictures` keeps what it
     looked at, with sides of at most so many pixels.
     """
     items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
@@ -65,6 +66,7 @@ def examine(
     module = module_of(config)
     of_classes = bool(len(task.classes)) and targets.ndim == 1
     given = {"labels": targets if of_classes and labelled else None, "progress": progress}
+    given |= {} if task.tokenizer is None else {"token_texts": task.tokenizer.token_texts}
     taken = inspect.signature(module.run).parameters.keys() & given.keys()
     results = module.run(model, inputs, config, **{key: given[key] for key in taken})
     findings = Findings.of(

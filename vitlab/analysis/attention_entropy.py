@@ -31,7 +31,8 @@ def query_entropies(weights: Tensor) -> Tensor:
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention, and takes images or texts."""
-    return (takes_images(model) or hasattr(model, "text")) and bool(find_attention_layers(model))
+    looked = getattr(model, "text", model)
+    return (takes_images(model) or looked is not model) and bool(find_attention_layers(looked))
 
 
 def run(
@@ -40,7 +41,7 @@ def run(
     """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: nats}.
 
     Of images (B, C, Y, X) as the model takes them, of tokens (B, N), or of a `TokenInputs`, whose padding is neither
-    query nor key. Without a reference where layers differ in their number of keys. Raises UserError for a model without
+    query nor key; of an encoder-decoder the encoder's. Without a reference where layers differ in their number of keys. Raises UserError for a model without
     attention.
     """
 

@@ -137,16 +137,16 @@ def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention over the tokens of a text."""
-    return hasattr(model, "text") and bool(find_attention_layers(model))
+    return hasattr(model, "text") and bool(find_attention_layers(model.text))
 
 
 def run(
     model: nn.Module, inputs: TokenInputs, config: DictConfig, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of `HeadPatterns` over all sequences, "value" being the score."""
+    """The rows of `HeadPatterns` over all sequences, "value" being the score; of an encoder-decoder the encoder's."""
     found = HeadPatterns()
     for part in track_progress(inputs.split(SEQUENCES), progress):
         targets = pattern_targets(part.tokens, part.mask, part.special, part.segments, model.text.causal)
-        for layer, weights in attention_maps(model, part.tokens, **part.options):
+        for layer, weights in attention_maps(model.text, part.tokens, **part.options):
             found.add(layer, weights, targets)
     return [{**row, "value": row["score"]} for row in found.rows()]

@@ -28,6 +28,7 @@ CLOSED = {  # every key of these is in the dataclass
     ("model", "text"): schema.TextConfig,
     ("model", "encoder_decoder"): schema.EncoderDecoderConfig,
     ("model", "lstm"): schema.LSTMConfig,
+    ("model", "recurrent"): schema.RecurrentConfig,
 }
 EXPECTED = {IntegerNode: "a whole number", FloatNode: "a number", BooleanNode: "true or false"}
 OPEN = {  # others: schema.Choice

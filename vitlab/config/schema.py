@@ -176,6 +176,24 @@ class LSTMConfig(TextModelConfig):
 
 
 @dataclass
+class RecurrentConfig(ModelConfig):
+    """A recurrent encoder-decoder with attention (Bahdanau et al., 2015; Luong et al., 2015)."""
+
+    modality: Modality = "text"
+    family: str = "rnn"
+    cell: Literal["gru", "lstm"] = "gru"
+    depth: int = ranged(1, least=1, most=LARGEST_DEPTH)
+    decoder_depth: Optional[int] = ranged(None, least=1, most=LARGEST_DEPTH)  # depth when not given
+    width: int = ranged(512, least=1, most=LARGEST_LAYER)  # of the decoder, and of both directions of the encoder
+    embedding: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # width when not given
+    score: Literal["additive", "dot", "general", "scaled_dot", "cosine"] = "additive"  # of attention
+    input_feeding: bool = False  # what a token found is read with the next one: slower, one token at a time
+    # one matrix for the embeddings of source and target and for the output; for those of the decoder; or three
+    share_embeddings: Literal["all", "decoder", "none"] = "all"
+    dropout: float = ranged(0.0, least=0, most=0.99)
+
+
+@dataclass
 class AugmentConfig:
     flip: bool = False  # mirror half of the images
     shift: int = ranged(0, least=0)  # pad by this many pixels, crop at random

@@ -22,13 +22,16 @@ OF_IMAGES = (
 class TokenInputs(NamedTuple):
     """Texts as a model takes them: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
 
-    special bool (B, N) is True at special tokens such as [CLS].
+    special bool (B, N) is True at special tokens such as [CLS]. Of sources, `given` (B, T) is what a decoder reads of
+    their targets, and `following` (B, T) what it predicts, NOTHING at padding.
     """
 
     tokens: Tensor
     mask: Tensor
     segments: Tensor | None
     special: Tensor
+    given: Tensor | None = None
+    following: Tensor | None = None
 
     @classmethod
     def of(cls, tokens: Tensor, mask: Tensor | None, segments: Tensor | None, special: Sequence[int]) -> "TokenInputs":

@@ -25,13 +25,14 @@ def average_per_head(
     """One row {"layer", "head", "value"} per head, both counted from 1.
 
     `reduction` gives (B, H, n) for a block of queries; queries before the `first` do not count, nor does padding.
-    With `uniform` each layer has one head, which looks at all of its keys alike.
+    With `uniform` each layer has one head, which looks at all of its keys alike. Of texts the model's body is looked
+    at, which of an encoder-decoder is the encoder.
     """
     totals: dict[int, Tensor] = {}
     of_text = isinstance(inputs, TokenInputs)
     for chunk in track_progress(inputs.split(CHUNK), progress):
-        shown, options = (chunk.tokens, chunk.options) if of_text else (chunk, {})
-        for layer, values in reduce_attention(model, shown, reduction, uniform=uniform, **options).items():
+        looked, shown, options = (model.text, chunk.tokens, chunk.options) if of_text else (model, chunk, {})
+        for layer, values in reduce_attention(looked, shown, reduction, uniform=uniform, **options).items():
             values = values[:, :, first:].double()
             means = average_tokens(values, chunk.mask[:, None, first:]) if of_text else values.mean(dim=2)
             totals[layer] = totals.get(layer, 0) + means.sum(dim=0)

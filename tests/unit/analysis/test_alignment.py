@@ -1,0 +1,80 @@
+"""Alignments: what is measured of planted ones, and of models that attend to a source."""
+
+import pytest
+import torch
+
+from vitlab.analysis import alignment
+from vitlab.analysis.capture.attention import attention_maps
+from vitlab.config import load
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.models import build_model
+from vitlab.tasks.text import TokenInputs
+
+CONFIG = load("analysis", "alignment")
+END, PAD = 1, 0
+MODELS = {
+    "transformer": ("transformer_nano", {"width": 24, "heads": 2, "depth": 2}),
+    "rnn": ("gru_seq2seq_nano", {"width": 24}),
+}
+
+
+def planted(path, sources=6):
+    """The rows of two heads over 6 source tokens and an end: one looks along the path, one everywhere alike."""
+    weights = torch.full((1, 2, len(path) + 1, sources + 1), 1 / (sources + 1))
+    weights[0, 0] = torch.nn.functional.one_hot(torch.tensor([*path, sources]), sources + 1)
+    queries = torch.arange(len(path) + 1)[None] < len(path)  # the end of the target is no query
+    keys = torch.arange(sources + 1)[None] < sources
+    found = alignment.Alignments()
+    found.add(weights, queries, keys, torch.ones_like(keys))
+    return found.rows(1), found.chance
+
+
+def test_a_path_in_order_is_monotone_and_on_the_diagonal():
+    (path, even, _), chance = planted([0, 1, 2, 3, 4, 5])[0] + [None], planted([0, 1])[1]
+    assert (path["value"], path["diagonal"], path["entropy"]) == (1, 1, 0)
+    assert even["diagonal"] == pytest.approx(6 / 6 / 7, abs=1e-5)
+    assert even["entropy"] == pytest.approx(torch.tensor(7.0).log().item(), abs=1e-5)
+    assert chance == pytest.approx(4 / 7, abs=1e-5)
+
+
+def test_a_step_back_counts_and_a_shorter_target_has_a_steeper_diagonal():
+    rows, _ = planted([5, 4, 3, 2, 1, 0])
+    assert (rows[0]["value"], rows[0]["diagonal"]) == (0, 0)
+    rows, _ = planted([0, 2, 1, 3, 4, 5])
+    assert (rows[0]["value"], rows[0]["diagonal"]) == (0.8, pytest.approx(4 / 6, abs=1e-5))
+    rows, _ = planted([1, 3, 4])
+    assert (rows[0]["value"], rows[0]["diagonal"]) == (1, 1)  # each target token has two of six source tokens
+
+
+def inputs(count=5):
+    tokens = torch.tensor([[5, 6, 7, 8, END], [9, 5, END, PAD, PAD]]).repeat(count, 1)
+    given = torch.tensor([[2, 11, 12, 13], [2, 14, 15, 15]]).repeat(count, 1)
+    following = torch.tensor([[11, 12, 13, END], [14, END, NOTHING, NOTHING]]).repeat(count, 1)
+    made = TokenInputs.of(tokens, tokens != PAD, None, special=(PAD, END, 2))
+    return made._replace(given=given, following=following)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_draws_the_last_cross_attention_with_its_tokens(name, monkeypatch):
+    choice, sizes = MODELS[name]
+    model, pairs = build_model(choice, length=8, vocabulary=29, **sizes), inputs()
+    assert alignment.applies(model)
+    found = alignment.run(model, pairs, CONFIG)
+    heads = [row["head"] for row in found["rows"]]
+    assert heads == ([1, 2, "mean"] if name == "transformer" else [1])
+    assert found["weights"].shape == (CONFIG.drawn, len(heads), 4, 5)
+    assert found["sources"][1].tolist() == ["9", "5", "1", "", ""]
+    assert found["targets"][0].tolist() == ["11", "12", "13", "1"]
+    assert not found["weights"][1, :, :, 3:].any()
+    if name == "transformer":
+        model.eval()
+        maps = list(attention_maps(model, pairs.tokens, [5], target=pairs.given, mask=pairs.mask))
+        torch.testing.assert_close(torch.from_numpy(found["weights"][0, :2]).float(), maps[0][1][0], atol=1e-3, rtol=0)
+        assert found["rows"][0]["layer"] == 2
+    monkeypatch.setattr(alignment, "CHUNK", 3)
+    assert alignment.run(model, pairs, CONFIG)["rows"] == found["rows"]
+
+
+def test_a_model_without_a_source_is_refused():
+    assert not alignment.applies(build_model("gpt_nano", length=8, vocabulary=29, width=24, heads=2))
+    assert not alignment.applies(build_model("vit_nano"))

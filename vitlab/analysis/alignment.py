@@ -1,0 +1,135 @@
+"""Which source tokens each target token looks at (Bahdanau et al., 2015, figure 3).
+
+The attention of a decoder over its source, where it predicts a token of the target: of the last layer with
+cross-attention, or that of a recurrent decoder. Special tokens are no queries, and are not on the diagonal.
+
+Shapes: B pairs, S source tokens, N target tokens, H heads.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
+from vitlab.analysis.capture.heads import CHUNK
+from vitlab.analysis.capture.layers import run_eagerly
+from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.tasks.text import TokenInputs
+
+UNIT = "share"
+NEEDS = "a decoder that attends to a source text"
+
+
+def find_cross_layers(model: nn.Module) -> list[int]:
+    """The attention layers, as `attention_maps` counts them, whose keys are those of a source; empty where none is."""
+    cross = {module for name, module in model.named_modules() if name.rpartition(".")[2] == "cross"}
+    return [number for number, layer in enumerate(find_attention_layers(model)) if layer in cross]
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model has cross-attention to a text, or says itself how it aligns one."""
+    return hasattr(model, "text") and (hasattr(model, "alignment") or bool(find_cross_layers(model)))
+
+
+def align(model: nn.Module, tokens: Tensor, given: Tensor, mask: Tensor | None = None) -> tuple[int, Tensor]:
+    """(the number of the decoder's layer, from 1, its attention (B, H, N, S)) of sources (B, S) and targets (B, N)."""
+    if hasattr(model, "alignment"):
+        with torch.no_grad(), run_eagerly(model):
+            return model.decoder.layers.num_layers, model.alignment(tokens, given, mask)[:, None]
+    layers = find_cross_layers(model)
+    ((_, weights),) = attention_maps(model, tokens, layers[-1:], target=given, mask=mask)
+    return len(layers), weights
+
+
+class Alignments:
+    """Measures of heads over many batches, of which only sums are kept."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor | float] = {}
+
+    def add(self, weights: Tensor, queries: Tensor, keys: Tensor, sources: Tensor) -> None:
+        """Count weights (B, H, N, S) of target tokens where queries bool (B, N).
+
+        keys bool (B, S) are the source tokens beside special ones, sources (B, S) all that may be looked at.
+        """
+        asked, pairs = queries[:, None], (queries[:, 1:] & queries[:, :-1])[:, None]
+        places = weights.argmax(dim=-1)
+        onward = places[..., 1:] >= places[..., :-1]
+        crossed = find_diagonal(queries, keys)[:, None]
+        known = sources.sum(dim=1, keepdim=True).double()
+        for name, values in {
+            "tokens": asked.sum(),
+            "pairs": pairs.sum(),
+            "onward": (onward & pairs).sum((0, 2)),
+            "entropy": (torch.special.entr(weights).sum(dim=-1) * asked).double().sum((0, 2)),
+            "diagonal": ((weights * crossed).sum(dim=-1) * asked).double().sum((0, 2)),
+            "onward by chance": ((known + 1) / (2 * known) * pairs[:, 0]).sum(),
+        }.items():
+            self.sums[name] = self.sums.get(name, 0) + values.cpu()
+
+    def rows(self, layer: int) -> list[dict[str, Any]]:
+        """One {"layer", "head", "value", "entropy", "diagonal"} per head, from 1; of several the last is the mean's."""
+        shares = (self.sums[name] / self.sums[of] for name, of in MEASURES)
+        measured = [[round(value, 5) for value in share.tolist()] for share in shares]
+        heads = [*range(1, len(measured[0])), "mean"] if len(measured[0]) > 1 else [1]
+        return [
+            {"layer": layer, "head": head, "value": onward, "entropy": entropy, "diagonal": diagonal}
+            for head, onward, entropy, diagonal in zip(heads, *measured, strict=True)
+        ]
+
+    @property
+    def chance(self) -> float:
+        """The share of target tokens that would not step back if each looked at a token drawn at random."""
+        return round((self.sums["onward by chance"] / self.sums["pairs"]).item(), 5)
+
+
+MEASURES = (("onward", "pairs"), ("entropy", "tokens"), ("diagonal", "tokens"))
+
+
+def find_diagonal(queries: Tensor, keys: Tensor) -> Tensor:
+    """bool (B, N, S): the cells that the straight line from corner to corner of queries (B, N) x keys (B, S) crosses."""
+    rows, columns = queries.cumsum(dim=1)[:, :, None], keys.cumsum(dim=1)[:, None]  # from 1
+    height, width = queries.sum(dim=1)[:, None, None], keys.sum(dim=1)[:, None, None]
+    crossed = ((rows - 1) * width < columns * height) & ((columns - 1) * height < rows * width)
+    return crossed & queries[:, :, None] & keys[:, None]
+
+
+def run(
+    model: nn.Module,
+    inputs: TokenInputs,
+    config: DictConfig,
+    progress: Progress | None = None,
+    token_texts: Callable[[Sequence[int]], list[str]] = lambda tokens: [str(token) for token in tokens],
+) -> dict[str, Any]:
+    """The rows of `Alignments`, and of the first `config.drawn` pairs "weights" float16 (B, H, N, S), padded with zeros.
+
+    "value" is the share of target tokens whose strongest source token is not before that of the target token before;
+    "entropy" in nats; "diagonal" is the share of the attention on the straight line from the first to the last token.
+    Of several heads their mean is the last. "sources" and "targets" are the pairs' tokens, "" behind them.
+    """
+    found, kept = Alignments(), []
+    for chunk in track_progress(inputs.split(CHUNK), progress):
+        layer, weights = align(model, chunk.tokens, chunk.given, chunk.mask)
+        if weights.shape[1] > 1:
+            weights = torch.cat([weights, weights.mean(dim=1, keepdim=True)], dim=1)
+        special = chunk.tokens[chunk.special].unique()  # each source has the token that ends texts
+        queries = (chunk.following != NOTHING) & ~torch.isin(chunk.following, special)
+        found.add(weights, queries, chunk.mask & ~chunk.special, chunk.mask)
+        for row in range(len(weights))[: max(0, config.drawn - len(kept))]:
+            source, target = chunk.tokens[row][chunk.mask[row]], chunk.following[row]
+            target = target[target != NOTHING]
+            cut = weights[row, :, : len(target), : len(source)]
+            kept.append((cut.cpu().numpy(), *(token_texts(part.tolist()) for part in (source, target))))
+    drawn, sources, targets = zip(*kept, strict=True)
+    shape = (len(drawn), len(drawn[0]), max(map(len, targets)), max(map(len, sources)))
+    arrays = {"weights": np.zeros(shape, dtype=np.float16)}
+    arrays |= {name: np.zeros((shape[0], n), dtype="U40") for name, n in zip(("targets", "sources"), shape[2:])}
+    for number, (cut, source, target) in enumerate(kept):
+        arrays["weights"][number, :, : len(target), : len(source)] = cut
+        arrays["sources"][number, : len(source)], arrays["targets"][number, : len(target)] = source, target
+    return {"rows": found.rows(layer), "references": {"places drawn at random": found.chance}, **arrays}
