@@ -69,7 +69,9 @@ class SequenceToSequence:
         return SourceTargetBatch(source.where(mask, pad), mask, given.where(given != NOTHING, pad), target[:, 1:])
 
     def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
-        return TokenInputs.of(batch.inputs, batch.mask, None, self.tokenizer.special)
+        """The sources, with what a decoder reads and predicts of their targets."""
+        made = TokenInputs.of(batch.inputs, batch.mask, None, self.tokenizer.special)
+        return made._replace(given=batch.given, following=batch.following)
 
     def example(self) -> SourceTargetBatch:
         source, target = (
