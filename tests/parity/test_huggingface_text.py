@@ -174,7 +174,10 @@ def test_a_gpt_neox_folder_is_read_back(tmp_path):
             "GPT2LMHeadModel needs text.embed.positions",
         ),
         (lambda: bert(V, length=LENGTH, **SIZES, mlp="relu"), "BertForPreTraining has no model.mlp=relu"),
-        (lambda: build_model("lstm_nano", vocabulary=V), "transformers has no RecurrentEncoder; export to a .safetensors"),
+        (
+            lambda: build_model("lstm_nano", vocabulary=V),
+            "transformers has no RecurrentEncoder; export to a .safetensors",
+        ),
     ],
 )
 def test_a_model_that_transformers_does_not_have_is_not_written(build, says, tmp_path):

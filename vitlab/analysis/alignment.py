@@ -92,7 +92,7 @@ MEASURES = (("onward", "pairs"), ("entropy", "tokens"), ("diagonal", "tokens"))
 
 
 def find_diagonal(queries: Tensor, keys: Tensor) -> Tensor:
-    """bool (B, N, S): the cells that the straight line from corner to corner of queries (B, N) x keys (B, S) crosses."""
+    """bool (B, N, S): the cells on the straight line from corner to corner of queries (B, N) x keys (B, S)."""
     rows, columns = queries.cumsum(dim=1)[:, :, None], keys.cumsum(dim=1)[:, None]  # from 1
     height, width = queries.sum(dim=1)[:, None, None], keys.sum(dim=1)[:, None, None]
     crossed = ((rows - 1) * width < columns * height) & ((columns - 1) * height < rows * width)
@@ -106,7 +106,8 @@ def run(
     progress: Progress | None = None,
     token_texts: Callable[[Sequence[int]], list[str]] = lambda tokens: [str(token) for token in tokens],
 ) -> dict[str, Any]:
-    """The rows of `Alignments`, and of the first `config.drawn` pairs "weights" float16 (B, H, N, S), padded with zeros.
+    """The rows of `Alignments`, and "weights" float16 (B, H, N, S) of the first `config.drawn` pairs, zeros behind.
+
 
     "value" is the share of target tokens whose strongest source token is not before that of the target token before;
     "entropy" in nats; "diagonal" is the share of the attention on the straight line from the first to the last token.
@@ -128,7 +129,9 @@ def run(
     drawn, sources, targets = zip(*kept, strict=True)
     shape = (len(drawn), len(drawn[0]), max(map(len, targets)), max(map(len, sources)))
     arrays = {"weights": np.zeros(shape, dtype=np.float16)}
-    arrays |= {name: np.zeros((shape[0], n), dtype="U40") for name, n in zip(("targets", "sources"), shape[2:])}
+    arrays |= {
+        name: np.zeros((shape[0], n), dtype="U40") for name, n in zip(("targets", "sources"), shape[2:], strict=True)
+    }
     for number, (cut, source, target) in enumerate(kept):
         arrays["weights"][number, :, : len(target), : len(source)] = cut
         arrays["sources"][number, : len(source)], arrays["targets"][number, : len(target)] = source, target

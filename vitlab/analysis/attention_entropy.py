@@ -41,8 +41,8 @@ def run(
     """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: nats}.
 
     Of images (B, C, Y, X) as the model takes them, of tokens (B, N), or of a `TokenInputs`, whose padding is neither
-    query nor key; of an encoder-decoder the encoder's. Without a reference where layers differ in their number of keys. Raises UserError for a model without
-    attention.
+    query nor key; of an encoder-decoder the encoder's. Without a reference where layers differ in their number of
+    keys. Raises UserError for a model without attention.
     """
 
     def reduction(weights: Tensor, _: slice) -> Tensor:

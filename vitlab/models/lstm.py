@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from vitlab.models.heads import TextModel, with_head
 from vitlab.models.text import TokenEmbed
 
-
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 States = Tensor | tuple[Tensor, Tensor]  # of a GRU (layers, B, D); of an LSTM these and its cells' states
 

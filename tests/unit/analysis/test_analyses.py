@@ -35,6 +35,7 @@ MODELS = {
     "timm's ResNet": ("timm:resnet18", {}, {"attention", "position_similarity"}),
 }
 OF_TEXT = {"attention_entropy", "head_patterns"}
+NOT_OF_IMAGES = {"alignment", "head_patterns"}
 OF_ATTENTION = {"attention_distance", "attention_entropy", "head_types", "attention_maps", "rollout"}
 
 
@@ -49,7 +50,7 @@ def model(name, changes):
 @pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
 def test_an_analysis_gives_rows_or_arrays_where_it_applies(case, name):
     made, module = model(*case[:2]), ANALYSES[name]
-    lacks = {"head_patterns"} | case[2] | (OF_ATTENTION if "attention" in case[2] else set())
+    lacks = NOT_OF_IMAGES | case[2] | (OF_ATTENTION if "attention" in case[2] else set())
     assert module.applies(made) == (name not in lacks)
     if name in lacks:
         return
@@ -99,7 +100,7 @@ def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(ANALYSES) - {"position_similarity", "rgb_filters"}))  # which take no time
+@pytest.mark.parametrize("name", sorted(set(ANALYSES) - {"alignment", "position_similarity", "rgb_filters"}))
 def test_it_tells_how_far_it_is_to_the_end(name):
     made, told = model("vit_nano", {**VIT, "pool": "token"}), []
     inputs = torch.randn(37, 3, *SIZE)

@@ -45,7 +45,8 @@ def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
 
 @pytest.mark.parametrize("name", TEXT)
 def test_a_model_of_text_gives_finite_outputs_and_every_parameter_a_gradient(name):
-    sizes = {"depth": 2, "width": 36} | ({} if load("model", name).kind == "lstm" else {"heads": 3, "mlp_width": 20})
+    sizes = {"depth": 2, "width": 36}
+    sizes |= {"heads": 3, "mlp_width": 20} if "heads" in load("model", name) else {}
     model = build_model(name, length=11, vocabulary=29, **sizes).eval()
     if hasattr(model, "decoder"):
         check_pairs(model)

@@ -50,6 +50,7 @@ FAMILY_NAMES = {
     "gpt": "GPT",
     "bert": "BERT",
     "transformer": "Transformer",
+    "rnn": "RNN",
 }
 
 

@@ -11,8 +11,8 @@ from vitlab.analysis.alignment import align, find_cross_layers
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.config import UserError
-from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.loader import Items
+from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.decoding.generate import generate
 from vitlab.reports.figures import position_embeddings
