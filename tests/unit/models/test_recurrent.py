@@ -48,11 +48,12 @@ def test_padding_never_changes_what_it_says(options):
 @EACH
 def test_token_by_token_in_another_order_of_rows_it_says_the_same(options):
     model, (source, target, mask) = build(**options), pairs()
-    logits, order = model(source, target, mask), torch.tensor([2, 0, 0])
+    logits, rows = model(source, target, mask), torch.tensor([[0, 0], [2, 2]])
     with torch.no_grad():
         decoding = model.decoding(source, mask)
         torch.testing.assert_close(decoding(target[:, :2]), logits[:, 1], rtol=1e-4, atol=1e-4)
-        decoding.reorder(order)
+        decoding.reorder(rows)
+        order = rows.flatten()
         for place in range(2, N):
             found = decoding(target[order, place : place + 1])
             torch.testing.assert_close(found, logits[order, place], rtol=1e-4, atol=1e-4)
