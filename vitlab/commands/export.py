@@ -81,6 +81,8 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
     tokenizer = from_file(RunFiles(run).tokenizer_path)
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.document_end, "pad_token_id": tokenizer.pad}
     ids |= {} if tokenizer.mask is None else {"mask_token_id": tokenizer.mask}
+    if loaded.shape["head"] == "seq2seq":
+        ids |= {"decoder_start_token_id": tokenizer.decoder_start, "eos_token_id": tokenizer.end}
     left_out = save_huggingface(loaded.model, folder, **ids)
     tokenizer.save(folder / "tokenizer.json")
     if left_out:

@@ -47,5 +47,5 @@ class SourceTarget:
 def join_pairs(texts: Texts, tokenizer: "Tokenizer", source_length: int, target_length: int) -> Split:
     """An item for each pair; sizes count pairs. Of a target a model reads `target_length` tokens and writes as many."""
     sources, targets = texts.parts
-    read = SourceTarget(sources, targets, tokenizer.start, tokenizer.end, source_length, target_length + 1)
+    read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
     return Split(texts.labels, read, unit="pair")

@@ -47,6 +47,7 @@ class Tokenizer:
 
     pad, start, separator, end, document_end: where a file has no token for one of them it is another's, in GPT-2's
         the only one it has. In BERT's [SEP] is the separator and both ends.
+    decoder_start: what a decoder reads first: start where the file has one, else pad, as in T5.
     unknown: None where no text is unknown, as in byte-level BPE.
     mask: None where the file has none.
     special: the ids of all special tokens, sorted.
@@ -74,6 +75,7 @@ class Tokenizer:
         self.separator: int = ids.get("separator", self.end)
         self.start: int = ids.get("start", last)
         self.pad: int = ids.get("pad", last)
+        self.decoder_start: int = ids.get("start", self.pad)
         self.unknown: int | None = ids.get("unknown")
         self.mask: int | None = ids.get("mask")
         flagged = {id for id, token in inner.get_added_tokens_decoder().items() if token.special}

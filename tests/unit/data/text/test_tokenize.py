@@ -198,8 +198,21 @@ def test_berts_file(tmp_path):
     for text in TEXTS:
         assert tokenizer.encode([text])[0] == theirs.encode(text).ids[1:-1]  # without [CLS] and [SEP]
     assert (tokenizer.start, tokenizer.separator) == (vocabulary["[CLS]"], vocabulary["[SEP]"])
+    assert tokenizer.decoder_start == tokenizer.start
     assert tokenizer.end == tokenizer.document_end == tokenizer.separator
     assert (tokenizer.pad, tokenizer.mask) == (vocabulary["[PAD]"], vocabulary["[MASK]"])
+
+
+def test_t5s_file_has_no_start_so_its_decoder_starts_with_padding(tmp_path):
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581a", -1.0), ("b", -2.0)]
+    theirs = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=2))
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace()
+    theirs.decoder = decoders.Metaspace()
+    theirs.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenization.from_file(tmp_path)
+    assert (tokenizer.decoder_start, tokenizer.pad, tokenizer.end, tokenizer.unknown) == (0, 0, 1, 2)
+    assert tokenizer.decode([0, *tokenizer.encode(["a ab"])[0], 1]) == "a ab"
 
 
 def test_files_that_are_not_tokenizers(tmp_path):
