@@ -12,6 +12,7 @@ TOKENIZER = SimpleNamespace(
     pad=PAD,
     unknown=PAD,
     start=START,
+    decoder_start=START,
     separator=SEPARATOR,
     end=END,
     document_end=STOP,

@@ -87,6 +87,7 @@ def compose(
             problems += groups.assign(config, key, value)
     settle_patch(config)
     settle_label(config)
+    settle_form(config)
     if not config.get("variant", "named") and isinstance(config.model, DictConfig):
         config.variant = config.model.name
     if "analyses" in config and config.analyses is None:
@@ -138,6 +139,13 @@ def settle_label(config: DictConfig) -> None:
     reads_labels = OmegaConf.select(config, "task.kind", throw_on_missing=False) == "text_classification"
     if reads_labels and isinstance(config.data, DictConfig) and config.data.get("label", "") is None:
         config.data.label = "label"
+
+
+def settle_form(config: DictConfig) -> None:
+    """A model that may be causal reads a source and its target as one sequence, an encoder-decoder as two."""
+    choices = [config.get(slot) for slot in ("task", "model")]
+    if all(isinstance(choice, DictConfig) for choice in choices) and choices[0].get("one_sequence", "") is None:
+        choices[0].one_sequence = "causal" in choices[1]
 
 
 def settle_budget(config: DictConfig) -> None:

@@ -13,7 +13,10 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
     "recipe.budget",  # `budget` says what came of it
     *("model.published_vocabulary", "model.published_length"),
 )
-DATA_PATHS = ("data.root", "data.path", "data.test_path", "data.files", "data.test_files")
+DATA_PATHS = (
+    *("data.root", "data.path", "data.test_path", "data.files", "data.test_files"),
+    *(f"data.{split}{side}" for split in ("", "validation_", "test_") for side in ("source", "target")),
+)
 
 
 def identity(config: Mapping[str, Any], contents: str) -> str:
@@ -39,7 +42,10 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     config = drop_keys(config, [*tune] if tune else ["tune"])
     if subset_seed(config) == config["seed"]:
         config = drop_keys(config, ["subset_seed"])
-    return drop_keys(config, without + (DATA_PATHS if contents_known and not own_module else ()))
+    if contents_known and not own_module:
+        # beside a source the target is a file, else it says how a table's labels are meant
+        without += tuple(key for key in DATA_PATHS if key != "data.target" or "source" in config["data"])
+    return drop_keys(config, without)
 
 
 def subset_seed(config: Mapping[str, Any]) -> int:

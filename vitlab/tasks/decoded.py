@@ -12,11 +12,14 @@ Score = Callable[[Sequence[str], Sequence[str]], dict[str, float]]  # of hypothe
 
 
 class Decoded(Metric):
-    """Collects hypotheses and references, and gives what some functions make of all of them, by the scores' names."""
+    """Collects hypotheses and references, and gives what some functions make of all of them, by the scores' names.
 
-    def __init__(self, *scores: Score):
+    Each name has the `suffix`; of no texts there are no scores.
+    """
+
+    def __init__(self, *scores: Score, suffix: str = ""):
         super().__init__()
-        self.scores = scores
+        self.scores, self.suffix = scores, suffix
         for name in ("hypotheses", "references", "sources"):
             self.add_state(name, [], dist_reduce_fx=None)
 
@@ -33,8 +36,8 @@ class Decoded(Metric):
         return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
 
     def compute(self) -> dict[str, Tensor]:
-        found = [score(self.hypotheses, self.references) for score in self.scores]
-        return {name: torch.tensor(value) for values in found for name, value in values.items()}
+        found = [score(self.hypotheses, self.references) for score in self.scores] if self.hypotheses else []
+        return {f"{name}{self.suffix}": torch.tensor(value) for values in found for name, value in values.items()}
 
 
 def score_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:

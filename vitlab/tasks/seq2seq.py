@@ -3,6 +3,7 @@
 Shapes: B batch, S tokens of a source, N of a target, V vocabulary.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,26 +12,31 @@ from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
-from vitlab.config import UserError
+from vitlab.config import UserError, choices_text
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.source_target import join_pairs
+from vitlab.data.text.corpus import SPLITS
 from vitlab.data.text.types import TextData
+from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
 from vitlab.tasks.decoded import Decoded, Score, score_exact_match, score_translation
 from vitlab.tasks.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe
 
+LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the model takes
+
 
 class SourceTargetBatch(NamedTuple):
     """inputs: tokens (B, S), or images; mask bool (B, S), False at padding, or None; given (B, N): what a decoder
-    reads; following (B, N): what it predicts, NOTHING where there is nothing.
+    reads; following (B, N): what it predicts, NOTHING where there is nothing; part (B,): of a mixture.
     """
 
     inputs: Tensor
     mask: Tensor | None
     given: Tensor
     following: Tensor
+    part: Tensor | None = None
 
 
 class SequenceToSequence:
@@ -47,26 +53,30 @@ class SequenceToSequence:
                 f"data={data.name}: has {len(data.train.parts)} texts an item; task={config.name} needs a source and a "
                 "target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
             )
+        problems = list(list_long_texts(data, config.long))
+        if problems:
+            raise UserError(problems)
         self.tokenizer, self.exact = data.tokenizer, data.exact
+        self.strata = data.classes  # of a mixture: the names of its parts
         self.beams, self.length_penalty = config.beams, config.length_penalty
         self.label_smoothing = recipe.label_smoothing
         self.eval_batch_size = max(recipe.batch_size, 64)
-        self.source_length = data.length
+        self.source_length, self.target_length = data.length, data.target_length
         self.shape = {**data.shape, "target_length": data.target_length, "head": "seq2seq"}
         self.train, self.validation, self.test = (
-            join_pairs(texts, data.tokenizer, data.length, data.target_length)
+            join_pairs(texts, data.tokenizer, data.length, data.target_length, whole=config.long == "leave_out")
             for texts in (data.train, data.validation, data.test)
         )
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
-        tokens, _ = batch
+        tokens, part = batch
         source, target = (
             trim(part) for part in tokens.split([self.source_length, tokens.shape[1] - self.source_length], 1)
         )
         mask = source != NOTHING
-        given = target[:, :-1]
+        given, following = target[:, :-1], target[:, 1:]
         pad = self.tokenizer.pad
-        return SourceTargetBatch(source.where(mask, pad), mask, given.where(given != NOTHING, pad), target[:, 1:])
+        return SourceTargetBatch(source.where(mask, pad), mask, given.where(given != NOTHING, pad), following, part)
 
     def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
         """The sources, with what a decoder reads and predicts of their targets."""
@@ -79,10 +89,13 @@ class SequenceToSequence:
         )
         return SourceTargetBatch(source, None, target, target)
 
+    def logits(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
+        """(B, N, V) of what follows each token of `given`."""
+        return model(batch.inputs, batch.given, batch.mask)
+
     def loss(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
-        logits = model(batch.inputs, batch.given, batch.mask)
         return F.cross_entropy(
-            logits.flatten(0, 1),
+            self.logits(model, batch).flatten(0, 1),
             batch.following.flatten(),
             ignore_index=NOTHING,
             label_smoothing=self.label_smoothing,
@@ -95,15 +108,18 @@ class SequenceToSequence:
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """loss (nats per token of the targets) and perplexity; `detailed` adds those of the generated texts, and
-        outcomes, whether each is right or else the nats of each target.
+        outcomes, whether each is right or else the nats of each target. Of a mixture's parts it adds all of these and
+        exact matches, as `exact_match_NAME`.
         """
         found: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
         if detailed:
             found |= {"texts": Decoded(*self.scores), "outcomes": Outcomes()}
+            scores = dict.fromkeys((score_exact_match, *self.scores))
+            found |= {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
         return MetricCollection(found, compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
-        logits = model(batch.inputs, batch.given, batch.mask).flatten(0, 1).float()
+        logits = self.logits(model, batch).flatten(0, 1).float()
         following, kept = batch.following, batch.following != NOTHING
         nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING).view_as(kept)
         for name in ("loss", "perplexity"):
@@ -111,17 +127,30 @@ class SequenceToSequence:
         if "outcomes" in metrics:
             wanted = [self.decode(row[row != NOTHING]) for row in following]
             written = self.write(model, batch)
-            metrics["texts"].update(written, wanted, self.describe_sources(batch))
+            self.compare_texts(metrics, batch, written, wanted)
             if self.exact:
                 right = [one.strip() == other.strip() for one, other in zip(written, wanted, strict=True)]
                 metrics["outcomes"].update(torch.tensor(right, device=following.device))
             else:
                 metrics["outcomes"].update(nats, kept)
 
+    def compare_texts(
+        self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[str]
+    ) -> None:
+        """Add what was written for a batch, beside what was wanted."""
+        sources = self.describe_sources(batch)
+        metrics["texts"].update(written, wanted, sources)
+        for number, name in enumerate(self.strata):
+            rows = (batch.part == number).nonzero()[:, 0].tolist()
+            metrics[f"texts_{name}"].update(*([texts[row] for row in rows] for texts in (written, wanted, sources)))
+
     def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
         """The texts that the model generates from the inputs."""
-        decoding = model.decoding(batch.inputs, batch.mask)
-        given, steps, end = batch.given[:, :1], self.shape["target_length"], self.tokenizer.end
+        return self.generate_texts(model.decoding(batch.inputs, batch.mask), batch.given[:, :1])
+
+    def generate_texts(self, decoding: Decoding, given: Tensor) -> list[str]:
+        """What follows the tokens given (B, n), up to the end."""
+        steps, end = self.target_length, self.tokenizer.end
         if self.beams == 1:
             rows = generate(decoding, given, steps, end=end)
         else:
@@ -135,6 +164,27 @@ class SequenceToSequence:
 
     def decode(self, tokens: Tensor) -> str:
         return self.tokenizer.decode(tokens.tolist())
+
+
+def list_long_texts(data: TextData, long: str) -> Iterator[str]:
+    """What is too long for the lengths of the data and may not be, one line for each split and side.
+
+    References are never cut and never left out: scores would be better than they are.
+    """
+    if long not in LONG:
+        yield f"task.long={long}: unknown; {choices_text(long, LONG)}"
+        return
+    for split, called in SPLITS.items():
+        for side, key in enumerate(("length", "target_length")):
+            reference = split == "test" and side == 1
+            if (long == "cut" and not reference) or (long == "leave_out" and split != "test"):
+                continue
+            longest, lengths = getattr(data, key), getattr(data, split).parts[side].lengths + 1
+            if count := int((lengths > longest).sum()):
+                what = f"{count:,} of {len(lengths):,} {called} {('sources', 'targets')[side]} are longer"
+                instead = "" if reference else f", or task.long={'cut' if split == 'test' else 'cut|leave_out'}"
+                need = f"data.{key}={lengths.max()}"
+                yield f"data.{key}={longest}: {what}, counting the end of each; give {need}{instead}"
 
 
 def trim(tokens: Tensor) -> Tensor:

@@ -54,12 +54,26 @@ def test_a_batch_is_what_a_decoder_reads_and_predicts_without_needless_padding()
     assert batch.following.tolist() == [[7, END]]
 
 
-def test_texts_beyond_the_length_are_cut_with_an_end():
-    rows = [list(range(6, 36))]
-    task, _ = build(shown=replace(data(), train=replace(texts(rows), parts=(ragged(rows), ragged(rows)))))
-    batch = batch_of(task)
-    assert batch.inputs.tolist() == [[*range(6, 16), END]]
-    assert batch.following.tolist() == [[*range(6, 12), END]]
+def test_texts_beyond_the_length_are_refused_or_cut_or_left_out_but_never_a_reference():
+    rows = [list(range(6, 36)), [7]]
+    long = replace(texts(rows), parts=(ragged(rows), ragged(rows)))
+    shown = replace(data(), train=long)
+    with pytest.raises(UserError) as caught:
+        build(shown=shown)
+    what = "1 of 2 training {} are longer, counting the end of each; give data.{}=31, or task.long=cut|leave_out"
+    assert caught.value.problems == [
+        f"data.length={S}: {what.format('sources', 'length')}",
+        f"data.target_length={T}: {what.format('targets', 'target_length')}",
+    ]
+    batch = batch_of(build("task.long=cut", shown=shown)[0])
+    assert batch.inputs[0].tolist() == [*range(6, 16), END]
+    assert batch.following[0].tolist() == [*range(6, 12), END]
+    left = build("task.long=leave_out", shown=shown)[0]
+    assert batch_of(left).inputs.tolist() == [[7, END]]
+    shown = replace(shown, test=replace(long, parts=(ragged([[7], [7]]), ragged(rows))))
+    for option in ("cut", "leave_out"):
+        with pytest.raises(UserError, match=r"held-out targets are longer, counting the end of each; give .*=31$"):
+            build(f"task.long={option}", shown=shown)
 
 
 @pytest.mark.parametrize("recipe", ["recipe.label_smoothing=0", "recipe.label_smoothing=0.1"])

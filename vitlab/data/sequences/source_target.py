@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitlab.data.base import Split
+from vitlab.data.base import Rows, Split
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.pair_inputs import write_texts
 from vitlab.data.text.types import Ragged, Texts
@@ -44,8 +44,16 @@ class SourceTarget:
         return found
 
 
-def join_pairs(texts: Texts, tokenizer: "Tokenizer", source_length: int, target_length: int) -> Split:
-    """An item for each pair; sizes count pairs. Of a target a model reads `target_length` tokens and writes as many."""
+def join_pairs(
+    texts: Texts, tokenizer: "Tokenizer", source_length: int, target_length: int, *, whole: bool = False
+) -> Split:
+    """An item for each pair; sizes count pairs. Of a target a model reads `target_length` tokens and writes as many.
+
+    Texts that are too long are cut; with `whole` such pairs are left out.
+    """
     sources, targets = texts.parts
     read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
+    kept = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
+    if whole and len(kept) < len(texts):
+        return Split(texts.labels[kept], Rows(read, kept), unit="pair")
     return Split(texts.labels, read, unit="pair")

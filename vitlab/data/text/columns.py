@@ -13,7 +13,7 @@ from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text.types import Corpus, Examples
 
-VERSION = 3  # of the reading, also of the modules that read such files
+VERSION = 4  # of the reading, also of the modules that read such files
 LARGEST = 1e30  # of targets, which are kept in float32
 TARGETS = ("class", "number", "tags")
 SHOWN = "text"  # the column that `data.text` means when it is not given
@@ -150,6 +150,10 @@ def read_records(wanted: Wanted, table: Table) -> list[Record]:
         try:
             if records and len(texts) != len(records[0][0]):
                 raise ValueError(f"{len(texts)} texts, the first row has {len(records[0][0])}")
+            if labels is None and len(columns) > 1 and not all(text.strip() for text in texts):
+                named = zip(wanted.text, cells, strict=True)
+                empty = next((name for name, cell in named if not str(cell or "").strip()), wanted.text[-1])
+                raise ValueError(f"nothing in the column '{empty}'; each text needs the other")
             records.append((texts, None if labels is None else read(labels[row], cells[0], table)))
         except ValueError as error:
             raise UserError(f"{table.source}: row {number}: {error}") from None

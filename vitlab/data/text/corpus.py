@@ -147,10 +147,10 @@ def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[s
 
 def name_source(config: DictConfig, split: str, others: int) -> str:
     """Where the texts of a split come from, as a user gave it; `others` are the texts of the other split."""
-    key = next((k for k in ("test_path", "test_files", "test_split") if config.get(k)), None)
+    key = next((k for k in ("test_path", "test_files", "test_split", "test_source") if config.get(k)), None)
     if split == "test" and key is not None:
         return f"data.{key}={config[key]}"
-    source = next((f"data.{k}={config[k]}" for k in ("path", "dataset") if config.get(k)), "what was read")
+    source = next((f"data.{k}={config[k]}" for k in ("path", "dataset", "source") if config.get(k)), "what was read")
     if key is not None or "test_share" not in config:
         return source
     return f"{source} (data.test_share={config.test_share}, {others} other texts)"

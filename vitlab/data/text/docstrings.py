@@ -51,6 +51,15 @@ def read_packages(count: int, share: float) -> Corpus:
 
 
 def read_pairs(share: float) -> Corpus:
+    body_of = collect_summaries()
+    chosen = choose_by_hash(list(body_of), share)
+    train = {summary: body for summary, body in body_of.items() if summary not in chosen}
+    test = {summary: body for summary, body in body_of.items() if summary in chosen}
+    return Corpus(mix_pairs(train), mix_pairs(test), ANSWERS)
+
+
+def collect_summaries() -> dict[str, str]:
+    """The rest of each docstring by its one-line summary; each summary and each body once, none of a few words."""
     body_of: dict[str, str] = {}
     bodies: set[str] = set()
     for docstring in stdlib.read_docstrings():
@@ -59,10 +68,7 @@ def read_pairs(share: float) -> Corpus:
         if long and "\n" not in summary and summary not in body_of and body not in bodies:
             body_of[summary] = body
             bodies.add(body)
-    chosen = choose_by_hash(list(body_of), share)
-    train = {summary: body for summary, body in body_of.items() if summary not in chosen}
-    test = {summary: body for summary, body in body_of.items() if summary in chosen}
-    return Corpus(mix_pairs(train), mix_pairs(test), ANSWERS)
+    return body_of
 
 
 def mix_pairs(pairs: dict[str, str]) -> Examples:

@@ -1,0 +1,135 @@
+"""Sources and targets: from two files, from a table, from docstrings, and several sets as one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.data.text.test_text_files import load, problems, texts, write
+from vitlab.config import load as load_config
+from vitlab.config.compose import resolved
+from vitlab.config.identity import identity
+from vitlab.data.text import docstrings, summaries
+
+
+def pairs(found, split):
+    return dict(zip(texts(found, split), texts(found, split, part=1), strict=True))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Keys of two files with 41 pairs."""
+    german = [f"Zeile {n}" for n in range(41)]
+    english = [f"line {n}" for n in range(41)]
+    return {"source": write(tmp_path / "train.de", *german), "target": write(tmp_path / "train.en", *english)}
+
+
+def test_lines_of_two_files_belong_together(files, tmp_path):
+    found = load("parallel", **files)
+    train, test = pairs(found, "train"), pairs(found, "test")
+    assert (len(train), len(test)) == (37, 4)
+    assert train | test == {f"Zeile {n}": f"line {n}" for n in range(41)}
+    own = {
+        f"{split}_{side}": write(tmp_path / f"{split}.{side}", f"{split} {side}")
+        for split in ("test", "validation")
+        for side in ("source", "target")
+    }
+    given = load("parallel", **files, **own)
+    assert len(given.train) == 41
+    assert pairs(given, "test") == {"test source": "test target"}
+    assert pairs(given, "validation") == {"validation source": "validation target"}
+
+
+def test_the_place_of_the_files_is_not_part_of_a_run(files):
+    def identify(name, **changes):
+        data = resolved(load_config("data", {"name": name, **changes}))
+        return identity({"data": data, "seed": 0}, "contents")
+
+    assert identify("parallel", **files) == identify("parallel", source="a", target="b")
+    assert identify("csv", path="a", target="class") != identify("csv", path="a", target="number")
+
+
+def test_a_table_with_two_columns_of_text_is_of_pairs(tmp_path):
+    rows = [f"{n}\tZeile {n}\tline {n}" for n in range(20)]
+    path = write(tmp_path / "pairs.tsv", "id\tde\ten", *rows)
+    found = load("tsv", path=path, text=["de", "en"])
+    assert pairs(found, "train") | pairs(found, "test") == {f"Zeile {n}": f"line {n}" for n in range(20)}
+    (line,) = problems("tsv", path=path, text=["de", "fr"])
+    assert line == f"data.text=fr: data.path={path} has no column 'fr'; choices: id, de, en"
+    path = write(tmp_path / "pairs.tsv", "id\tde\ten", *rows, "20\tZeile 20", "21\tZeile 21\t ")
+    (line,) = problems("tsv", path=path, text=["de", "en"])
+    assert line == f"data.path={path}: row 22: nothing in the column 'en'; each text needs the other"
+
+
+def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):
+    source = files["source"]
+    short = write(tmp_path / "short.en", *["line"] * 40)
+    (line,) = problems("parallel", source=source, target=short)
+    lengths = f"data.source={source} has 41 lines, data.target={short} has 40"
+    assert line == f"{lengths}; line n of one must be line n of the other"
+    gaps = write(tmp_path / "gaps.en", "line", "", " ", *["line"] * 38)
+    found = problems("parallel", source=source, target=gaps, test_source=short, validation_target=short)
+    empty = "line 2 is empty, and 1 more"
+    needs = "is given, and each of its lines needs the other language's"
+    assert found == [
+        f"data.target={gaps}: {empty}; fill them, or leave such pairs out by data.skip_empty=true",
+        f"data.validation_source is missing: data.validation_target {needs}",
+        f"data.test_target is missing: data.test_source {needs}",
+    ]
+    kept = load("parallel", source=source, target=gaps, skip_empty=True)
+    assert len(kept.train) + len(kept.test) == 39
+    (line,) = problems("parallel", source=source, target=str(tmp_path / "none"))
+    assert line == f"data.target={tmp_path}/none: no such file; give a text file"
+
+
+def test_summaries_are_the_first_lines_of_their_docstrings():
+    corpus = summaries.read(SimpleNamespace(test_share=0.15))
+    whole = {docstring.text for docstring in docstrings.stdlib.read_docstrings()}
+    held = set()
+    for examples in (corpus.train, corpus.test):
+        bodies, lines = examples.parts
+        assert len(bodies) > 200
+        assert all("\n" not in line for line in lines)
+        assert sum(f"{line}\n\n{body}" in whole for body, line in zip(bodies, lines, strict=True)) > 0.9 * len(bodies)
+        assert not held & {*bodies, *lines}
+        held |= {*bodies, *lines}
+
+
+@pytest.fixture
+def parts(files, tmp_path):
+    moods = [f"I am number {n},{'good' if n % 2 else 'bad'}" for n in range(40)]
+    return {
+        "translate": {"name": "parallel", **files},
+        "mood": {"name": "csv", "path": write(tmp_path / "moods.csv", "text,mood", *moods), "label": "mood"},
+    }
+
+
+def test_a_mixture_is_text_to_text_with_the_names_of_its_tasks(parts):
+    found = load("mixture", parts=parts)
+    assert found.classes == ("translate", "mood")
+    for split, counts in (("train", [33, 32]), ("test", [4, 4])):
+        own = pairs(found, split)
+        for source, target in own.items():
+            number = int(source.split()[-1])
+            assert source in (f"translate: Zeile {number}", f"mood: I am number {number}")
+            assert target == (f"line {number}" if source[0] == "t" else ["bad", "good"][number % 2])
+        labels = getattr(found, split).labels
+        assert [sum(source.startswith(name) for source in own) for name in found.classes] == counts
+        assert [(labels == number).sum() for number in (0, 1)] == counts
+    few = load("mixture", parts=parts, limit=7)
+    assert [(few.train.labels == number).sum() for number in (0, 1)] == [7, 7]
+    assert len(few.test) == len(found.test)
+
+
+def test_parts_that_do_not_fit_are_refused_with_a_line_each(parts, tmp_path):
+    wrong = {"a": "glyphs", "b": "nothing", "c": {"name": "csv"}, "d": {"name": "csv", "path": "x", "txt": 1}}
+    found = problems("mixture", parts=wrong)
+    assert found[0] == "data.parts.a=glyphs: cannot be part of a mixture; give a data set of texts"
+    assert found[1].startswith("data.parts.b=nothing: unknown data; ")
+    assert found[2] == "data.parts.c.path is missing: give a value"
+    assert found[3].startswith("data.parts.d=csv: txt: no key 'txt'; did you mean 'text'?")
+    parts["mood"]["label"] = "moot"
+    (line,) = problems("mixture", parts=parts)
+    assert line.startswith("data.parts.mood.label=moot: ")
+    parts["mood"]["label"] = None
+    (line,) = problems("mixture", parts=parts)
+    assert line == "data.parts.mood=csv: has one text each and nothing to predict; give pairs, classes or numbers"

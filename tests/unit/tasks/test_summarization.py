@@ -1,0 +1,86 @@
+"""Summaries by an encoder-decoder and by a language model, the lead baseline, and the parts of a mixture."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.texts import END, PAD, SEPARATOR, ragged, texts
+from tests.unit.tasks.test_seq2seq import batch_of, data
+from vitlab import models, tasks
+from vitlab.config import TrainConfig, compose
+from vitlab.data.sequences.blocks import NOTHING
+
+SIZES = {"transformer_nano": ["model.width=32", "model.heads=2"], "gpt_nano": ["model.width=32", "model.heads=2"]}
+SIZES["lstm_nano"] = ["model.width=32"]
+
+
+def build(model, shown, *overrides):
+    config = compose(TrainConfig, ["task=summarization", f"model={model}", *SIZES[model], *overrides])
+    task = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
+    torch.manual_seed(0)
+    return task, models.build(config.model, **task.shape)
+
+
+def summaries(count=23):
+    """A summary is the last two tokens of its text."""
+    generator = np.random.default_rng(0)
+    rows = [6 + generator.integers(0, 40, generator.integers(3, 9)) for _ in range(count)]
+    return replace(texts(rows), parts=(ragged(rows), ragged([row[-2:] for row in rows])))
+
+
+@pytest.mark.parametrize("model", SIZES)
+def test_summaries_are_learned_by_heart_by_either_kind_of_model(model):
+    task, net = build(model, replace(data(), train=summaries()))
+    batch, optimizer = batch_of(task), torch.optim.AdamW(net.parameters(), 1e-2)
+    for _ in range(150):
+        optimizer.zero_grad()
+        task.loss(net, batch).backward()
+        optimizer.step()
+    metrics = task.metrics(detailed=True)
+    with torch.inference_mode():
+        task.update(metrics, net.eval(), batch)
+    found = metrics.compute()
+    assert found["rouge_l"] > 0.99
+    # of a text of n words the first two have one in common with the last two if n is 3, else none but by chance
+    assert found["rouge_l_lead"] < 0.5
+
+
+def test_a_language_model_reads_the_source_and_predicts_only_the_target():
+    rows = [[7, 8, 9, 10], [11]]
+    shown = replace(data(), train=replace(texts(rows), parts=(ragged(rows), ragged([[21], [22, 23]]))))
+    task, _ = build("gpt_nano", shown)
+    batch = batch_of(task)
+    none = NOTHING
+    assert batch.given.tolist() == [[7, 8, 9, 10, SEPARATOR, 21], [11, SEPARATOR, 22, 23, END, PAD]]
+    assert batch.following.tolist() == [[none, none, none, none, 21, END], [none, 22, 23, END, none, none]]
+    assert batch.inputs[batch.mask].tolist() == [7, 8, 9, 10, SEPARATOR, 11, SEPARATOR]
+    assert task.inputs(batch).mask.sum(1).tolist() == [6, 5]
+    assert task.shape["length"] >= 11 + 7, "room for the longest source and target"
+
+
+def test_the_lead_baseline_has_as_many_words_as_summaries_in_the_mean():
+    rows = [[7, 8, 9, 10], [11, 12, 13, 14]]
+    shown = replace(data(), train=replace(texts(rows), parts=(ragged(rows), ragged([[8], [13, 12, 11]]))))
+    task, _ = build("transformer_nano", shown)
+    assert task.words == 2
+    metrics = task.metrics(detailed=True)
+    task.compare_texts(metrics, batch_of(task), *[["8", "13 12 11"]] * 2)
+    found = metrics["texts"].compute() | metrics["lead"].compute()
+    assert found["rouge_l"] == 1
+    # "7 8" against "8": precision 1/2, recall 1; "11 12" against "13 12 11": one word in order of 2 and of 3
+    assert float(found["rouge_l_lead"]) == pytest.approx((2 / 3 + 2 / 5) / 2)
+
+
+def test_each_part_of_a_mixture_has_its_own_scores():
+    mixed = replace(summaries(), labels=np.arange(23) % 2)
+    shown = replace(data(), train=mixed, test=mixed, classes=("even", "odd"))
+    task, _ = build("transformer_nano", shown)
+    batch, metrics = batch_of(task), task.metrics(detailed=True)
+    wanted = [task.decode(row[row != NOTHING]) for row in batch.following]
+    task.compare_texts(metrics, batch, [text if row % 2 else "" for row, text in enumerate(wanted)], wanted)
+    for part, right in (("even", 0), ("odd", 1)):
+        found = metrics[f"texts_{part}"].compute()
+        assert found[f"exact_match_{part}"] == found[f"rouge_l_{part}"] == right
+    assert task.strata == ("even", "odd"), "each training subset has its share of both"
