@@ -56,6 +56,7 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
     if config.data is not None:
         data = open_data(config.data)
         shape |= data.shape
+        shape |= {"target_length": data.target_length} if "target_length" in shape else {}
         shape |= {"num_classes": len(data.classes)} if "num_classes" in shape else {}
     model = count.meta(config.model, **shape)
     forward, training = count.flops(model, shape)
@@ -65,7 +66,7 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
     counts: dict[str, Any] = {
         "model": config.model.name,
         "family": family(config.model, model),
-        "example": "image" if "image_size" in shape else "sequence",
+        "example": "image" if "image_size" in shape else "pair" if "target_length" in shape else "sequence",
         **{key: list(value) if isinstance(value, tuple) else value for key, value in shape.items()},
         "layers": config.model.get("depth"),
         "tokens": count.tokens(model),
@@ -96,7 +97,8 @@ def show(counts: dict[str, Any]) -> None:
     else:
         facts = [f"vocabulary {counts['vocabulary']:,}"]
     facts += [f"{counts['layers']} layers"] if counts["layers"] else []
-    facts += [f"{counts['tokens']} tokens"] if counts["tokens"] else []
+    target = f" and {counts['target_length']} of a target" if "target_length" in counts else ""
+    facts += [f"{counts['tokens']} tokens{target}"] if counts["tokens"] else []
     print_line(console, f"[bold]{escape(counts['model'])}[/bold]  {escape(', '.join(facts))}")
     show_parts(console, counts)
     print_line(

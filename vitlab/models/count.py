@@ -37,7 +37,8 @@ def describe_inputs(shape: Mapping[str, Any]) -> str:
     if "image_size" in shape:
         height, width = shape["image_size"]
         return f"images of {height} x {width} pixels, {shape['channels']} channels"
-    return f"sequences of {shape['length']} tokens"
+    target = f" and targets of {shape['target_length']}" if "target_length" in shape else ""
+    return f"sequences of {shape['length']} tokens{target}"
 
 
 def parameters(model: nn.Module) -> int:

@@ -57,6 +57,14 @@ class EncoderDecoder(TextModel):
     def no_weight_decay(self) -> set[str]:
         return {"text.embed.positions", "decoder.embed.positions"}
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """The decoder's layers come after the encoder's; an output that is not shared is a layer of its own."""
+
+        def layers(part: str) -> list[tuple[str, tuple[int, ...] | None]]:
+            return [(rf"^{part}\.encoder\.blocks\.(\d+)", None), (rf"^{part}\.", (99999,))]
+
+        return {"stem": r"^(?:text|decoder)\.embed", "encoder": layers("text"), "decoder": layers("decoder")}
+
 
 def build(
     config: DictConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any

@@ -105,12 +105,12 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             fitted = resample_positions(value, old, grid, source, weights.grid_size)
         elif convolution is not None and name == convolution[0]:
             fitted = resample_kernels(value, convolution[1])
-        elif name == "text.embed.positions" and len(value) > len(old):
+        elif name.endswith(".embed.positions") and len(value) > len(old):
             fitted = value[: len(old)]
         else:
             fitted = value
         if fitted.shape != old.shape:
-            problems.append(misfit(name, value, old))
+            problems += [line for line in [misfit(name, value, old)] if line not in problems]  # said once where shared
             continue
         if fitted is not value:
             report.resized.append(f"{name} ({shape(value)} -> {shape(old)})")
@@ -157,14 +157,17 @@ def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], origin: 
         if {first, name} <= source.keys() and not torch.equal(source[first], source[name]):
             raise UserError(
                 f"init={origin}: {first} and {name} are the same in the model, not in these weights; give "
-                "model.share_embeddings=inputs"
+                f"model.share_embeddings={'inputs' if name == 'output.weight' else 'none'}"
             )
 
 
 def optional(model: nn.Module, name: str) -> bool:
-    """Whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm."""
+    """Whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm.
+
+    A decoder is no head of its own model, but may be left over where a classifier takes the encoder of another.
+    """
     if hasattr(model, "text"):
-        return not name.startswith(("text.", "decoder."))
+        return not name.startswith("text.") and not (hasattr(model, "decoder") and name.startswith("decoder."))
     module = name.rpartition(".")[0]
     return name in PREFIX or module in head_modules(model) or name.startswith("pre_logits.") or "num_batches_" in name
 
@@ -243,13 +246,14 @@ def has_buffer(model: nn.Module, name: str, value: Tensor) -> bool:
 def misfit(name: str, value: Tensor, old: Tensor) -> str:
     """Why a tensor does not fit, and the fix where there is one."""
     same_width = value.shape[1:] == old.shape[1:]
-    if name == "text.embed.tokens.weight" and same_width:
+    if (name.endswith(".embed.tokens.weight") or name == "output.weight") and same_width:
         return (
             f"its vocabulary has {len(value)} tokens, the model's has {len(old)}; both need the same tokenizer: give "
             "data.tokenizer the path of its tokenizer.json"
         )
-    if name == "text.embed.positions" and same_width:
-        return f"it has positions for {len(value)} tokens, the model takes {len(old)}; give data.length={len(value)}"
+    if name.endswith(".embed.positions") and same_width:
+        key = "target_length" if name.startswith("decoder.") else "length"
+        return f"it has positions for {len(value)} tokens, the model takes {len(old)}; give data.{key}={len(value)}"
     return f"{name} {shape(value)} does not fit into {shape(old)}"
 
 

@@ -1,0 +1,127 @@
+"""The encoder-decoder: what its masks hide, which weights it shares, its size, its layers, weights of others in it."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from vitlab import UserError, build_model, load_weights
+from vitlab.cli import main
+from vitlab.config import TrainConfig, compose
+from vitlab.models.freezing import freeze_body
+from vitlab.models.text import build as build_text
+from vitlab.training.optimizers import build_optimizer
+from vitlab.training.sources import load_encoder
+
+V, S, N, D = 23, 7, 5, 24
+SIZES = {"width": D, "heads": 3, "depth": 2, "decoder_depth": 3, "mlp_width": 20}
+
+
+def small(name="transformer_nano", **changes):
+    torch.manual_seed(changes.pop("seed", 0))
+    return build_model(name, vocabulary=V, length=11, **SIZES | changes).eval()
+
+
+@pytest.mark.parametrize("name", ["transformer_nano", "transformer_base"])
+@pytest.mark.parametrize("positions", ["sincos", "rotary"])
+def test_padding_and_later_tokens_of_the_target_are_not_seen(name, positions):
+    model = small(name, positions=positions)
+    source, target = torch.randint(V, (2, S)), torch.randint(V, (2, N))
+    mask = torch.arange(S) < torch.tensor([[S], [4]])
+    found = model(source, target, mask)
+    torch.testing.assert_close(model(source[1:, :4], target[1:]), found[1:], msg="as if the padding were not there")
+    for place, moved in ((source, source.masked_fill(~mask, 3)), (target, target.clone())):
+        if place is target:
+            moved[:, 3] = (moved[:, 3] + 1) % V
+        other = model(moved if place is source else source, moved if place is target else target, mask)
+        same = slice(None) if place is source else slice(3)
+        torch.testing.assert_close(other[:, same], found[:, same])
+    assert not torch.allclose(other[:, 3], found[:, 3])
+
+
+@pytest.mark.parametrize(("shared", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
+def test_embeddings_are_shared_as_told(shared, matrices):
+    model = small(share_embeddings=shared)
+    assert sum(p.shape == (V, D) for p in model.parameters()) == matrices
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("transformer_base", 63e6, 65e6), ("transformer_big", 213e6, 215e6)]
+)
+def test_named_models_have_their_published_sizes_and_describe_explains_them(name, least, most, capsys):
+    assert main(["describe", f"model={name}", "length=32", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert least < found["params"] < most
+    assert (found["vocabulary"], found["target_length"], found["example"]) == (37_000, 32, "pair")
+    stacks = found["stacks"]
+    assert [stack["cross"] for stack in stacks] == [False, True]
+    layers = sum(stack["layers"] * stack["params_per_layer"] for stack in stacks)
+    assert found["params"] == layers + sum(found["params_outside_stacks"].values())
+    if name == "transformer_base":
+        assert [round(stack["params_per_layer"] / 1e6, 2) for stack in stacks] == [3.15, 4.2]
+
+
+@pytest.mark.parametrize("shared", ["all", "none"])
+def test_each_layer_has_its_share_of_the_rate_of_the_next_up_to_the_decoders_last(shared):
+    model = small(share_embeddings=shared, positions="learned")
+    words = ["recipe.optimizer=adamw", "recipe.layer_decay=0.5", "recipe.lr=1"]
+    optimizer = build_optimizer(model, compose(TrainConfig, words).recipe)
+    names = {id(p): name for name, p in model.named_parameters()}
+    rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    last = 5 + (shared == "none")
+    for name, rate in rates.items():
+        block = re.search(r"blocks\.(\d)", name)
+        if ".embed." in name:
+            layer = 0
+        elif name == "output.weight":
+            layer = last
+        else:
+            layer = (2 if name.startswith("text.") else 5) if block is None else 1 + int(block[1])
+            layer += 2 if block is not None and name.startswith("decoder.") else 0
+        assert rate == 0.5 ** (last - layer), name
+
+
+def test_a_frozen_body_is_the_encoder_and_what_it_shares():
+    model = small()
+    freeze_body(model)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained == {name for name, _ in model.named_parameters() if name.startswith("decoder.")}
+
+
+def test_weights_go_from_one_pair_of_languages_to_the_next_and_a_decoder_is_not_left_at_random():
+    one, other = small(share_embeddings="none"), small(share_embeddings="none", seed=1)
+    source, target = torch.randint(V, (2, S)), torch.randint(V, (2, N))
+    load_weights(other, one.state_dict())
+    assert torch.equal(one(source, target), other(source, target))
+    kept = {name: value for name, value in one.state_dict().items() if not name.startswith("decoder.")}
+    with pytest.raises(UserError, match=r"weights have no decoder\.embed\.tokens\.weight, .*in all"):
+        load_weights(other, kept)
+    larger = build_model("transformer_nano", vocabulary=V + 1, length=11, share_embeddings="none", **SIZES)
+    with pytest.raises(UserError, match=r"are the same in the model.*give model\.share_embeddings=none$"):
+        load_weights(small(), one.state_dict())
+    with pytest.raises(UserError, match=r"^init=state dict: its vocabulary has 23 tokens, the model's has 24; [^;]*$"):
+        load_weights(larger, one.state_dict())
+
+
+def test_the_encoder_of_a_translation_model_goes_into_a_vit_and_a_classifier(tmp_path):
+    translator = small(positions="rotary")
+    path = tmp_path / "translator.pt"
+    torch.save(translator.state_dict(), path)
+    alike = {key: SIZES[key] for key in ("width", "heads", "depth", "mlp_width")} | {"mlp": "relu"}
+    vit = build_model("vit_nano", num_classes=5, image_size=12, **alike)
+    bert = {"name": "bert_nano", "segments": 0, **alike}
+    config = compose(TrainConfig, base={"model": bert, "task": "text_classification"}).model
+    classifier = build_text(config, vocabulary=29, length=11, head="sequence", num_classes=5)
+    x = torch.randn(2, 5, D)
+    for model, encoder in ((vit, vit.encoder), (classifier, classifier.text.encoder)):
+        assert not torch.allclose(encoder(x), translator.text.encoder(x))
+        report = load_encoder(model, path)
+        assert len(report.loaded) == len(encoder.state_dict())
+        # the classifier's norms have another eps
+        torch.testing.assert_close(encoder(x), translator.text.encoder(x), atol=1e-4, rtol=0)
+
+    same = build_text(config, vocabulary=V, length=11, head="sequence", num_classes=5)
+    report = load_weights(same, translator.state_dict())  # all that comes before the head, the decoder is left over
+    assert torch.equal(same.text.embed.tokens.weight, translator.text.embed.tokens.weight)
+    assert all(name.startswith(("decoder.", "output.")) for name in report.unused)
