@@ -20,20 +20,23 @@ PICTURES = DOCS / "analyses"
 STUDY = Path("runs/analyses")
 VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
 BETWEEN = STUDY / "cka"
-TOKEN, GPT = Path("runs/analyses-token"), Path("runs/analyses-gpt")
+TOKEN, GPT, GRU = (Path(f"runs/analyses-{name}") for name in ("token", "gpt", "gru"))
 COMMANDS = (
     f"scale data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] seeds=[0] budget.steps=1000 --out {STUDY}",
     f"train model=vit_nano model.pool=token data=glyphs train_size=16000 budget.steps=1000 --out {TOKEN}",
     f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
+    f"train model=gru_seq2seq_nano data=numbers train_size=4000 budget.steps=300 --out {GRU}",
     f"analyze {VIT}",
     f"analyze {RESNET}",
     f"analyze {VIT} cka cka.other={RESNET} --out {BETWEEN}",
     f"report {STUDY}",  # with what is known of the heads now
     f"analyze {TOKEN} attention_maps attention_maps.drawings=[attention_overlay]",
     f"analyze {GPT} head_patterns",
+    f"analyze {GRU} alignment",
 )
 TRAINED = Path("analysis/trained")
 SOURCES = {  # picture of the page -> file below a run
+    "alignment": GRU / TRAINED / "alignment-4.png",
     "attention_distance": VIT / "analysis/attention_distance.png",  # of training: with the untrained model
     "attention_entropy": VIT / TRAINED / "attention_entropy.png",
     "cka-between": BETWEEN / "cka.png",

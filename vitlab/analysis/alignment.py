@@ -61,34 +61,34 @@ class Alignments:
         places = weights.argmax(dim=-1)
         onward = places[..., 1:] >= places[..., :-1]
         crossed = find_diagonal(queries, keys)[:, None]
-        known = sources.sum(dim=1, keepdim=True).double()
+        uniform = crossed.sum(dim=-1)[:, 0] / sources.sum(dim=1, keepdim=True).double()
         for name, values in {
             "tokens": asked.sum(),
             "pairs": pairs.sum(),
             "onward": (onward & pairs).sum((0, 2)),
             "entropy": (torch.special.entr(weights).sum(dim=-1) * asked).double().sum((0, 2)),
             "diagonal": ((weights * crossed).sum(dim=-1) * asked).double().sum((0, 2)),
-            "onward by chance": ((known + 1) / (2 * known) * pairs[:, 0]).sum(),
+            "uniform": (uniform * queries).sum(),
         }.items():
             self.sums[name] = self.sums.get(name, 0) + values.cpu()
 
     def rows(self, layer: int) -> list[dict[str, Any]]:
-        """One {"layer", "head", "value", "entropy", "diagonal"} per head, from 1; of several the last is the mean's."""
+        """One {"layer", "head", "value", "monotone", "entropy"} per head, from 1; of several the last is the mean's."""
         shares = (self.sums[name] / self.sums[of] for name, of in MEASURES)
         measured = [[round(value, 5) for value in share.tolist()] for share in shares]
         heads = [*range(1, len(measured[0])), "mean"] if len(measured[0]) > 1 else [1]
         return [
-            {"layer": layer, "head": head, "value": onward, "entropy": entropy, "diagonal": diagonal}
-            for head, onward, entropy, diagonal in zip(heads, *measured, strict=True)
+            {"layer": layer, "head": head, "value": diagonal, "monotone": onward, "entropy": entropy}
+            for head, diagonal, onward, entropy in zip(heads, *measured, strict=True)
         ]
 
     @property
-    def chance(self) -> float:
-        """The share of target tokens that would not step back if each looked at a token drawn at random."""
-        return round((self.sums["onward by chance"] / self.sums["pairs"]).item(), 5)
+    def uniform(self) -> float:
+        """The share on the diagonal of attention that looks at all tokens alike."""
+        return round((self.sums["uniform"] / self.sums["tokens"]).item(), 5)
 
 
-MEASURES = (("onward", "pairs"), ("entropy", "tokens"), ("diagonal", "tokens"))
+MEASURES = (("diagonal", "tokens"), ("onward", "pairs"), ("entropy", "tokens"))
 
 
 def find_diagonal(queries: Tensor, keys: Tensor) -> Tensor:
@@ -106,14 +106,15 @@ def run(
     progress: Progress | None = None,
     token_texts: Callable[[Sequence[int]], list[str]] = lambda tokens: [str(token) for token in tokens],
 ) -> dict[str, Any]:
-    """The rows of `Alignments`, and "weights" float16 (B, H, N, S) of the first `config.drawn` pairs, zeros behind.
+    """The rows of `Alignments`, and "weights" float16 (B, H, N, S) of `config.drawn` pairs, with zeros behind.
 
 
-    "value" is the share of target tokens whose strongest source token is not before that of the target token before;
-    "entropy" in nats; "diagonal" is the share of the attention on the straight line from the first to the last token.
-    Of several heads their mean is the last. "sources" and "targets" are the pairs' tokens, "" behind them.
+    "value" is the share of the attention on the straight line from the first to the last token, "monotone" the share of
+    target tokens whose strongest source token is not before that of the target token before, "entropy" in nats. Of
+    several heads their mean is the last. "sources" and "targets" are the pairs' tokens, "" behind them.
     """
-    found, kept = Alignments(), []
+    found, kept, first = Alignments(), [], 0
+    drawn = set(np.linspace(0, len(inputs.tokens) - 1, config.drawn).round().astype(int).tolist())  # of all lengths
     for chunk in track_progress(inputs.split(CHUNK), progress):
         layer, weights = align(model, chunk.tokens, chunk.given, chunk.mask)
         if weights.shape[1] > 1:
@@ -121,13 +122,14 @@ def run(
         special = chunk.tokens[chunk.special].unique()  # each source has the token that ends texts
         queries = (chunk.following != NOTHING) & ~torch.isin(chunk.following, special)
         found.add(weights, queries, chunk.mask & ~chunk.special, chunk.mask)
-        for row in range(len(weights))[: max(0, config.drawn - len(kept))]:
+        for row in (row for row in range(len(weights)) if first + row in drawn):
             source, target = chunk.tokens[row][chunk.mask[row]], chunk.following[row]
             target = target[target != NOTHING]
             cut = weights[row, :, : len(target), : len(source)]
             kept.append((cut.cpu().numpy(), *(token_texts(part.tolist()) for part in (source, target))))
-    drawn, sources, targets = zip(*kept, strict=True)
-    shape = (len(drawn), len(drawn[0]), max(map(len, targets)), max(map(len, sources)))
+        first += len(weights)
+    cuts, sources, targets = zip(*kept, strict=True)
+    shape = (len(cuts), len(cuts[0]), max(map(len, targets)), max(map(len, sources)))
     arrays = {"weights": np.zeros(shape, dtype=np.float16)}
     arrays |= {
         name: np.zeros((shape[0], n), dtype="U40") for name, n in zip(("targets", "sources"), shape[2:], strict=True)
@@ -135,4 +137,4 @@ def run(
     for number, (cut, source, target) in enumerate(kept):
         arrays["weights"][number, :, : len(target), : len(source)] = cut
         arrays["sources"][number, : len(source)], arrays["targets"][number, : len(target)] = source, target
-    return {"rows": found.rows(layer), "references": {"places drawn at random": found.chance}, **arrays}
+    return {"rows": found.rows(layer), "references": {"uniform attention": found.uniform}, **arrays}

@@ -26,24 +26,23 @@ def planted(path, sources=6):
     keys = torch.arange(sources + 1)[None] < sources
     found = alignment.Alignments()
     found.add(weights, queries, keys, torch.ones_like(keys))
-    return found.rows(1), found.chance
+    return found.rows(1), found.uniform
 
 
 def test_a_path_in_order_is_monotone_and_on_the_diagonal():
-    (path, even, _), chance = planted([0, 1, 2, 3, 4, 5])[0] + [None], planted([0, 1])[1]
-    assert (path["value"], path["diagonal"], path["entropy"]) == (1, 1, 0)
-    assert even["diagonal"] == pytest.approx(6 / 6 / 7, abs=1e-5)
+    (path, even, *_), uniform = planted([0, 1, 2, 3, 4, 5])
+    assert (path["value"], path["monotone"], path["entropy"]) == (1, 1, 0)
+    assert even["value"] == uniform == pytest.approx(1 / 7, abs=1e-5)
     assert even["entropy"] == pytest.approx(torch.tensor(7.0).log().item(), abs=1e-5)
-    assert chance == pytest.approx(4 / 7, abs=1e-5)
 
 
 def test_a_step_back_counts_and_a_shorter_target_has_a_steeper_diagonal():
     rows, _ = planted([5, 4, 3, 2, 1, 0])
-    assert (rows[0]["value"], rows[0]["diagonal"]) == (0, 0)
+    assert (rows[0]["value"], rows[0]["monotone"]) == (0, 0)
     rows, _ = planted([0, 2, 1, 3, 4, 5])
-    assert (rows[0]["value"], rows[0]["diagonal"]) == (0.8, pytest.approx(4 / 6, abs=1e-5))
+    assert (rows[0]["value"], rows[0]["monotone"]) == (pytest.approx(4 / 6, abs=1e-5), 0.8)
     rows, _ = planted([1, 3, 4])
-    assert (rows[0]["value"], rows[0]["diagonal"]) == (1, 1)  # each target token has two of six source tokens
+    assert (rows[0]["value"], rows[0]["monotone"]) == (1, 1)  # each target token has two of six source tokens
 
 
 def inputs(count=5):
@@ -63,9 +62,10 @@ def test_it_draws_the_last_cross_attention_with_its_tokens(name, monkeypatch):
     heads = [row["head"] for row in found["rows"]]
     assert heads == ([1, 2, "mean"] if name == "transformer" else [1])
     assert found["weights"].shape == (CONFIG.drawn, len(heads), 4, 5)
-    assert found["sources"][1].tolist() == ["9", "5", "1", "", ""]
+    assert found["sources"][0].tolist() == ["5", "6", "7", "8", "1"]
+    assert found["sources"][-1].tolist() == ["9", "5", "1", "", ""]
     assert found["targets"][0].tolist() == ["11", "12", "13", "1"]
-    assert not found["weights"][1, :, :, 3:].any()
+    assert not found["weights"][-1, :, :, 3:].any()
     if name == "transformer":
         model.eval()
         maps = list(attention_maps(model, pairs.tokens, [5], target=pairs.given, mask=pairs.mask))
