@@ -70,9 +70,12 @@ class SequenceToSequence:
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
         tokens, part = batch
-        source, target = (
-            trim(part) for part in tokens.split([self.source_length, tokens.shape[1] - self.source_length], 1)
-        )
+        source, target = tokens.split([self.source_length, tokens.shape[1] - self.source_length], dim=1)
+        return self.make_batch(source, target, part)
+
+    def make_batch(self, source: Tensor, target: Tensor, part: Tensor | None = None) -> SourceTargetBatch:
+        """Of sources (B, S) and targets (B, 1 + T) that begin with what a decoder reads first."""
+        source, target = trim(source), trim(target)
         mask = source != NOTHING
         given, following = target[:, :-1], target[:, 1:]
         pad = self.tokenizer.pad
@@ -113,7 +116,9 @@ class SequenceToSequence:
         """
         found: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
         if detailed:
-            found |= {"texts": Decoded(*self.scores), "outcomes": Outcomes()}
+            found["outcomes"] = Outcomes()
+            if self.scores:
+                found["texts"] = Decoded(*self.scores)
             scores = dict.fromkeys((score_exact_match, *self.scores))
             found |= {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
         return MetricCollection(found, compute_groups=False)
@@ -124,15 +129,18 @@ class SequenceToSequence:
         nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING).view_as(kept)
         for name in ("loss", "perplexity"):
             metrics[name].update(nats[kept])
-        if "outcomes" in metrics:
+        right = None
+        if "texts" in metrics:
             wanted = [self.decode(row[row != NOTHING]) for row in following]
             written = self.write(model, batch)
             self.compare_texts(metrics, batch, written, wanted)
             if self.exact:
                 right = [one.strip() == other.strip() for one, other in zip(written, wanted, strict=True)]
-                metrics["outcomes"].update(torch.tensor(right, device=following.device))
-            else:
+        if "outcomes" in metrics:
+            if right is None:
                 metrics["outcomes"].update(nats, kept)
+            else:
+                metrics["outcomes"].update(torch.tensor(right, device=following.device))
 
     def compare_texts(
         self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[str]

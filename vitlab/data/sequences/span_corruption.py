@@ -1,9 +1,9 @@
 """T5's span corruption on whole batches (Raffel et al., 2020, section 3.1.4): spans of the input are each replaced by a
 sentinel, and the target is what was there, each span after its sentinel, with one sentinel more at the end.
 
-Spans are drawn as in the paper's code: `share` of a row's tokens, in as many spans as make their mean length `mean`.
-Their lengths are a random composition of the number of tokens, each as likely as any other, and so are those of what
-lies between. A row begins with a token that is kept and ends with one that is not.
+As in the paper's code `share` of a row's tokens are in spans, as many as make their mean length `mean`, and spans do
+not touch. Of all ways to place such spans each is as likely. (The code's rows always begin with a token that is kept
+and end with one that is not, so a row's only span would always be its end.)
 Shapes: B rows, N tokens, S tokens of the input, T of the target.
 """
 
@@ -46,7 +46,10 @@ def plan_lengths(source: int, share: float, mean: float) -> Lengths:
 def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, generator: Random) -> Tensor:
     """lengths int64 (B,) -> bool (B, longest): which tokens are corrupted; False behind a row's end."""
     corrupted, spans = count_spans(lengths, share, mean)
-    kept = compose(lengths - corrupted, spans, longest, generator)
+    # what is kept lies before, between and behind the spans, and the first and the last of these may be empty
+    kept = compose(lengths - corrupted + 2, spans + 1, longest + 1, generator)
+    kept[:, 0] -= 1
+    kept = kept.scatter_add(1, spans[:, None], torch.full_like(spans, -1)[:, None])[:, :-1]
     lost = compose(corrupted, spans, longest, generator)
     ends = (kept + lost).cumsum(1)
     steps = torch.zeros(len(lengths), longest + 1, dtype=torch.int64, device=lengths.device)

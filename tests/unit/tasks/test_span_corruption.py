@@ -1,0 +1,86 @@
+"""Span corruption as a task: what the model reads, what is the same each time, and that it learns."""
+
+import pytest
+import torch
+
+from vitlab import models, tasks
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data import load
+from vitlab.data.loader import Items
+from vitlab.data.sequences.blocks import NOTHING
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "counting.txt"
+    path.write_text("\n\n".join(" ".join(str((n + k) % 10) for k in range(60)) for n in range(40)))
+    words = ["task=span_corruption", "data=textfile", f"data.path={path}", "data.split_on=blank_line"]
+    config = compose(TrainConfig, [*words, "data.tokenizer=characters", "data.length=24", "data.cache=never"])
+    return load(config.data)
+
+
+def build(shown, *overrides):
+    words = ["task=span_corruption", "model.width=32", "model.heads=2", *overrides]
+    config = compose(TrainConfig, words)
+    task = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
+    torch.manual_seed(0)
+    return task, models.build(config.model, **task.shape)
+
+
+def batch_of(task, rows, generator=None, split="train"):
+    return task.prepare(Items(getattr(task, split)).__getitems__(list(rows)), generator)
+
+
+def test_the_target_is_what_stands_in_the_spans(shown):
+    task, _ = build(shown)
+    raw = task.train.read([0, 3])
+    batch = batch_of(task, [0, 3], torch.Generator().manual_seed(0))
+    assert batch.inputs.shape == (2, 24), "sequences fill what the encoder reads"
+    assert (batch.given[:, 0] == task.tokenizer.decoder_start).all()
+    sentinels = set(task.tokenizer.sentinels)
+    assert len(sentinels) == 100
+    for row, read, said in zip(raw.tolist(), batch.inputs.tolist(), batch.following.tolist(), strict=True):
+        spans, name = {}, None
+        for token in said[: said.index(task.tokenizer.end)]:
+            if token in sentinels:
+                spans[name := token] = []
+            else:
+                spans[name].append(token)
+        assert [token for place in read[:-1] for token in spans.get(place, [place])] == row
+    assert task.tokenizer.size == task.shape["vocabulary"], "the tokenizer that the run saves has the sentinels"
+
+
+def test_spans_are_drawn_anew_in_training_and_are_always_the_same_when_measured(shown):
+    task, _ = build(shown)
+    generator = torch.Generator().manual_seed(0)
+    first, second = (batch_of(task, [1], generator).inputs for _ in range(2))
+    assert not torch.equal(first, second)
+    last = len(task.test) - 1  # not a whole sequence
+    alone = batch_of(task, [last], split="test")
+    beside = batch_of(task, [0, last], split="test")
+    used = int((alone.following != NOTHING).sum())
+    assert torch.equal(alone.following[0, :used], beside.following[1, :used])
+    assert alone.mask.sum() == beside.mask[1].sum() < 24
+
+
+def test_a_batch_is_learned_by_heart(shown):
+    task, net = build(shown)
+    batch, optimizer = batch_of(task, range(6)), torch.optim.AdamW(net.parameters(), 1e-2)
+    first = task.loss(net, batch).detach()
+    for _ in range(100):
+        optimizer.zero_grad()
+        task.loss(net, batch).backward()
+        optimizer.step()
+    metrics = task.metrics(detailed=True)
+    with torch.inference_mode():
+        task.update(metrics, net.eval(), batch)
+    assert metrics.compute()["loss"] < 0.2 * first
+
+
+def test_options_out_of_range_are_refused(shown):
+    with pytest.raises(UserError) as caught:
+        build(shown, "task.share=0.9", "task.mean_span=0.5")
+    assert caught.value.problems == [
+        "task.share=0.9: must be from 0.01 to 0.5",
+        "task.mean_span=0.5: must be at least 1",
+    ]
