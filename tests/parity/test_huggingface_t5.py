@@ -1,14 +1,19 @@
 """T5 against transformers', tiny random models saved to disk: the same logits, with padding, in both directions."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
-from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration
+from transformers import AutoTokenizer, T5Config, T5EncoderModel, T5ForConditionalGeneration
 
 from vitlab import UserError, build_model
+from vitlab.commands.export import write_folder
+from vitlab.data.text import tokenization
+from vitlab.models.decoding.generate import generate
 from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
+from vitlab.training.files import RunFiles
 
 B, S, N, V, D, HEADS, HEAD_WIDTH, HIDDEN = 3, 40, 9, 53, 24, 3, 10, 37
 SIZES = {"depth": 2, "decoder_depth": 3, "width": D, "heads": HEADS, "head_width": HEAD_WIDTH, "mlp_width": HIDDEN}
@@ -119,3 +124,27 @@ def test_a_t5_that_this_project_does_not_have_is_one_line(tmp_path):
     T5EncoderModel(theirs.config).save_pretrained(tmp_path / "encoder")
     with pytest.raises(UserError, match=r"the weights have no decoder\."):
         load_huggingface(tmp_path / "encoder")
+
+
+def test_an_exported_run_writes_the_same_in_transformers(tmp_path):
+    tokenizer = tokenization.train(["one hundred and twenty", "seven"], "characters", V)
+    tokenizer.save(RunFiles(tmp_path / "run").tokenizer_path)
+    # transformers' cache is as deep as the encoder
+    mine = randomized(build_model("t5_nano", vocabulary=tokenizer.size, length=S, **{**SIZES, "decoder_depth": 2}))
+    shape, data = {"head": "seq2seq"}, SimpleNamespace(modality="text")
+    write_folder(
+        SimpleNamespace(model=mine, shape=shape, config=SimpleNamespace(data=data)), tmp_path / "run", tmp_path
+    )
+    theirs, their_tokenizer = (
+        T5ForConditionalGeneration.from_pretrained(tmp_path),
+        AutoTokenizer.from_pretrained(tmp_path),
+    )
+    sources = ["one hundred", "seven"]
+    batch = their_tokenizer(sources, padding=True, return_tensors="pt")
+    for row, ids in zip(batch.input_ids.tolist(), tokenizer.encode(sources), strict=True):
+        assert [token for token in row if token != tokenizer.pad] == [*ids, tokenizer.end]
+    starts = torch.full((2, 1), tokenizer.decoder_start)
+    written = generate(mine.decoding(batch.input_ids, batch.attention_mask.bool()), starts, 8, end=tokenizer.end)
+    expected = theirs.generate(**{key: batch[key] for key in ("input_ids", "attention_mask")}, max_new_tokens=8)
+    for row, wanted in zip(written, expected, strict=True):
+        assert row.tolist() == wanted[1 : len(row) + 1].tolist()

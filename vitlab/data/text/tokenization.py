@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from vitlab.config import UserError, choices_text, first_line
 from vitlab.files import write_text
@@ -127,14 +127,13 @@ class Tokenizer:
         return encoding.ids, encoding.word_ids
 
     def decode(self, ids: Iterable[int], keep_special: bool = False) -> str:
-        """The text of some ids; special tokens are left out unless they are to be kept."""
+        """The text of some ids, without special tokens unless they are to be kept."""
         return self.inner.decode([int(id) for id in ids], skip_special_tokens=not keep_special)
 
     def token_texts(self, ids: Iterable[int]) -> list[str]:
-        """Each token as text for a reader: with the space before it where that is part of it.
-
-        Special tokens stand as they are written, a piece within a word as `##ing` where the tokenizer writes it so.
-        Of a character that several tokens share each is the replacement character.
+        """Each token as text for a reader: with the space before it where that is part of it, special tokens as they
+        are written, a piece within a word as `##ing` where the tokenizer writes it so. Of a character that several
+        tokens share each is the replacement character.
         """
         return [self.decode([id], keep_special=True) for id in ids]
 
@@ -146,7 +145,7 @@ class Tokenizer:
         if len(self.sentinels) >= wanted:
             return self
         inner = tokenizers.Tokenizer.from_str(self.inner.to_str())
-        names = [SENTINEL.format(number) for number in range(wanted)]
+        names = (SENTINEL.format(number) for number in range(wanted))
         inner.add_special_tokens([tokenizers.AddedToken(name, special=True, normalized=False) for name in names])
         return Tokenizer(inner)
 
@@ -155,6 +154,12 @@ class Tokenizer:
         """The ids of <extra_id_0>, <extra_id_1>, ..., as many as there are without a gap."""
         ids = (self.inner.token_to_id(SENTINEL.format(number)) for number in count())
         return tuple(takewhile(lambda id: id is not None, ids))
+
+    def closing(self) -> "Tokenizer":
+        """This tokenizer for other programs: there it ends each text with `end`, as a source is given here."""
+        other, end = from_text(self.inner.to_str()), self.inner.id_to_token(self.end)
+        other.inner.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, self.end)])
+        return other
 
     def same_as(self, other: "Tokenizer") -> bool:
         """Whether both make the same tokens of any text."""
