@@ -70,11 +70,22 @@ def test_text_is_generated_in_every_way(run):
     assert vitlab("generate", run, "--tokens", "5").returncode == 0, "without a prompt"
 
 
+def test_each_line_of_a_file_is_a_prompt(run, tmp_path):
+    prompts = ["the small", "it", "a dog likes the", "cat"]
+    (tmp_path / "in.txt").write_text("\n".join(prompts))
+    words = ["--tokens", "5", "--temperature", "0"]
+    done = vitlab("generate", run, "--input", tmp_path / "in.txt", "--out", tmp_path / "out.txt", *words)
+    assert done.returncode == 0, done.stderr
+    alone = [json.loads(vitlab("generate", run, "--prompt", one, *words, "--json").stdout) for one in prompts]
+    expected = [" ".join(one["samples"][0]["text"].splitlines()) for one in alone]
+    assert (tmp_path / "out.txt").read_text().split("\n") == [*expected, ""]
+
+
 def test_a_prompt_longer_than_the_context_is_one_line(run):
     done = vitlab("generate", run, "--prompt", "cat " * 60)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert re.search(r"--prompt: its \d+ tokens leave no room in the 16 tokens of", line)
+    assert re.search(r"--prompt: its \d+ tokens are more than the 16 that .* reads", line)
 
 
 def test_a_run_is_evaluated_on_its_own_and_other_texts_with_its_own_tokens(run, tmp_path):

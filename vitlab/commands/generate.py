@@ -1,15 +1,16 @@
-"""`vitlab generate`: text from a language model."""
+"""`vitlab generate`: text that a trained model writes: after a prompt, or from a source; of a whole file."""
 
 import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from vitlab.commands.arguments import (
     CommandParser,
+    non_empty_path,
     number_between,
     positive_integer,
     seed_number,
@@ -18,37 +19,63 @@ from vitlab.commands.arguments import (
 )
 from vitlab.config import UserError, printable
 from vitlab.data.opening import progress_bar
-from vitlab.training.files import RunFiles
+from vitlab.data.text import utf8
+from vitlab.files import write_text
+from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DESCRIPTION = """Continue a text with a run's language model:
+    from vitlab.training.writer import Writer
+
+DESCRIPTION = """Continue a text with a run's language model, or translate one with its encoder-decoder:
   vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
-  vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40"""
+  vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40
+  vitlab generate runs/numbers --prompt "forty two"
+  vitlab generate runs/de-en --input test.de --out test.hyp --reference test.en --beams 5 --length-penalty 0.6
+Each line of --input is a source, or a prompt of a language model; --out has what is written from it on the same line,
+so an empty line, or one that is too long for the model, is refused."""
 MOST_SAMPLES = 1000  # generated at a time
+MOST_NAMED = 5  # wrong lines that are named one by one
 
 
 def main(words: Sequence[str]) -> int:
     args = parse(words)
+    lines = read_lines(args) if args.input else {}
     folder = Path(args.run)
     if (folder / "config.yaml").exists() or not (folder / "config.json").exists():
         RunFiles(folder).finished_result()
-    return write(args)
+    with status_line("loading torch, lightning and timm", quiet=args.json):
+        from vitlab.training.writer import load_writer
+
+    writer = load_writer(args.run)
+    search = choose_search(args, writer)
+    return write_file(args, writer, search, lines) if args.input else write_prompt(args, writer, search)
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The arguments. Raises UserError for sampling options together with a beam search."""
+    """The arguments. Raises UserError for those that exclude each other."""
     parser = CommandParser("generate", DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2")
+    parser.add_argument("run", metavar="RUN", help="the run's folder, or one of Hugging Face's with a GPT-2 or T5")
+    parser.add_argument("--prompt", type=utf8_text, metavar="TEXT", help="the text to continue, or the source")
+    parser.add_argument("--input", type=non_empty_path, metavar="FILE", help="a text file, a source or prompt a line")
+    parser.add_argument("--out", type=non_empty_path, metavar="FILE", help="where what is written from --input goes")
     parser.add_argument(
-        "--prompt", type=utf8_text, default="", metavar="TEXT", help="the text to continue (default: none)"
+        "--reference", type=non_empty_path, metavar="FILE", help="the wanted lines, for BLEU, chrF and exact matches"
     )
     parser.add_argument(
-        "--tokens", type=positive_integer, default=100, metavar="N", help="most tokens to generate (default: 100)"
+        "--batch-size", type=positive_integer, default=32, metavar="N", help="lines read together (default: 32)"
+    )
+    parser.add_argument(
+        "--tokens",
+        type=positive_integer,
+        metavar="N",
+        help="most tokens to generate (default: 100 after a prompt, of a source what the model can write)",
     )
     parser.add_argument("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
-    parser.add_argument("--temperature", type=number_between(0, 1e6), metavar="T", help="0: greedy (default: 1)")
+    parser.add_argument(
+        "--temperature", type=number_between(0, 1e6), metavar="T", help="0: greedy (default: 1 where it samples)"
+    )
     parser.add_argument("--top-k", type=positive_integer, metavar="K", help="sample from the K most likely tokens")
     parser.add_argument(
         "--top-p",
@@ -56,79 +83,181 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="P",
         help="sample from the most likely tokens, of probability P in all",
     )
-    parser.add_argument("--beams", type=positive_integer, metavar="N", help="beam search with N beams, no sampling")
     parser.add_argument(
-        "--length-penalty", type=number_between(0, 100), metavar="A", help="of beam search (default: 0)"
+        "--beams",
+        type=positive_integer,
+        metavar="N",
+        help="beam search with N beams, no sampling (default: none after a prompt, of a source the run's task.beams)",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=number_between(0, 10),
+        metavar="A",
+        help="of beam search: log probability / ((5 + tokens) / 6)^A (default: 0)",
     )
     parser.add_argument("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
     parser.add_json()
     args = parser.parse_args(words)
-    if args.samples > MOST_SAMPLES:
-        raise UserError(f"--samples {args.samples}: too many at a time; give at most {MOST_SAMPLES}")
-    sampling = {"--samples": args.samples > 1, "--temperature": args.temperature is not None}
-    sampling |= {"--top-k": args.top_k is not None, "--top-p": args.top_p is not None}
-    if args.beams is not None and any(sampling.values()):
-        given = ", ".join(option for option, is_given in sampling.items() if is_given)
-        raise UserError(f"--beams cannot be combined with sampling options ({given})")
-    if args.beams is None and args.length_penalty is not None:
-        raise UserError("--length-penalty only works with beam search; give --beams N too")
-    args.temperature = 1.0 if args.temperature is None else args.temperature
-    args.length_penalty = args.length_penalty or 0.0
+    if problems := find_conflicts(args):
+        raise UserError(problems)
     return args
 
 
-def write(args: argparse.Namespace) -> int:
-    """Print continuations of a prompt, `--samples` of them or one by beam search; the exit code. Raises UserError."""
-    with status_line("loading torch, lightning and timm", quiet=args.json):
-        import torch
+def find_conflicts(args: argparse.Namespace) -> list[str]:
+    """What is wrong with the arguments together."""
+    problems = []
+    if args.samples > MOST_SAMPLES:
+        problems.append(f"--samples {args.samples}: too many at a time; give at most {MOST_SAMPLES}")
+    if args.beams is not None and (given := sampling_options(args)):
+        problems.append(f"--beams cannot be combined with sampling options ({', '.join(given)})")
+    if args.beams is None and args.length_penalty is not None:
+        problems.append("--length-penalty only works with beam search; give --beams N too")
+    if args.input is None:
+        problems += [f"{option}: needs --input FILE" for option in ("--out", "--reference") if of(args, option)]
+        return problems
+    if args.prompt is not None:
+        problems.append("--prompt and --input: give one of them")
+    if args.samples > 1:
+        problems.append(f"--samples {args.samples}: a line of --input gets one text; leave it out")
+    if args.out is None:
+        problems.append("--input: give --out FILE, which gets what is written")
+    elif args.out.is_dir():
+        problems.append(f"--out {args.out}: is a folder; give a file")
+    else:
+        for option in ("--input", "--reference"):
+            if (read := of(args, option)) is not None and read.resolve() == args.out.resolve():
+                problems.append(f"--out {args.out}: is the file of {option}; give another")
+    return problems
 
-        from vitlab.models.decoding.beam_search import beam_search
-        from vitlab.models.decoding.generate import generate
-        from vitlab.training.load import load_language_model
 
-    model, tokenizer = load_language_model(args.run)
-    # without a prompt: the start of a document
-    given = tokenizer.encode([args.prompt])[0] or [tokenizer.document_end]
-    context = model.text.embed.length
-    room = context - len(given)
-    if room < 1:
+def of(args: argparse.Namespace, option: str) -> Any:
+    return getattr(args, option.removeprefix("--").replace("-", "_"))
+
+
+def sampling_options(args: argparse.Namespace) -> list[str]:
+    """The options of sampling that are given."""
+    given = [option for option in ("--temperature", "--top-k", "--top-p") if of(args, option) is not None]
+    return ["--samples", *given] if args.samples > 1 else given
+
+
+def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
+    """The lines of --input and --reference. Raises UserError with all problems, also of --out."""
+    found, problems = {}, []
+    for option in ("--input", "--reference"):
+        if (path := of(args, option)) is None:
+            continue
+        try:
+            text = utf8.read(path, option)
+        except UserError as error:
+            problems += error.problems
+            continue
+        lines = found[option] = text.removesuffix("\n").split("\n")
+        empty = [number for number, line in enumerate(lines, start=1) if not line.strip()]
+        if empty:
+            places = ", ".join(map(str, empty[:MOST_NAMED])) + (" ..." if len(empty) > MOST_NAMED else "")
+            problems.append(f"{option}={path}: has no text on line {places}; give one on each")
+    if len({len(lines) for lines in found.values()}) > 1:
+        problems.append(
+            f"--reference={args.reference}: has {len(found['--reference'])} lines, but --input={args.input} has "
+            f"{len(found['--input'])}; give a reference for each line"
+        )
+    try:
+        refuse_unwritable(args.out.absolute().parent)
+    except UserError as error:
+        problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return found
+
+
+def choose_search(args: argparse.Namespace, writer: "Writer") -> dict[str, Any]:
+    """The options of sampling or of the beam search: those given, else the writer's own."""
+    if args.beams is not None:
+        return {"beams": args.beams, "length_penalty": args.length_penalty or 0.0}
+    if not sampling_options(args) and "beams" in writer.search:
+        return writer.search
+    import torch
+
+    temperature = 1.0 if args.temperature is None else args.temperature
+    generator = torch.Generator(next(writer.model.parameters()).device).manual_seed(args.seed)
+    return {"temperature": temperature, "top_k": args.top_k, "top_p": args.top_p, "generator": generator}
+
+
+def write_file(args: argparse.Namespace, writer: "Writer", search: dict[str, Any], lines: dict[str, list[str]]) -> int:
+    """Write a line for each line of --input, and print how well they match --reference. Raises UserError."""
+    from vitlab.tasks.decoded import score_exact_match, score_translation
+    from vitlab.training.writer import encode_lines, write_lines
+
+    rows = encode_lines(writer, args.run, args.input, lines["--input"])
+    with progress_bar(None if args.json else Console(stderr=True)) as progress:
+        written = write_lines(
+            writer,
+            rows,
+            args.tokens or writer.most_tokens,
+            search,
+            args.batch_size,
+            lambda done, total: progress("lines", done, total),
+        )
+    try:
+        write_text(args.out, "".join(line + "\n" for line in written))
+    except OSError as error:
+        raise UserError(f"--out {args.out}: cannot write it ({error.strerror}); give another file") from None
+    scores = {}
+    if references := lines.get("--reference"):
+        scores = score_translation(written, references) | score_exact_match(written, references)
+    if args.json:
+        print(json.dumps({"run": args.run, "out": str(args.out), "lines": len(written), **scores}, indent=1))
+        return 0
+    print(f"{args.out}: {len(written):,} lines")
+    if scores:
+        print(f"BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f}, exact matches {scores['exact_match']:.1%}")
+    return 0
+
+
+def write_prompt(args: argparse.Namespace, writer: "Writer", search: dict[str, Any]) -> int:
+    """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
+    from vitlab.training.writer import Continuations, write_rows
+
+    continues = isinstance(writer, Continuations)
+    if not continues and not (args.prompt or "").strip():
+        raise UserError(f"--prompt: {args.run} writes a text from a source; give --prompt TEXT, or --input FILE")
+    prompt = args.prompt or ""
+    given = writer.encode(prompt)
+    if len(given) > writer.longest:
         raise UserError(
-            f"--prompt: its {len(given)} tokens leave no room in the {context} tokens of {args.run}'s context; give a "
+            f"--prompt: its {len(given)} tokens are more than the {writer.longest} that {args.run} reads; give a "
             "shorter one"
         )
-    device, end = next(model.parameters()).device, tokenizer.document_end
-    start = torch.tensor(given, device=device)
-    with progress_bar(Console(stderr=True)) as progress:
+    steps = args.tokens or writer.most_tokens
+    with progress_bar(None if args.json else Console(stderr=True)) as progress:
 
         def report(done: int, total: int) -> None:
             progress("tokens", done, total)
 
-        if args.beams is None:
-            generator = torch.Generator(device).manual_seed(args.seed)
-            options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
-            options |= {"generator": generator, "end": end, "progress": report}
-            rows = generate(model.decoding(), start.expand(args.samples, -1), args.tokens, **options)
-        else:
-            options = {"beams": args.beams, "length_penalty": args.length_penalty}
-            rows = beam_search(model.decoding(), start[None], args.tokens, **options, end=end, progress=report)
+        rows = write_rows(writer, [given] * args.samples, steps, search, report)
     texts = [
-        {"text": tokenizer.decode(row.tolist()), "tokens": len(row), "ended": why_it_ended(row, end, args.tokens, room)}
+        {
+            "text": writer.tokenizer.decode(row.tolist()),
+            "tokens": len(row),
+            "ended": why_it_ended(row, writer.end, steps),
+        }
         for row in rows
     ]
     if args.json:
-        print(json.dumps({"run": args.run, "prompt": args.prompt, "samples": texts}, indent=1, ensure_ascii=False))
+        print(json.dumps({"run": args.run, "prompt": prompt, "samples": texts}, indent=1, ensure_ascii=False))
         return 0
     for number, one in enumerate(texts, start=1):
         if len(texts) > 1:
             print(f"--- {number} of {len(texts)}")
-        print("".join(letter if letter in "\n\t" else printable(letter) for letter in args.prompt + one["text"]))
+        text = prompt + one["text"] if continues else one["text"]
+        print("".join(letter if letter in "\n\t" else printable(letter) for letter in text))
         if one["ended"] == "model":
-            Console(stderr=True).print(f"(stopped at the {context} tokens of the context of {args.run})")
+            Console(stderr=True).print(f"(stopped at the length of {args.run})")
     return 0
 
 
-def why_it_ended(row: "Tensor", end: int, asked: int, room: int) -> str:
+def why_it_ended(row: "Tensor", end: int, asked: int) -> str:
     """Why a text ended: with the end token, after the tokens asked for, or at the model's length."""
     if len(row) and row[-1] == end:
         return "end"
-    return "model" if room < asked else "tokens"
+    return "tokens" if len(row) == asked else "model"

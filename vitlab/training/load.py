@@ -13,11 +13,8 @@ from torch import nn
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
-from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.models import count
-from vitlab.models.heads import LanguageModel
 from vitlab.models.timm_adapter import pretrained_cfg
-from vitlab.models.weights.huggingface import load_huggingface
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import evaluation_context
@@ -139,27 +136,3 @@ def compare_classes(run: LoadedRun, data: Any) -> str:
 def misfit(data: Any, key: str, value: object, wanted: object) -> str:
     value, wanted = (list(v) if isinstance(v, tuple) else v for v in (value, wanted))
     return f"data={data.name}: has {key}={value}, but the run's model was trained with {wanted}"
-
-
-def load_language_model(source: str) -> tuple[LanguageModel, Tokenizer]:
-    """A finished run's model, on a GPU if there is one, and its tokenizer, or those of a folder of Hugging Face's.
-
-    Raises UserError.
-    """
-    folder, accelerator = Path(source), "auto"
-    if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
-        model, path = load_huggingface(folder)[0], folder / "tokenizer.json"
-    else:
-        run = load_run(source)
-        model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)
-    if not isinstance(model, LanguageModel):
-        raise UserError(f"{source}: {type(model).__name__} is not a causal LM; give a run of task=causal_lm")
-    if not path.is_file():
-        raise UserError(f"{source}: has no tokenizer.json, which turns text into tokens")
-    tokenizer = from_file(path)
-    if tokenizer.size > model.vocabulary:
-        raise UserError(
-            f"{path}: has {tokenizer.size} tokens, but the model has {model.vocabulary}; it belongs to another model"
-        )
-    device, _ = evaluation_context("32-true", accelerator)
-    return model.to(device), tokenizer

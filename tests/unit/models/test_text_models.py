@@ -140,7 +140,7 @@ def test_greedy_takes_the_likeliest_each_time():
 def test_generation_stops_at_the_end_token_and_at_the_models_length():
     model, prompt = lm(), tokens()
     whole = generate(model.decoding(), prompt, 100)
-    assert [len(row) for row in whole] == [LENGTH - N] * B
+    assert [len(row) for row in whole] == [LENGTH - N + 1] * B
     end = int(whole[0][2])
     cut = generate(model.decoding(), prompt, 100, end=end)
     for row, full in zip(cut, whole, strict=True):

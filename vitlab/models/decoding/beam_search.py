@@ -31,7 +31,8 @@ def beam_search(
     the end token. One that ends among the K likeliest is put aside, and K others go on; a sequence is done when none
     of these can become better than its best. Without a penalty one beam is greedy search.
     """
-    steps, device = max(0, min(steps, decoding.room - given.shape[1])), given.device
+    steps = max(0, min(steps, decoding.room - given.shape[1] + 1))  # the last is not read
+    device = given.device
     penalties = ((5 + torch.arange(steps + 1, device=device)) / 6) ** length_penalty
     best = torch.full((len(given), steps), NO_TOKEN, device=device)
     best_scores = torch.full((len(given),), NEVER, device=device)

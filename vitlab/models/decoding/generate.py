@@ -32,7 +32,7 @@ def generate(
     (Fan et al., 2018), `top_p` the fewest whose probabilities sum to it (Holtzman et al., 2020). Stops at the model's
     length. The model must be in eval mode; progress(done, steps) is called after each token.
     """
-    steps = max(0, min(steps, decoding.room - given.shape[1]))
+    steps = max(0, min(steps, decoding.room - given.shape[1] + 1))  # the last is not read
     found = given.new_full((len(given), steps), 0 if end is None else end)
     going = torch.arange(len(given), device=given.device)  # the sequences that are still read
     ended = torch.zeros_like(going, dtype=torch.bool)

@@ -1,0 +1,110 @@
+"""`vitlab generate` with a file: order, scores, and what is wrong with the files."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.commands import vitlab
+from vitlab.training import writer
+
+SMALL = ["task=translation", "data=numbers", "data.count=300", "model.width=24", "model.heads=2", "model.depth=1"]
+SMALL += ["budget.steps=40", "recipe.batch_size=16", "trainer.evaluations=1", "trainer.threads=1", "wandb.mode=off"]
+SOURCES = ["forty two", "one", "seven hundred and four thousand twelve", "nine", "eighty one thousand", "ninety three"]
+REFERENCES = ["42", "1", "704012", "9", "81000", "93"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "numbers"
+    done = vitlab("train", *SMALL, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES) + "\n")
+    (tmp_path / "ref.txt").write_text("\n".join(REFERENCES) + "\n")
+    return tmp_path
+
+
+def write(run, files, *words, source="in.txt", out="out.txt"):
+    return vitlab("generate", run, "--input", files / source, "--out", files / out, *words)
+
+
+@pytest.mark.parametrize("search", [[], ["--beams", "3", "--length-penalty", "0.6"]], ids=["greedy", "beams"])
+def test_lines_are_written_in_order_as_each_alone_whatever_the_batch(run, files, search):
+    texts = []
+    for size in ("1", "4", "32"):
+        done = write(run, files, "--batch-size", size, *search)
+        assert (done.returncode, done.stderr) == (0, "")
+        texts.append((files / "out.txt").read_text())
+    alone = [vitlab("generate", run, "--prompt", source, *search).stdout for source in SOURCES]
+    assert texts == ["".join(alone)] * 3
+    assert len(texts[0].split("\n")) == len(SOURCES) + 1
+
+
+def test_the_scores_are_those_of_sacrebleus_own_command(run, files):
+    drawn = ["--temperature", "4", "--seed", "5"]  # hot: several words a line
+    assert write(run, files, *drawn).returncode == 0
+    wanted = (files / "out.txt").read_text().split("\n")
+    wanted[0], wanted[3] = wanted[3], wanted[0] + "."
+    (files / "ref.txt").write_text("\n".join(wanted))
+    own = json.loads(write(run, files, *drawn, "--reference", files / "ref.txt", "--json").stdout)
+    command = [sys.executable, "-m", "sacrebleu", files / "ref.txt", "-i", files / "out.txt", "-m", "bleu", "chrf"]
+    theirs = json.loads(subprocess.run([*command, "-w", "6"], capture_output=True, text=True, check=True).stdout)
+    assert [round(own[name], 6) for name in ("bleu", "chrf")] == [one["score"] for one in theirs]
+    assert 0 < own["bleu"] < 100
+    assert own["exact_match"] == pytest.approx(4 / 6)
+
+
+def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(run, files):
+    (files / "gaps.txt").write_text("one\n\ntwo\n \n")
+    (files / "long.txt").write_text("one\n" + "forty " * 60 + "\n")
+    (files / "bytes.txt").write_bytes(b"one\xff\n")
+    before = sorted(path.name for path in files.iterdir())
+    asked = [
+        (["--reference", files / "gaps.txt"], {}, ["has no text on line 2, 4", "has 4 lines, but --input"]),
+        (["--reference", files / "none.txt"], {}, ["none.txt: no such file"]),
+        ([], {"source": "long.txt"}, ["line 2 has", "takes 24"]),
+        ([], {"source": "bytes.txt"}, ["byte 3 (0xff) is not UTF-8"]),
+        ([], {"out": "in.txt"}, ["is the file of --input"]),
+        ([], {"out": "."}, ["is a folder"]),
+        ([], {"out": "in.txt/out.txt"}, ["cannot write there"]),
+        (["--beams", "2", "--top-k", "3"], {}, ["--beams cannot be combined with sampling options (--top-k)"]),
+        (["--prompt", "one"], {}, ["--prompt and --input: give one of them"]),
+    ]
+    for words, names, says in asked:
+        done = write(run, files, *words, **names)
+        assert (done.returncode, done.stdout) == (2, ""), says
+        assert all(text in done.stderr for text in says), (says, done.stderr)
+        assert all(line.startswith("vitlab: ") for line in done.stderr.splitlines())
+    assert sorted(path.name for path in files.iterdir()) == before
+    assert (files / "in.txt").read_text().split() == " ".join(SOURCES).split()
+
+
+def test_a_stopped_command_leaves_what_was_there(run, files, monkeypatch):
+    (files / "out.txt").write_text("old\n")
+    before, batches = sorted(files.iterdir()), []
+
+    def stop(*args, **options):
+        batches.append(args)
+        if len(batches) > 1:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    real = writer.write_rows
+    monkeypatch.setattr(writer, "write_rows", stop)
+    assert write(run, files, "--batch-size", "2").returncode == 130
+    assert (files / "out.txt").read_text() == "old\n"
+    assert sorted(files.iterdir()) == before
+
+
+def test_a_run_that_writes_no_text_is_refused(tmp_path, files):
+    small = ["data=digits", "model=vit_nano", "model.depth=1", "budget.steps=1", "trainer.evaluations=1"]
+    assert vitlab("train", *small, "analyses=[]", "wandb.mode=off", "--out", tmp_path / "vit").returncode == 0
+    done = write(tmp_path / "vit", files)
+    assert done.returncode == 2
+    assert "writes no text; give a run of a task that does" in done.stderr

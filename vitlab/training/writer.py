@@ -1,0 +1,173 @@
+"""Texts that a trained model writes: continuations of prompts, or targets of sources; many at a time.
+
+Shapes: B texts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitlab.config import UserError
+from vitlab.data.text.tokenization import Tokenizer, from_file
+from vitlab.models.decoding import Decoding
+from vitlab.models.decoding.beam_search import beam_search
+from vitlab.models.decoding.generate import generate
+from vitlab.models.heads import LanguageModel
+from vitlab.models.weights.huggingface import load_huggingface
+from vitlab.training.files import RunFiles
+from vitlab.training.load import evaluation_accelerator, load_run
+from vitlab.training.settings import evaluation_context
+
+MOST_NAMED = 5  # wrong lines that are named one by one
+
+
+class Continuations:
+    """What a language model writes after prompts, up to the end of a document."""
+
+    most_tokens = 100  # after a prompt, when nothing else is asked for
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+        self.end = tokenizer.document_end
+        self.longest = model.text.embed.length  # tokens of a prompt
+        self.search: dict[str, Any] = {"temperature": 1.0}  # when nothing else is asked for
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens that the model reads; without a prompt, the end of the document before."""
+        return self.tokenizer.ids(text) or [self.tokenizer.document_end]
+
+    def begin(self, rows: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
+        """What continues B prompts of one length, and what it is given first."""
+        return self.model.decoding(), torch.tensor(rows, device=device_of(self.model))
+
+    def batches(self, rows: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
+        """The places of rows that are read together: of one length, the longest first."""
+        lengths = sorted({len(row) for row in rows}, reverse=True)
+        for length in lengths:
+            places = [place for place, row in enumerate(rows) if len(row) == length]
+            yield from (places[first : first + size] for first in range(0, len(places), size))
+
+
+class Targets:
+    """What an encoder-decoder writes from sources."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, search: Mapping[str, Any] | None = None):
+        self.model, self.tokenizer = model, tokenizer
+        self.end = tokenizer.end
+        self.longest = model.text.embed.length
+        self.most_tokens = model.target_length
+        self.search = dict(search or {"beams": 1})
+
+    def encode(self, text: str) -> list[int]:
+        return [*self.tokenizer.ids(text), self.tokenizer.end]
+
+    def begin(self, rows: Sequence[Sequence[int]]) -> tuple[Decoding, Tensor]:
+        """What writes the targets of B sources, and the token that they start with (B, 1)."""
+        device = device_of(self.model)
+        lengths = torch.tensor([len(row) for row in rows], device=device)
+        padded = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, self.tokenizer.pad).to(device)
+        mask = torch.arange(padded.shape[1], device=device) < lengths[:, None]
+        with torch.inference_mode():
+            decoding = self.model.decoding(padded, mask)
+        return decoding, torch.full((len(rows), 1), self.tokenizer.start, device=device)
+
+    def batches(self, rows: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
+        """The places of rows that are read together: of similar lengths, the longest first."""
+        places = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
+        yield from (places[first : first + size] for first in range(0, len(places), size))
+
+
+Writer = Continuations | Targets
+
+
+def load_writer(source: str) -> Writer:
+    """A finished run's model, on a GPU if there is one, or that of a folder of Hugging Face's, with its tokenizer.
+
+    Raises UserError for models that write no text.
+    """
+    folder, accelerator, search = Path(source), "auto", None
+    if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
+        model, path = load_huggingface(folder)[0], folder / "tokenizer.json"
+    else:
+        run = load_run(source)
+        model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)
+        if "beams" in run.config.task:
+            search = {key: run.config.task[key] for key in ("beams", "length_penalty")}
+    if not hasattr(model, "decoding"):
+        raise UserError(
+            f"{source}: {type(model).__name__} writes no text; give a run of a task that does, such as task=causal_lm "
+            "or task=translation"
+        )
+    if not path.is_file():
+        raise UserError(f"{source}: has no tokenizer.json, which turns text into tokens")
+    tokenizer = from_file(path)
+    if tokenizer.size > model.vocabulary:
+        raise UserError(
+            f"{path}: has {tokenizer.size} tokens, but the model has {model.vocabulary}; it belongs to another model"
+        )
+    model.to(evaluation_context("32-true", accelerator)[0])
+    return Continuations(model, tokenizer) if isinstance(model, LanguageModel) else Targets(model, tokenizer, search)
+
+
+def write_rows(
+    writer: Writer,
+    rows: Sequence[Sequence[int]],
+    steps: int,
+    search: Mapping[str, Any],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Tensor]:
+    """What a writer makes of B rows of tokens that it reads together, at most `steps` tokens each.
+
+    `search` are the options of `beam_search`, where it has `beams`, else those of `generate`.
+    """
+    decoding, given = writer.begin(rows)
+    how = generate
+    if search.get("beams", 1) > 1:
+        how = beam_search
+    elif "beams" in search:
+        search = {}  # greedy
+    return how(decoding, given, steps, **search, end=writer.end, progress=progress)
+
+
+def write_lines(
+    writer: Writer,
+    rows: Sequence[Sequence[int]],
+    steps: int,
+    search: Mapping[str, Any],
+    size: int,
+    progress: Callable[[int, int], None],
+) -> list[str]:
+    """What a writer makes of any number of rows, `size` at a time, in their order, each as one line.
+
+    progress(done, total) is called with the number of rows.
+    """
+    lines = [""] * len(rows)
+    done = 0
+    for places in writer.batches(rows, size):
+        for place, tokens in zip(places, write_rows(writer, [rows[i] for i in places], steps, search), strict=True):
+            lines[place] = " ".join(writer.tokenizer.decode(tokens.tolist()).splitlines())
+        done += len(places)
+        progress(done, len(rows))
+    return lines
+
+
+def encode_lines(writer: Writer, source: str, path: Path, lines: Sequence[str]) -> list[list[int]]:
+    """The tokens of each line of a file. Raises UserError that names the lines which are too long for the model."""
+    rows = [writer.encode(line) for line in lines]
+    wrong = [(number, len(row)) for number, row in enumerate(rows, start=1) if len(row) > writer.longest]
+    if wrong:
+        problems = [
+            f"--input={path}: line {number} has {length} tokens, but the model of {source} takes {writer.longest}; "
+            "shorten it"
+            for number, length in wrong[:MOST_NAMED]
+        ]
+        more = len(wrong) - MOST_NAMED
+        raise UserError(problems + ([f"--input={path}: {more} more lines are too long"] if more > 0 else []))
+    return rows
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
