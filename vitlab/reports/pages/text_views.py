@@ -75,11 +75,11 @@ def has_views(model: nn.Module) -> bool:
 
 
 def read_held_out(task: Task) -> list[TextInput]:
-    """Some held-out texts."""
-    numbers = list(range(min(SHOWN, len(task.test))))
+    """Some held-out texts, from all of the file."""
+    numbers = list(range(0, len(task.test), -(-len(task.test) // SHOWN)))
     inputs = task.inputs(task.prepare(Items(task.test).__getitems__(numbers)))
     texts = []
-    for row in numbers:
+    for row in range(len(numbers)):
         count = min(int(inputs.mask[row].sum()), LONGEST)
         text = TextInput(inputs.tokens[row, :count], None if inputs.segments is None else inputs.segments[row, :count])
         if inputs.following is not None:
@@ -121,7 +121,7 @@ def encode_pair(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[Sequence
     source = torch.tensor([*parts[0], tokenizer.end])
     if len(source) > model.text.embed.length:
         raise too_long(name, len(source), model.text.embed.length)
-    start = torch.tensor([tokenizer.start])
+    start = torch.tensor([tokenizer.decoder_start])
     if len(parts) == 1:
         device = next(model.parameters()).device
         decoding = model.eval().decoding(source[None].to(device))

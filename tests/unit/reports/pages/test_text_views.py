@@ -1,0 +1,51 @@
+"""Views of models that write a target: whose attention is shown, of held-out pairs and of the user's own texts."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.reports.html_page import read_script_data
+from vitlab.config import UserError
+from vitlab.data.text.tokenization import train
+from vitlab.models import build_model
+from vitlab.reports.pages.text_views import compute_attention, encode_text
+from vitlab.reports.pages.token_attention import render_page
+
+LAYERS = {"transformer_nano": ["tokens", "given", "following"], "gru_seq2seq_nano": ["following"]}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train(["one two three 1 2 3"] * 9, "bpe", 300)
+
+
+def translator(name, tokenizer, length=16):
+    torch.manual_seed(0)
+    sizes = {"width": 24} | ({"heads": 2, "depth": 1} if name == "transformer_nano" else {})
+    return build_model(name, vocabulary=tokenizer.size, length=length, **sizes).eval()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_source_is_shown_with_its_target_or_with_what_the_model_writes(name, tokenizer):
+    model = translator(name, tokenizer)
+    written = encode_text(model, tokenizer, ["two three"])
+    decoding = model.decoding(written.tokens[None])
+    for given, following in zip(written.given, written.following, strict=True):
+        assert decoding(given[None, None]).argmax() == following  # greedy, from the start
+    pair = encode_text(model, tokenizer, ["two three", "2 3"])
+    assert pair.tokens.equal(written.tokens)
+    assert tokenizer.decode(pair.following.tolist()) == "2 3"
+    assert pair.given.tolist() == [tokenizer.decoder_start, *pair.following[:-1].tolist()]
+    shown = compute_attention(model, tokenizer, pair)
+    (packed,) = read_script_data(render_page("translator", [shown]))["texts"]
+    assert [layer["queries"] for layer in packed["layers"]] == LAYERS[name]
+    for weights in (*shown.weights, *shown.target.own, *shown.target.cross):
+        np.testing.assert_allclose(np.asarray(weights).sum(axis=-1), 1, rtol=1e-5)
+    assert np.shape(shown.target.cross[0])[-2:] == (len(pair.following), len(pair.tokens))
+
+
+def test_a_source_or_a_target_that_is_too_long_is_refused(tokenizer):
+    model = translator("gru_seq2seq_nano", tokenizer, length=4)
+    for parts in (["one two three one two three"], ["one", "1 2 3 1 2 3"]):
+        with pytest.raises(UserError, match=rf"--text '{parts[-1]}': has \d+ tokens, the model takes up to 4"):
+            encode_text(model, tokenizer, parts)
