@@ -1,6 +1,7 @@
 """`vitlab generate` with a file: order, scores, and what is wrong with the files."""
 
 import json
+import random
 import subprocess
 import sys
 
@@ -44,6 +45,31 @@ def test_lines_are_written_in_order_as_each_alone_whatever_the_batch(run, files,
     alone = [vitlab("generate", run, "--prompt", source, *search).stdout for source in SOURCES]
     assert texts == ["".join(alone)] * 3
     assert len(texts[0].split("\n")) == len(SOURCES) + 1
+
+
+@pytest.fixture(scope="module")
+def one_sequence(tmp_path_factory):
+    """A language model that writes targets behind sources."""
+    folder, drawn = tmp_path_factory.mktemp("pairs"), random.Random(1)
+    rows = [drawn.choices(["the", "cat", "dog", "sees", "a", "bird", "house"], k=2) for _ in range(200)]
+    lines = [f"{' '.join([row[0]] * 5)} {row[1]}\t{row[0]}" for row in rows]
+    (folder / "pairs.tsv").write_text("\n".join(["long\tshort", *lines]) + "\n")
+    words = ["task=summarization", "model=gpt_nano", "data=tsv", f"data.path={folder / 'pairs.tsv'}"]
+    words += ["data.text=[long,short]", "data.length=16", "data.target_length=8", "data.vocabulary=300", *SMALL[3:]]
+    words += ["budget.steps=80", "recipe.lr=0.01"]  # until it has learned to write more than the likeliest word
+    done = vitlab("train", *words, "--out", folder / "run")
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+@pytest.mark.parametrize("kind", ["run", "one_sequence"])
+def test_what_the_run_wrote_of_its_test_items_is_written_again(kind, request, tmp_path):
+    run = request.getfixturevalue(kind)
+    kept = json.loads((run / "generated.json").read_text())[:40]
+    (tmp_path / "in.txt").write_text("\n".join(one["source"] for one in kept))
+    assert write(run, tmp_path).returncode == 0
+    assert (tmp_path / "out.txt").read_text().splitlines() == [one["generated"] for one in kept]
+    assert len({one["generated"] for one in kept}) > 1
 
 
 def test_the_scores_are_those_of_sacrebleus_own_command(run, files):

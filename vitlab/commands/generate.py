@@ -216,10 +216,9 @@ def write_file(args: argparse.Namespace, writer: "Writer", search: dict[str, Any
 
 def write_prompt(args: argparse.Namespace, writer: "Writer", search: dict[str, Any]) -> int:
     """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
-    from vitlab.training.writer import Continuations, write_rows
+    from vitlab.training.writer import write_rows
 
-    continues = isinstance(writer, Continuations)
-    if not continues and not (args.prompt or "").strip():
+    if not writer.continues and not (args.prompt or "").strip():
         raise UserError(f"--prompt: {args.run} writes a text from a source; give --prompt TEXT, or --input FILE")
     prompt = args.prompt or ""
     given = writer.encode(prompt)
@@ -249,7 +248,7 @@ def write_prompt(args: argparse.Namespace, writer: "Writer", search: dict[str, A
     for number, one in enumerate(texts, start=1):
         if len(texts) > 1:
             print(f"--- {number} of {len(texts)}")
-        text = prompt + one["text"] if continues else one["text"]
+        text = prompt + one["text"] if writer.continues else one["text"]
         print("".join(letter if letter in "\n\t" else printable(letter) for letter in text))
         if one["ended"] == "model":
             Console(stderr=True).print(f"(stopped at the length of {args.run})")

@@ -27,6 +27,7 @@ MOST_NAMED = 5  # wrong lines that are named one by one
 class Continuations:
     """What a language model writes after prompts, up to the end of a document."""
 
+    continues = True  # a prompt is the beginning of the text
     most_tokens = 100  # after a prompt, when nothing else is asked for
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer):
@@ -51,8 +52,24 @@ class Continuations:
             yield from (places[first : first + size] for first in range(0, len(places), size))
 
 
+class TargetsBehind(Continuations):
+    """What a language model writes behind sources and a delimiter, as `OneSequence` trains it."""
+
+    continues = False
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, source_length: int, search: Mapping[str, Any]):
+        super().__init__(model, tokenizer)
+        self.end, self.search = tokenizer.end, dict(search)
+        self.longest, self.most_tokens = source_length, self.longest - source_length
+
+    def encode(self, text: str) -> list[int]:
+        return [*self.tokenizer.ids(text), self.tokenizer.separator]
+
+
 class Targets:
     """What an encoder-decoder writes from sources."""
+
+    continues = False
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, search: Mapping[str, Any] | None = None):
         self.model, self.tokenizer = model, tokenizer
@@ -72,7 +89,7 @@ class Targets:
         mask = torch.arange(padded.shape[1], device=device) < lengths[:, None]
         with torch.inference_mode():
             decoding = self.model.decoding(padded, mask)
-        return decoding, torch.full((len(rows), 1), self.tokenizer.start, device=device)
+        return decoding, torch.full((len(rows), 1), self.tokenizer.decoder_start, device=device)
 
     def batches(self, rows: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
         """The places of rows that are read together: of similar lengths, the longest first."""
@@ -88,7 +105,7 @@ def load_writer(source: str) -> Writer:
 
     Raises UserError for models that write no text.
     """
-    folder, accelerator, search = Path(source), "auto", None
+    folder, accelerator, search, source_length = Path(source), "auto", None, None
     if not RunFiles(folder).config_path.exists() and (folder / "config.json").exists():
         model, path = load_huggingface(folder)[0], folder / "tokenizer.json"
     else:
@@ -96,6 +113,7 @@ def load_writer(source: str) -> Writer:
         model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)
         if "beams" in run.config.task:
             search = {key: run.config.task[key] for key in ("beams", "length_penalty")}
+            source_length = run.config.data.length
     if not hasattr(model, "decoding"):
         raise UserError(
             f"{source}: {type(model).__name__} writes no text; give a run of a task that does, such as task=causal_lm "
@@ -109,7 +127,9 @@ def load_writer(source: str) -> Writer:
             f"{path}: has {tokenizer.size} tokens, but the model has {model.vocabulary}; it belongs to another model"
         )
     model.to(evaluation_context("32-true", accelerator)[0])
-    return Continuations(model, tokenizer) if isinstance(model, LanguageModel) else Targets(model, tokenizer, search)
+    if not isinstance(model, LanguageModel):
+        return Targets(model, tokenizer, search)
+    return Continuations(model, tokenizer) if search is None else TargetsBehind(model, tokenizer, source_length, search)
 
 
 def write_rows(
