@@ -93,7 +93,11 @@ def show(counts: dict[str, Any]) -> None:
     console = Console()
     if "image_size" in counts:
         height, width = counts["image_size"]
-        facts = [f"{height} x {width} pixels", f"{counts['channels']} channels", f"{counts['num_classes']} classes"]
+        facts = [f"{height} x {width} pixels", f"{counts['channels']} channels"]
+        outputs = (
+            f"{counts['num_classes']} classes" if "num_classes" in counts else f"vocabulary {counts['vocabulary']:,}"
+        )
+        facts.append(outputs)
     else:
         facts = [f"vocabulary {counts['vocabulary']:,}"]
     facts += [f"{counts['layers']} layers"] if counts["layers"] else []

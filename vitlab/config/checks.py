@@ -43,6 +43,7 @@ def find_problems(config: DictConfig) -> list[str]:
         problems.append(
             f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
         )
+    problems += list(check_captioner(config))
     problems += list(check_images(config))
     problems += list(check_crop(config))
     problems += list(check_test_share(config))
@@ -188,31 +189,44 @@ def choose_patch(side: int) -> int:
 
 
 def check_images(config: DictConfig) -> Iterator[str]:
-    """Image size, patch size and heads that do not divide each other."""
-    model, data = config.get("model"), config.get("data")
-    image_key = "data.image_size" if isinstance(data, DictConfig) else "image_size"
+    """Image size, patch size and heads that do not divide each other, of a model and of a captioner's encoder."""
+    image_key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
     shaped = True
-    for key in (image_key, "model.patch_size"):
+    for key in (image_key, "model.patch_size", "model.encoder.patch_size"):
         value = OmegaConf.select(config, key, throw_on_missing=False)
         if isinstance(value, ListConfig) and len(value) != 2:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
-    image_size = read_image_size(config)
-    if not isinstance(model, DictConfig) or model.get("kind") not in ("vit", "text", "encoder_decoder"):
-        return
-    if model.get("pool") == "none" and OmegaConf.select(config, "task.kind") == "classification":
+    if OmegaConf.select(config, "model.pool") == "none" and OmegaConf.select(config, "task.kind") == "classification":
         yield "model.pool=none gives logits per patch; classification needs pool=token or mean"
-    attends = isinstance(model.mixer, DictConfig) and model.mixer.kind == "attention"
-    if attends and model.get("head_width") is None and not list(check_ranges(model)) and model.width % model.heads:
-        fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
-        near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
-        other = "; or give model.head_width" if "head_width" in model else ""
-        yield (
-            f"model.heads={model.heads}: does not divide model.width={model.width}; "
-            f"nearest that do: {', '.join(map(str, near))}{other}"
-        )
-    if model.kind != "vit" or image_size is None or not shaped or any(line for line in check_ranges(config)):
+    image_size = read_image_size(config)
+    divisible = image_size is not None and shaped and not any(line for line in check_ranges(config))
+    for slot in ("model", "model.encoder"):
+        model = OmegaConf.select(config, slot)
+        if not isinstance(model, DictConfig):
+            continue
+        yield from check_heads(model, slot)
+        if model.get("kind") == "vit" and divisible:
+            yield from check_patches(model, slot, image_size, image_key)
+
+
+def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
+    """Heads that do not divide the width of a model with attention."""
+    mixer = model.get("mixer", model)  # a captioner's decoder has no choice
+    attends = "heads" in model and mixer is not None and mixer.kind in ("attention", "captioner")
+    if not attends or model.get("head_width") is not None or list(check_ranges(model)) or not model.width % model.heads:
         return
+    fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
+    near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
+    other = f"; or give {slot}.head_width" if "head_width" in model else ""
+    yield (
+        f"{slot}.heads={model.heads}: does not divide {slot}.width={model.width}; "
+        f"nearest that do: {', '.join(map(str, near))}{other}"
+    )
+
+
+def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], image_key: str) -> Iterator[str]:
+    """Patches that do not divide the image."""
     square = not isinstance(model.patch_size, ListConfig)
     for side, pixels, patch in zip(("height", "width"), image_size, extent(model.patch_size), strict=True):
         if pixels % patch:
@@ -220,8 +234,22 @@ def check_images(config: DictConfig) -> Iterator[str]:
             fits = [p for p in range(1, whole + 1) if whole % p == 0]
             near = sorted(sorted(fits, key=lambda p: abs(p - patch))[:3])
             yield (
-                f"model.patch_size={model.patch_size}: {patch} does not divide the image {side} of {pixels} pixels "
+                f"{slot}.patch_size={model.patch_size}: {patch} does not divide the image {side} of {pixels} pixels "
                 f"({image_key}); nearest that do: {', '.join(map(str, near))}"
             )
             if square:
                 return
+
+
+def check_captioner(config: DictConfig) -> Iterator[str]:
+    """Captions by another model than a captioner, a captioner for another task, or one without a ViT."""
+    task, model = (OmegaConf.select(config, f"{group}.kind", throw_on_missing=False) for group in ("task", "model"))
+    known = isinstance(task, str) and isinstance(model, str) and "." not in task + model
+    if known and (task == "captioning") != (model == "captioner"):
+        fit = [name for name in groups.names("model") if groups.load("model", name).kind == "captioner"]
+        advice = choices_text("", fit) if task == "captioning" else "give task=captioning"
+        yield f"model={config.model.name}: is not for task={config.task.name}; {advice}"
+    encoder = OmegaConf.select(config, "model.encoder.kind")
+    if encoder not in (None, "vit"):
+        fit = [name for name in groups.names("model") if groups.load("model", name).kind == "vit"]
+        yield f"model.encoder={config.model.encoder.name}: gives no tokens of patches; {choices_text('', fit)}"

@@ -16,7 +16,15 @@ from vitlab.config.keys import flatten
 from vitlab.config.schema import BudgetConfig
 from vitlab.config.tuning import check_tune, list_settings
 
-SLOTS = {"data": "data", "task": "task", "model": "model", "recipe": "recipe", "model.mixer": "mixer"}
+SLOTS = {
+    "data": "data",
+    "task": "task",
+    "model": "model",
+    "recipe": "recipe",
+    "model.mixer": "mixer",
+    "model.encoder": "model",  # of a captioner
+    "model.encoder.mixer": "mixer",
+}
 SETTLED = {  # read while a group is chosen: setting them afterwards would change nothing
     *("kind", "modality", "model.recipe"),
     *("data.task", "task.data", "task.model", "task.analyses"),
@@ -127,11 +135,12 @@ def refuse_settings(schema: type, config: DictConfig) -> None:
 
 
 def settle_patch(config: DictConfig) -> None:
-    """Replace `model.patch_size=auto` by the number that it means, so that the resolved configuration says it."""
+    """Replace `patch_size=auto` by the number that it means, so that the resolved configuration says it."""
     size = read_image_size(config)
-    if OmegaConf.select(config, "model.patch_size") == "auto" and size is not None:
-        sides = [choose_patch(side) for side in size]
-        config.model.patch_size = sides[0] if sides[0] == sides[1] else sides
+    for slot in ("model", "model.encoder"):
+        if OmegaConf.select(config, f"{slot}.patch_size") == "auto" and size is not None:
+            sides = [choose_patch(side) for side in size]
+            OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
 
 
 def settle_label(config: DictConfig) -> None:

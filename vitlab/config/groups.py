@@ -27,6 +27,7 @@ CLOSED = {  # every key of these is in the dataclass
     ("model", "resnet"): schema.ResNetConfig,
     ("model", "text"): schema.TextConfig,
     ("model", "encoder_decoder"): schema.EncoderDecoderConfig,
+    ("model", "captioner"): schema.CaptionerConfig,
     ("model", "lstm"): schema.LSTMConfig,
     ("model", "recurrent"): schema.RecurrentConfig,
 }

@@ -164,6 +164,25 @@ class EncoderDecoderConfig(TextModelConfig):
 
 
 @dataclass
+class CaptionerConfig(ModelConfig):
+    """A vision transformer that a decoder of text looks at; the options are the decoder's."""
+
+    family: str = "captioner"
+    encoder: Any = "vit_nano"  # of images: a model of kind vit
+    depth: int = ranged(6, least=1, most=LARGEST_DEPTH)
+    width: int = ranged(512, least=1, most=LARGEST_LAYER)
+    heads: int = ranged(8, least=1, most=LARGEST_LAYER)
+    mlp_width: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)  # 4 * width when not given
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "swiglu", "geglu", "geglu_tanh"] = "gelu"
+    positions: Literal["learned", "sincos", "rotary", "none"] = "learned"
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_eps: float = ranged(1e-6, above=0, most=1)
+    norm_first: bool = True  # pre-norm; else post-norm
+    dropout: float = ranged(0.0, least=0, most=0.99)
+    drop_path: float = ranged(0.0, least=0, most=0.99)
+
+
+@dataclass
 class LSTMConfig(TextModelConfig):
     """A stack of LSTM layers over tokens (Hochreiter and Schmidhuber, 1997), in both directions unless causal."""
 

@@ -68,13 +68,15 @@ class ImageData:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CaptionData(ImageData):
-    """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length).
+    """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length + 1).
 
-    A caption is its start token, its own and its end token, padded with NOTHING; so are images with fewer captions.
+    A caption is its start token, its own and its end token, padded with NOTHING; so are images with fewer captions. A
+    model reads `target_length` tokens of it and writes as many. With `exact` a caption is the only right one.
     """
 
     tokenizer: "Tokenizer"
     target_length: int
+    exact: bool
 
     @property
     def shape(self) -> dict[str, Any]:

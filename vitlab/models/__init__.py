@@ -73,7 +73,11 @@ def described_shape(config: DictConfig) -> dict[str, Any]:
         if "causal" not in config.model:
             return {**shape, "target_length": length, "head": "seq2seq"}
         return {**shape, "head": "next_token" if config.model.causal else "masked"}
-    return {"num_classes": config.num_classes, "image_size": extent(config.image_size), "channels": config.channels}
+    images = {"image_size": extent(config.image_size), "channels": config.channels}
+    if config.model.kind == "captioner":
+        length, vocabulary = config.length or LENGTH, config.vocabulary or VOCABULARY
+        return {**images, "target_length": length, "vocabulary": vocabulary, "head": "seq2seq"}
+    return {"num_classes": config.num_classes, **images}
 
 
 def family(config: DictConfig, model: "nn.Module") -> str:

@@ -19,22 +19,22 @@ from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import TextEncoder, build_body
 
 
-class EncoderDecoder(TextModel):
-    """A source (B, S) and the target so far (B, N) -> logits of each next token of the target (B, N, V)."""
+class Writer(nn.Module):
+    """The base class: an input and the target so far (B, N) -> logits of each next token of the target (B, N, V).
 
-    def __init__(self, text: TextEncoder, decoder: TextEncoder, output: nn.Linear):
-        super().__init__(text)
-        self.decoder = decoder
-        self.output = output
-        reset_parameters(self)
+    A subclass has `encode`, `decoder` and `output`.
+    """
+
+    decoder: TextEncoder
+    output: nn.Linear
 
     @property
     def target_length(self) -> int:
         return self.decoder.embed.length
 
     def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Tokens (B, S), mask bool (B, S), False at padding -> (B, S, D)."""
-        return self.text(inputs, mask)
+        """Inputs of B items, mask bool (B, S), False at padding -> what the decoder looks at (B, S, D)."""
+        raise NotImplementedError
 
     def decode(
         self, target: Tensor, context: Tensor, mask: Tensor | None = None, caches: Sequence[Any] | None = None
@@ -46,13 +46,26 @@ class EncoderDecoder(TextModel):
         return self.decode(target, self.encode(inputs, mask), mask)
 
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
-        """What writes the targets of sources (B, S)."""
+        """What writes the targets of inputs."""
 
         def forward(tokens: Tensor, caches: Sequence[Any], context: Tensor, mask: Tensor | None) -> Tensor:
             return self.decode(tokens, context, mask, caches)
 
         context = self.encode(inputs, mask), mask
         return CachedDecoding(forward, self.decoder.new_caches(), self.target_length, context)
+
+
+class EncoderDecoder(Writer, TextModel):
+    """A source (B, S) and the target so far (B, N) -> logits of each next token of the target (B, N, V)."""
+
+    def __init__(self, text: TextEncoder, decoder: TextEncoder, output: nn.Linear):
+        super().__init__(text)
+        self.decoder = decoder
+        self.output = output
+        reset_parameters(text, decoder, output)
+
+    def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.text(inputs, mask)
 
     def no_weight_decay(self) -> set[str]:
         return {"text.embed.positions", "decoder.embed.positions"}
@@ -94,16 +107,17 @@ def build(
 
 
 @torch.no_grad()
-def reset_parameters(model: EncoderDecoder) -> None:
+def reset_parameters(*parts: nn.Module) -> None:
     """Glorot's uniform for matrices (as in Vaswani et al.'s code), embeddings of std D^-0.5, zero biases."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in nn.ModuleList(parts).named_parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
-    for body in (model.text, model.decoder):
-        nn.init.normal_(body.embed.tokens.weight, std=model.width**-0.5)
+    for body in (part for part in parts if isinstance(part, TextEncoder)):
+        std = body.embed.tokens.embedding_dim**-0.5
+        nn.init.normal_(body.embed.tokens.weight, std=std)
         if isinstance(body.embed.positions, nn.Parameter):
-            nn.init.normal_(body.embed.positions, std=model.width**-0.5)
+            nn.init.normal_(body.embed.positions, std=std)
         if body.relative is not None:
-            nn.init.normal_(body.relative.bias, std=model.width**-0.5)
+            nn.init.normal_(body.relative.bias, std=std)

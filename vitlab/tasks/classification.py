@@ -17,9 +17,8 @@ from torchmetrics.classification import (
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
-from vitlab.data.transforms.basic import augment, crop, normalize
 from vitlab.data.transforms.mixup_cutmix import Mixing
-from vitlab.data.transforms.rand_augment import rand_augment
+from vitlab.tasks.images import ImagePreparation
 from vitlab.tasks.metrics import BalancedAccuracy, LargestShare, Mean, Outcomes, Reliability
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
@@ -33,32 +32,20 @@ class Classification:
     eval_batch_size = tokenizer = None
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
+        if not data.classes:
+            raise UserError(f"data={data.name}: has no classes; give task={data_config.task}")
         self.train, self.validation, self.test = data.train, data.validation, data.test
         self.classes = self.strata = data.classes
         self.outputs = len(data.classes)
         self.shape = {**data.shape, "num_classes": self.outputs}
         self.label_smoothing = recipe.label_smoothing
-        self.mean, self.std = list(data_config.mean), list(data_config.std)
-        self.flip, self.shift = data_config.augment.flip, data_config.augment.shift
-        self.crop_scale = data_config.augment.crop_scale and list(data_config.augment.crop_scale)
-        self.crop_aspect = list(data_config.augment.crop_aspect)
-        self.rand_augment = recipe.rand_augment if recipe.rand_augment.layers else None
+        self.images = ImagePreparation(recipe, data, data_config)
         self.mixing = Mixing(recipe, self.outputs)
-        if self.rand_augment is not None and data.channels not in (1, 3):
-            raise UserError(
-                f"recipe.rand_augment.layers={recipe.rand_augment.layers}: its operations take images of 1 or 3 "
-                f"channels, data={data.name} has {data.channels}; give recipe.rand_augment.layers=0"
-            )
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
         """Normalised images, and labels (B,), or (B, classes) of shares where the recipe mixed them."""
-        images, labels = batch
-        if generator is None:
-            return normalize(images, self.mean, self.std), labels
-        images = crop(images, self.crop_scale, generator, self.crop_aspect)
-        images = augment(images, self.flip, self.shift, generator)
-        images = rand_augment(images, self.rand_augment, generator)
-        return self.mixing(normalize(images, self.mean, self.std), labels, generator)
+        images, labels = self.images(batch[0], generator), batch[1]
+        return (images, labels) if generator is None else self.mixing(images, labels, generator)
 
     def inputs(self, batch: Batch) -> Tensor:
         return batch[0]

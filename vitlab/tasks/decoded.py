@@ -8,7 +8,8 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional.text.rouge import rouge_score
 
-Score = Callable[[Sequence[str], Sequence[str]], dict[str, float]]  # of hypotheses and their references
+References = Sequence[str] | Sequence[tuple[str, ...]]  # of each text one that is right, or several
+Score = Callable[[Sequence[str], References], dict[str, float]]  # of hypotheses and their references
 
 
 class Decoded(Metric):
@@ -23,7 +24,7 @@ class Decoded(Metric):
         for name in ("hypotheses", "references", "sources"):
             self.add_state(name, [], dist_reduce_fx=None)
 
-    def update(self, hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> None:
+    def update(self, hypotheses: Sequence[str], references: References, sources: Sequence[str] = ()) -> None:
         """`sources` are what the hypotheses were generated from, where that is text."""
         assert len(hypotheses) == len(references), f"{len(hypotheses)} hypotheses, {len(references)} references"
         self.sources += sources or [""] * len(hypotheses)
@@ -31,8 +32,9 @@ class Decoded(Metric):
         self.references += references
 
     def list_texts(self) -> list[dict[str, str]]:
-        """`{"source", "reference", "generated"}` of each item."""
-        rows = zip(self.sources, self.references, self.hypotheses, strict=True)
+        """`{"source", "reference", "generated"}` of each item; of several references all, `|` between them."""
+        references = (text if isinstance(text, str) else " | ".join(text) for text in self.references)
+        rows = zip(self.sources, references, self.hypotheses, strict=True)
         return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
 
     def compute(self) -> dict[str, Tensor]:

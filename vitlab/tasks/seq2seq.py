@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError, choices_text
+from vitlab.data.base import CaptionData
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.source_target import join_pairs
 from vitlab.data.text.corpus import SPLITS
@@ -56,17 +57,21 @@ class SequenceToSequence:
         problems = list(list_long_texts(data, config.long))
         if problems:
             raise UserError(problems)
-        self.tokenizer, self.exact = data.tokenizer, data.exact
-        self.strata = data.classes  # of a mixture: the names of its parts
-        self.beams, self.length_penalty = config.beams, config.length_penalty
-        self.label_smoothing = recipe.label_smoothing
-        self.eval_batch_size = max(recipe.batch_size, 64)
-        self.source_length, self.target_length = data.length, data.target_length
-        self.shape = {**data.shape, "target_length": data.target_length, "head": "seq2seq"}
+        self.set_options(config, recipe, data)
+        self.source_length = data.length
         self.train, self.validation, self.test = (
             join_pairs(texts, data.tokenizer, data.length, data.target_length, whole=config.long == "leave_out")
             for texts in (data.train, data.validation, data.test)
         )
+
+    def set_options(self, config: DictConfig, recipe: DictConfig, data: TextData | CaptionData) -> None:
+        """What does not depend on what the inputs are."""
+        self.tokenizer, self.exact, self.target_length = data.tokenizer, data.exact, data.target_length
+        self.strata = data.classes  # of a mixture: the names of its parts
+        self.beams, self.length_penalty = config.beams, config.length_penalty
+        self.label_smoothing = recipe.label_smoothing
+        self.eval_batch_size = max(recipe.batch_size, 64)
+        self.shape = {**data.shape, "target_length": data.target_length, "head": "seq2seq"}
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
         tokens, part = batch
@@ -131,8 +136,7 @@ class SequenceToSequence:
             metrics[name].update(nats[kept])
         right = None
         if "texts" in metrics:
-            wanted = [self.decode(row[row != NOTHING]) for row in following]
-            written = self.write(model, batch)
+            written, wanted = self.write(model, batch), self.wanted(batch)
             self.compare_texts(metrics, batch, written, wanted)
             if self.exact:
                 right = [one.strip() == other.strip() for one, other in zip(written, wanted, strict=True)]
@@ -142,8 +146,12 @@ class SequenceToSequence:
             else:
                 metrics["outcomes"].update(torch.tensor(right, device=following.device))
 
+    def wanted(self, batch: SourceTargetBatch) -> list[Any]:
+        """The texts that are right, as `scores` take them."""
+        return [self.decode(row[row != NOTHING]) for row in batch.following]
+
     def compare_texts(
-        self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[str]
+        self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[Any]
     ) -> None:
         """Add what was written for a batch, beside what was wanted."""
         sources = self.describe_sources(batch)

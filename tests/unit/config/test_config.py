@@ -71,7 +71,10 @@ def test_every_shipped_model_goes_with_its_own_recipe(model, data):
         assert f"model={model}: takes" in "\n".join(problems(f"model={model}", f"data={data}", *words))
         return
     words = ["data.root=x"] if data == "imagefolder" else []
-    if load("model", model).modality == "image":
+    if load("model", model).kind == "captioner":
+        assert "is not for task=classification" in "\n".join(problems(f"model={model}", f"data={data}", *words))
+        words += ["task=captioning", "data.image_size=24"]
+    elif load("model", model).modality == "image":
         words.append(f"data.image_size={({14: 28, 16: 32, 32: 64}).get(load('model', model).get('patch_size'), 24)}")
     config = train(f"model={model}", f"data={data}", *words)
     assert config.recipe.name == load("model", model).recipe

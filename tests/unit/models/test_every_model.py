@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.config import load, names
+from vitlab.config import load, names, resolved
 from vitlab.models import build_model
 
 
@@ -21,8 +21,9 @@ def small(name):
     return build_model(name, image_size=(24, 40), channels=2, num_classes=11), (24, 40), 2, 11
 
 
-IMAGE = [name for name in names("model") if load("model", name).modality == "image"]
-TEXT = [name for name in names("model") if name not in IMAGE]
+CAPTIONS = [name for name in names("model") if load("model", name).kind == "captioner"]
+TEXT = [name for name in names("model") if load("model", name).modality == "text"]
+IMAGE = [name for name in names("model") if name not in CAPTIONS + TEXT]
 HUGE = [name for name in IMAGE if name in ("bit_101x1", "bit_152x2")]  # their widths cannot be changed
 SMALL = [name for name in IMAGE if name not in HUGE]
 
@@ -71,6 +72,21 @@ def check_pairs(model):
     assert out.shape == (3, 5, 29)
     assert out.isfinite().all()
     out.square().sum().backward()
+    check_gradients(model)
+
+
+@pytest.mark.parametrize("name", CAPTIONS)
+def test_a_captioner_gives_finite_outputs_and_every_parameter_a_gradient(name):
+    encoder = {**resolved(load("model", name).encoder), "patch_size": [5, 7]}
+    sizes = {"depth": 2, "width": 36, "heads": 3, "mlp_width": 20, "encoder": encoder}
+    model = build_model(name, image_size=(15, 14), channels=2, length=11, vocabulary=29, **sizes)
+    images, captions = torch.randn(3, 2, 15, 14), torch.randint(29, (3, 11))
+    out = model(images, captions)
+    assert out.shape == (3, 11, 29)
+    assert out.isfinite().all()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.1, std=0.1)
+    model(images, captions).square().sum().backward()
     check_gradients(model)
 
 

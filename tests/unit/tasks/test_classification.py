@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.captioned import captioned
 from tests.texts import text_data
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose, load, names
@@ -58,8 +59,12 @@ def test_every_shipped_task_is_implemented():
     for name in names("task"):
         config = compose(TrainConfig, [f"task={name}"])
         shown = data() if config.task.modality == "image" else replace(text_data(), classes=("one", "other"))
+        if config.model.kind == "captioner":
+            shown = captioned()
         if config.model.kind == "encoder_decoder":
-            shown = replace(shown, target_length=5, **{split: in_pairs(getattr(shown, split)) for split in SPLITS})
+            shown = replace(
+                shown, length=250, target_length=250, **{split: in_pairs(getattr(shown, split)) for split in SPLITS}
+            )
         built = tasks.build(config.task, recipe=config.recipe, data=shown, data_config=config.data)
         assert len(built.metrics()) > 0
         assert built.shape.items() >= shown.shape.items()

@@ -34,25 +34,26 @@ def add_captions(config: DictConfig, data: ImageData, captions: Mapping[str, Cap
         part: replace(getattr(data, part), targets=pad_captions(rows, tokenizer, config.target_length))
         for part, rows in encoded.items()
     }
-    return CaptionData(**{**vars(data), **splits}, tokenizer=tokenizer, target_length=config.target_length)
+    about = {"tokenizer": tokenizer, "target_length": config.target_length, "exact": config.exact}
+    return CaptionData(**{**vars(data), **splits}, **about)
 
 
 def check_lengths(config: DictConfig, encoded: Mapping[str, list[list[list[int]]]]) -> Iterator[str]:
-    lengths = [len(ids) + 2 for rows in encoded.values() for of_image in rows for ids in of_image]
+    lengths = [len(ids) + 1 for rows in encoded.values() for of_image in rows for ids in of_image]
     if max(lengths) > config.target_length:
         long = sum(length > config.target_length for length in lengths)
         yield (
             f"data.target_length={config.target_length}: {long} of {len(lengths)} captions are longer, the longest has "
-            f"{max(lengths)} tokens with its start and end; give data.target_length={max(lengths)}, or shorten them"
+            f"{max(lengths)} tokens with its end; give data.target_length={max(lengths)}, or shorten them"
         )
-    if not min(lengths) > 2:
+    if min(lengths) == 1:
         yield f"data={config.name}: a caption has no tokens with data.tokenizer={config.tokenizer}; write another"
 
 
 def pad_captions(rows: list[list[list[int]]], tokenizer: Tokenizer, length: int) -> np.ndarray:
-    """int64 (N, most captions of an image, length), see CaptionData."""
-    targets = np.full((len(rows), max(map(len, rows)), length), NOTHING, dtype=np.int64)
+    """int64 (N, most captions of an image, length + 1), see CaptionData."""
+    targets = np.full((len(rows), max(map(len, rows)), length + 1), NOTHING, dtype=np.int64)
     for row, of_image in enumerate(rows):
         for place, ids in enumerate(of_image):
-            targets[row, place, : len(ids) + 2] = [tokenizer.start, *ids, tokenizer.end]
+            targets[row, place, : len(ids) + 2] = [tokenizer.decoder_start, *ids, tokenizer.end]
     return targets

@@ -1,12 +1,14 @@
 """What a study's training sets look like: some of the images or texts that each size adds to the one before."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from vitlab.data.base import CaptionData
 from vitlab.data.loader import Items
 from vitlab.data.subset import nested_order, training_items
 from vitlab.data.text.types import TextData
@@ -21,6 +23,9 @@ CELL = 64  # pixels: the side of an image on the sheet, about
 COLUMNS = 12  # images beside each other at most, so that the sheet stays readable on a narrow page
 SPACE, BELOW = 4, 18  # pixels between images, and between two sizes
 FONT = 26
+CAPTIONED = 6  # images with captions per size
+CAPTION_FONT, CAPTION_LETTERS, CAPTION_LINES = 22, 28, 3  # a caption stands right of its image
+CAPTION_WIDTH = CAPTION_LETTERS * CAPTION_FONT // 2
 LABEL = 122  # a grey with a contrast of 4 to 1 with white paper and with black: the sheet has no background
 
 
@@ -35,12 +40,16 @@ def write_samples(task: Task, data: Any, sizes: Sequence[int], seed: int, folder
         write_json(folder / "samples.json", samples)
         return
     order = nested_order(task.train.labels, seed)
-    starts = [0, *sizes[:-1]]
-    strips = {
-        size: task.train.read(order[start : min(start + IMAGES, size)])
-        for start, size in zip(starts, sizes, strict=True)
-    }
-    write_contact_sheet(strips, folder / "samples.png")
+    starts, shown = [0, *sizes[:-1]], CAPTIONED if isinstance(data, CaptionData) else IMAGES
+    chosen = {size: order[start : min(start + shown, size)] for start, size in zip(starts, sizes, strict=True)}
+    strips = {size: task.train.read(rows) for size, rows in chosen.items()}
+    captions = None
+    if isinstance(data, CaptionData):
+        first = data.train.targets[:, 0]
+        captions = {
+            size: [data.tokenizer.decode(first[r][first[r] >= 0]) for r in rows] for size, rows in chosen.items()
+        }
+    write_contact_sheet(strips, folder / "samples.png", captions)
 
 
 def read_excerpts(task: Task, data: TextData, items: np.ndarray) -> list[str]:
@@ -60,10 +69,13 @@ def cut(text: str) -> str:
     return f"{text[:LETTERS]} ..." if len(text) > LETTERS else text
 
 
-def write_contact_sheet(strips: dict[int, np.ndarray], path: str | Path) -> None:
+def write_contact_sheet(
+    strips: dict[int, np.ndarray], path: str | Path, captions: Mapping[int, Sequence[str]] | None = None
+) -> None:
     """Write a PNG with, for each size in ascending order, its label and its images, uint8 (n, C, H, W), C 1 or 3.
 
-    The background is transparent. Grey images give a grey file, which is a third as large.
+    With `captions` each image has its own on its right. The background is transparent. Grey images give a grey file,
+    which is a third as large.
     """
     strips = {size: strip for size, strip in sorted(strips.items()) if len(strip)}
     assert strips, "no images"
@@ -71,7 +83,7 @@ def write_contact_sheet(strips: dict[int, np.ndarray], path: str | Path) -> None
         assert strip.dtype == np.uint8, f"{size}: {strip.dtype}"
         assert strip.ndim == 4, f"{size}: {strip.shape}"
         assert strip.shape[1] in (1, 3), f"{size}: {strip.shape}"
-    sheets = {size: tile(strip) for size, strip in strips.items()}
+    sheets = {size: tile(strip, None if captions is None else captions[size]) for size, strip in strips.items()}
     font = ImageFont.load_default(FONT)
     label_height = FONT + 8
     width = max(CELL * 4, *(sheet.width for sheet in sheets.values()))
@@ -90,18 +102,27 @@ def write_contact_sheet(strips: dict[int, np.ndarray], path: str | Path) -> None
         page.save(file, format="PNG", optimize=True)
 
 
-def tile(strip: np.ndarray) -> Image.Image:
-    """(n, C, H, W) -> rows of at most COLUMNS images, as even as they can be; the space between them transparent."""
+def tile(strip: np.ndarray, captions: Sequence[str] | None = None) -> Image.Image:
+    """(n, C, H, W) -> rows of at most COLUMNS images, as even as they can be; the space between them transparent.
+
+    With captions, rows of two.
+    """
     count, channels = strip.shape[:2]
-    rows = -(-count // COLUMNS)
+    rows = -(-count // (COLUMNS if captions is None else 2))
     columns = -(-count // rows)
     height, width, method = scale_of(*strip.shape[2:])
+    beside = 0 if captions is None else SPACE + CAPTION_WIDTH
     mode = "LA" if channels == 1 else "RGBA"
-    sheet = Image.new(mode, (columns * (width + SPACE) - SPACE, rows * (height + SPACE) - SPACE))
+    sheet = Image.new(mode, (columns * (width + beside + SPACE) - SPACE, rows * (height + SPACE) - SPACE))
+    draw, font, ink = ImageDraw.Draw(sheet), ImageFont.load_default(CAPTION_FONT), (*[LABEL] * (len(mode) - 1), 255)
     for i, image in enumerate(strip):
         row, column = divmod(i, columns)
+        x, y = column * (width + beside + SPACE), row * (height + SPACE)
         tile = Image.fromarray(image[0] if channels == 1 else image.transpose(1, 2, 0)).resize((width, height), method)
-        sheet.paste(tile.convert(mode), (column * (width + SPACE), row * (height + SPACE)))
+        sheet.paste(tile.convert(mode), (x, y))
+        if captions is not None:
+            lines = textwrap.wrap(captions[i], CAPTION_LETTERS, max_lines=CAPTION_LINES, placeholder=" ...")
+            draw.text((x + width + 2 * SPACE, y), "\n".join(lines), font=font, fill=ink, spacing=0)
     return sheet
 
 

@@ -36,7 +36,7 @@ def problems(folder, **changes):
 def test_each_picture_has_its_captions(folder):
     found, _ = load(folder)
     assert [len(split) for split in (found.train, found.validation, found.test)] == [10, 1, 1]
-    assert found.train.targets.shape == (10, 2, 64)
+    assert found.train.targets.shape == (10, 2, 65)
     seen = set()
     for split in (found.train, found.validation, found.test):
         for image, rows in zip(split.read(np.arange(len(split))), split.targets, strict=True):
@@ -52,7 +52,7 @@ def test_tabs_and_other_names_of_columns_are_read(folder):
     table = (folder / "captions.txt").read_text().replace(",grey", "\tgrey").replace("image,caption", "file\ttext")
     (folder / "captions.txt").write_text("\n".join(line for line in table.splitlines() if "again" not in line))
     found, _ = load(folder, image_column="file", caption_column="text")
-    assert found.train.targets.shape == (10, 1, 64)
+    assert found.train.targets.shape == (10, 1, 65)
 
 
 def test_a_changed_caption_is_other_data(folder):
@@ -77,5 +77,5 @@ def test_mistakes_are_one_line_each(folder):
 
 def test_a_caption_that_is_too_long_is_refused_with_the_length_to_give(folder):
     (line,) = problems(folder, target_length=6, tokenizer="characters")
-    assert line.startswith("data.target_length=6: 16 of 16 captions are longer, the longest has 16 tokens")
-    assert "give data.target_length=16" in line
+    assert line.startswith("data.target_length=6: 16 of 16 captions are longer, the longest has 15 tokens")
+    assert "give data.target_length=15" in line

@@ -1,0 +1,115 @@
+"""Captions: what a batch holds, what is learned, how several right answers are scored."""
+
+import pytest
+import torch
+
+from tests.captioned import captioned
+from vitlab import tasks
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.loader import Items, eval_loader
+from vitlab.data.sequences.blocks import NOTHING
+from vitlab.models import build
+from vitlab.tasks.captioning import score_captions
+from vitlab.training.optimizers import build_optimizer
+
+TINY = ["task=captioning", "data.image_size=[10,14]", "model.encoder.patch_size=[5,14]", "model.depth=1"]
+TINY += ["model.encoder.depth=1", "recipe=adamw", "recipe.lr=5e-3", "recipe.betas=[0.9,0.95]"]
+
+
+def built(data, *words):
+    config = compose(TrainConfig, [*TINY, *words])
+    return tasks_of(data, config), config
+
+
+def tasks_of(data, config):
+    return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+
+
+def batch_of(task, rows, generator=None):
+    return task.prepare(Items(task.train).__getitems__(rows), generator)
+
+
+def test_a_decoder_reads_a_caption_and_predicts_its_next_tokens():
+    task, _ = built(captioned())
+    batch = batch_of(task, [0, 1, 2])
+    assert batch.inputs.shape == (3, 1, 10, 14)
+    assert batch.given.shape == batch.following.shape == (3, 4)
+    assert batch.given[:, 0].tolist() == [task.tokenizer.decoder_start] * 3
+    assert torch.equal(batch.given[:, 1:], batch.following[:, :-1])
+    assert [task.decode(row) for row in batch.following] == ["dark above grey", "dark above light", "grey above dark"]
+    assert batch.following[:, -1].tolist() == [task.tokenizer.end] * 3
+
+
+def test_training_takes_any_of_a_pictures_captions_and_evaluation_compares_with_all():
+    task, _ = built(captioned(captions=2))
+    drawn = {
+        task.decode(row[row != NOTHING])
+        for seed in range(20)
+        for row in batch_of(task, [0, 1], torch.Generator().manual_seed(seed)).following
+    }
+    assert drawn == {"dark above grey", "dark above light", "the light below dark"}
+    batch = batch_of(task, [0, 1])
+    assert task.wanted(batch) == [("dark above grey",), ("dark above light", "the light below dark")]
+    assert set(task.metrics(detailed=True)["texts"].scores) == {score_captions}
+
+
+def test_the_nearest_of_several_captions_counts():
+    scores = score_captions(["a cat sat on the mat", "two dogs"], [("no", "a cat sat on the mat"), ("two dogs",)])
+    assert scores["rouge_l"] == pytest.approx(1.0)
+    assert scores["bleu"] == pytest.approx(100.0)
+    assert score_captions(["a cat sat on the mat", "two dogs"], [("no",), ("two dogs",)])["rouge_l"] == pytest.approx(
+        0.5
+    )
+
+
+def test_captions_of_small_pictures_are_learned_and_counted_as_exact_matches():
+    torch.manual_seed(1)
+    data = captioned()
+    task, config = built(data)
+    model = build(config.model, **task.shape)
+    optimizer = build_optimizer(model, config.recipe)
+    for step in range(90):
+        rows = torch.randint(60, (12,), generator=torch.Generator().manual_seed(step)).tolist()
+        optimizer.zero_grad()
+        task.loss(model, batch_of(task, rows)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    metrics = task.metrics(detailed=True)
+    with torch.no_grad():
+        for batch in eval_loader(task.test, batch_size=32):
+            task.update(metrics, model.eval(), task.prepare(batch))
+    found = metrics.compute()
+    assert found["exact_match"] == 1.0
+    assert found["outcomes"].shape == (2, 60)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["recipe.mixup=0.2"],
+            "recipe.mixup=0.2: a caption does not say what it makes of a picture; give recipe.mixup=0",
+        ),
+        (["model=vit_nano"], "model=vit_nano: is not for task=captioning; choices: vit_caption_nano"),
+        (["model.encoder=resnet_nano"], "model.encoder=resnet_nano: gives no tokens of patches"),
+        (["model.heads=5"], "model.heads=5: does not divide model.width=64"),
+        (
+            ["model.encoder.heads=5", "model.encoder.patch_size=[5,14]"],
+            "model.encoder.heads=5: does not divide model.encoder.width=64",
+        ),
+        (["model.encoder.patch_size=3"], "model.encoder.patch_size=3: 3 does not divide the image height of 10 pixels"),
+    ],
+)
+def test_what_does_not_go_with_captions_is_one_line(words, message):
+    base = [word for word in TINY if "patch_size" not in word] if "encoder" in words[0] else TINY
+    data = captioned()
+    with pytest.raises(UserError) as caught:
+        tasks_of(data, compose(TrainConfig, base + words))
+    assert any(line.startswith(message) for line in caught.value.problems), caught.value.problems
+
+
+def test_pictures_without_captions_are_refused():
+    from tests.unit.tasks.test_classification import data
+
+    with pytest.raises(UserError, match="has no captions; give data=captioned_glyphs, or data=captions"):
+        built(data())
