@@ -53,6 +53,10 @@ METRICS = (  # what comes first is what a study is about
     Metric("unigram_perplexity", "unigram perplexity", higher_is_better=False, gap_unit="in perplexity"),
     Metric("masked_accuracy", "masked accuracy", percent=True, gap_unit="points"),
     Metric("next_sentence_accuracy", "next-sentence accuracy", percent=True, gap_unit="points"),
+    Metric("chrf", "chrF", gap_unit="chrF"),
+    Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1"),
+    Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2"),
+    Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L"),
     Metric("loss", "loss", higher_is_better=False, gap_unit="nats"),
 )
 

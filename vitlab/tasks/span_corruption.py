@@ -15,16 +15,21 @@ from vitlab.data.base import Split
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators
 from vitlab.data.sequences.span_corruption import choose_corrupted, corrupt_spans, plan_lengths
+from vitlab.data.text.corpus import join_rows
 from vitlab.data.text.types import TextData, Texts
 from vitlab.tasks.masked_lm import LEAST_SHARE, SEED
 from vitlab.tasks.seq2seq import SequenceToSequence, SourceTargetBatch
-from vitlab.tasks.text import refuse_image_recipe, refuse_several_parts
+from vitlab.tasks.text import refuse_image_recipe
 
 SENTINELS = 100  # of T5's tokenizer
 
 
 class SpanCorruption(SequenceToSequence):
-    """Sequences of a stream over all texts, each as long as fills `data.length` tokens of the encoder."""
+    """Sequences of a stream over all texts, each as long as fills `data.length` tokens of the encoder.
+
+    Pairs are texts one after the other, so that a model can be pre-trained on what it is to learn, held-out texts left
+    out.
+    """
 
     item = "sequence"
     scores = ()  # what stands in a span is too open for whole texts to be compared
@@ -32,7 +37,6 @@ class SpanCorruption(SequenceToSequence):
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
-        refuse_several_parts(data)
         problems = []
         if not LEAST_SHARE <= config.share <= 0.5:
             problems.append(f"task.share={config.share}: must be from {LEAST_SHARE} to 0.5")
@@ -58,7 +62,9 @@ class SpanCorruption(SequenceToSequence):
 
     def make_sequences(self, texts: Texts, whole: bool) -> Split:
         end, length = self.tokenizer.document_end, self.plan.tokens
-        split = pack_texts(texts.parts[0], end, length, within_texts=False, whole=whole)
+        parts = texts.parts
+        each = parts[0] if len(parts) == 1 else join_rows([part[row] for row in range(len(texts)) for part in parts])
+        split = pack_texts(each, end, length, within_texts=False, whole=whole)
         return replace(split, targets=np.arange(len(split)))
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:

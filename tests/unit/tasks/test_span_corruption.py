@@ -1,8 +1,11 @@
 """Span corruption as a task: what the model reads, what is the same each time, and that it learns."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from tests.texts import ragged, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data import load
@@ -75,6 +78,13 @@ def test_a_batch_is_learned_by_heart(shown):
     with torch.inference_mode():
         task.update(metrics, net.eval(), batch)
     assert metrics.compute()["loss"] < 0.2 * first
+
+
+def test_pairs_are_texts_one_after_the_other(shown):
+    pairs = replace(texts([[7] * 9, [8] * 9]), parts=(ragged([[7] * 9, [8] * 9]), ragged([[17] * 9, [18] * 9])))
+    task, _ = build(replace(shown, train=pairs))
+    end = task.tokenizer.document_end
+    assert task.train.read([0])[0].tolist() == ([7] * 9 + [end] + [17] * 9 + [end] + [8] * 9)[: task.plan.tokens]
 
 
 def test_options_out_of_range_are_refused(shown):
