@@ -183,24 +183,27 @@ class SequenceToSequence:
 
 
 def list_long_texts(data: TextData, long: str) -> Iterator[str]:
-    """What is too long for the lengths of the data and may not be, one line for each split and side.
+    """What is too long for the lengths of the data and may not be, a line for sources and one for targets.
 
     References are never cut and never left out: scores would be better than they are.
     """
     if long not in LONG:
         yield f"task.long={long}: unknown; {choices_text(long, LONG)}"
         return
-    for split, called in SPLITS.items():
-        for side, key in enumerate(("length", "target_length")):
+    for side, key in enumerate(("length", "target_length")):
+        room, counts, needed = getattr(data, key), {}, 0
+        for split, called in SPLITS.items():
             reference = split == "test" and side == 1
             if (long == "cut" and not reference) or (long == "leave_out" and split != "test"):
                 continue
-            longest, lengths = getattr(data, key), getattr(data, split).parts[side].lengths + 1
-            if count := int((lengths > longest).sum()):
-                what = f"{count:,} of {len(lengths):,} {called} {('sources', 'targets')[side]} are longer"
-                instead = "" if reference else f", or task.long={'cut' if split == 'test' else 'cut|leave_out'}"
-                need = f"data.{key}={lengths.max()}"
-                yield f"data.{key}={longest}: {what}, counting the end of each; give {need}{instead}"
+            lengths = getattr(data, split).parts[side].lengths + 1  # with the end
+            if count := int((lengths > room).sum()):
+                counts[split], needed = f"{count:,} {called}", max(needed, int(lengths.max()))
+        if counts:
+            instead = f", or task.long={'cut' if 'test' in counts else 'cut|leave_out'}"
+            which = f"{', '.join(counts.values())} {('sources', 'targets')[side]} are longer"
+            need = f"give data.{key}={needed}{'' if side == 1 and 'test' in counts else instead}"
+            yield f"data.{key}={room}: {which}, the longest {needed} tokens with its end; {need}"
 
 
 def trim(tokens: Tensor) -> Tensor:

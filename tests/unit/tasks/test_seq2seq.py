@@ -60,10 +60,10 @@ def test_texts_beyond_the_length_are_refused_or_cut_or_left_out_but_never_a_refe
     shown = replace(data(), train=long)
     with pytest.raises(UserError) as caught:
         build(shown=shown)
-    what = "1 of 2 training {} are longer, counting the end of each; give data.{}=31, or task.long=cut|leave_out"
+    longest = "longer, the longest 31 tokens with its end; give"
     assert caught.value.problems == [
-        f"data.length={S}: {what.format('sources', 'length')}",
-        f"data.target_length={T}: {what.format('targets', 'target_length')}",
+        f"data.length={S}: 1 training sources are {longest} data.length=31, or task.long=cut|leave_out",
+        f"data.target_length={T}: 1 training targets are {longest} data.target_length=31, or task.long=cut|leave_out",
     ]
     batch = batch_of(build("task.long=cut", shown=shown)[0])
     assert batch.inputs[0].tolist() == [*range(6, 16), END]
@@ -72,7 +72,7 @@ def test_texts_beyond_the_length_are_refused_or_cut_or_left_out_but_never_a_refe
     assert batch_of(left).inputs.tolist() == [[7, END]]
     shown = replace(shown, test=replace(long, parts=(ragged([[7], [7]]), ragged(rows))))
     for option in ("cut", "leave_out"):
-        with pytest.raises(UserError, match=r"held-out targets are longer, counting the end of each; give .*=31$"):
+        with pytest.raises(UserError, match=r"1 held-out targets are longer, the longest 31 .*=31$"):
             build(f"task.long={option}", shown=shown)
 
 
