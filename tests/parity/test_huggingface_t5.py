@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoTokenizer, T5Config, T5EncoderModel, T5ForConditionalGeneration
 
@@ -27,11 +28,11 @@ def randomized(model):
     return model.eval()
 
 
-def their_t5(version, folder):
+def their_t5(version, folder, decoder_depth=3):
     """A T5 of a version: 1.1 has an output layer of its own, which is not scaled."""
     config = T5Config(
-        vocab_size=V, d_model=D, d_kv=HEAD_WIDTH, d_ff=HIDDEN, num_layers=2, num_decoder_layers=3, num_heads=HEADS,
-        tie_word_embeddings=version == "1.0", decoder_start_token_id=0, **VERSIONS[version],
+        vocab_size=V, d_model=D, d_kv=HEAD_WIDTH, d_ff=HIDDEN, num_layers=2, num_decoder_layers=decoder_depth,
+        num_heads=HEADS, tie_word_embeddings=version == "1.0", decoder_start_token_id=0, **VERSIONS[version],
     )  # fmt: skip
     model = T5ForConditionalGeneration(config)
     if version == "1.1":
@@ -64,6 +65,24 @@ def test_t5s_logits_are_theirs(version, tmp_path):
     save_huggingface(mine, again)
     read = T5ForConditionalGeneration.from_pretrained(again).eval()
     torch.testing.assert_close(their_logits(read, source, target, mask), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_folder_as_the_first_versions_wrote_it_is_read(tmp_path):
+    theirs = their_t5("1.0", tmp_path, decoder_depth=2)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key in ("feed_forward_proj", "num_decoder_layers", "relative_attention_max_distance", "scale_decoder_outputs"):
+        del config[key]
+    (tmp_path / "config.json").write_text(json.dumps({**config, "n_positions": 512}))
+    state = load_file(tmp_path / "model.safetensors")
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    copies = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), state["shared.weight"])
+    copies = {name: value.clone() for name, value in {**copies, "lm_head.weight": state["shared.weight"]}.items()}
+    save_file({**state, **copies, unused: torch.zeros(32, HEADS)}, tmp_path / "model.safetensors")
+    mine, report = load_huggingface(tmp_path)
+    assert not [*report.missing, *report.unused], report
+    source, target, mask = batch()
+    expected = their_logits(theirs, source, target, mask)
+    torch.testing.assert_close(mine(source, target, mask), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_targets_longer_than_the_furthest_bucket_are_theirs(tmp_path):

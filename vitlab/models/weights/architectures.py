@@ -25,6 +25,7 @@ class Architecture:
     names: tuple[tuple[str, str], ...]
     sizes: Mapping[str, str]  # keys of config.json
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of config.json that allow one value here
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # keys that a config.json may lack
     activations: tuple[str, ...] = ("gelu", "gelu_tanh", "quick_gelu", "relu")
     probe: str = ""  # a name that tells a file of this architecture
 
@@ -133,6 +134,7 @@ GPT2 = Architecture(
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
     },
+    defaults={"n_inner": None},  # four times the width
     probe="h.0.attn.c_attn.weight",
 )
 GPT_NEOX = Architecture(  # a causal language model with rotary positions
@@ -224,6 +226,7 @@ T5 = Architecture(
         "layer_norm_epsilon": "norm_eps",
     },
     fixed={"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
+    defaults={"feed_forward_proj": "relu", "num_decoder_layers": None},  # as many layers as the encoder
     activations=("gelu", "relu", "geglu_tanh", "swiglu"),
     probe="encoder.block.0.layer.0.SelfAttention.q.weight",
 )

@@ -35,9 +35,9 @@ BUILDERS = {
     "gpt_neox": partial(language_model, positions="rotary"),
     "t5": partial(build_model, "t5_small", length=512),
 }
-OPTIONAL = ("n_inner", "num_decoder_layers")  # four times the width without it, as many as of the encoder
 TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")  # in files of older versions
+# in files of older versions
+BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids", ".EncDecAttention.relative_attention_bias.weight")
 TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
 
 
@@ -258,7 +258,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if kind not in READABLE:
         raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(READABLE)}")
     architecture = READABLE[kind]
-    if lacking := [key for key in architecture.sizes if key not in config and key not in OPTIONAL]:
+    config = {**architecture.defaults, **config}
+    if lacking := [key for key in architecture.sizes if key not in config]:
         raise UserError(f"{folder}: config.json lacks {', '.join(lacking)}")
     problems = [
         f"{folder}: config.json has {key}={config.get(key)}; vitlab's models have {key}={value}"
