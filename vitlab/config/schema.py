@@ -195,10 +195,9 @@ class LSTMConfig(TextModelConfig):
 
 
 @dataclass
-class RecurrentConfig(ModelConfig):
+class RecurrentConfig(TextModelConfig):
     """A recurrent encoder-decoder with attention (Bahdanau et al., 2015; Luong et al., 2015)."""
 
-    modality: Modality = "text"
     family: str = "rnn"
     cell: Literal["gru", "lstm"] = "gru"
     depth: int = ranged(1, least=1, most=LARGEST_DEPTH)
