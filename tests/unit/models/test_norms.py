@@ -67,6 +67,12 @@ def test_a_causal_model_would_see_what_follows():
         build_model("gpt_nano", vocabulary=V, length=19, norm="batchnorm", **SIZES)
 
 
+def test_an_encoder_decoder_has_it_in_its_encoder_alone():
+    model = build_model("transformer_nano", vocabulary=V, length=19, norm="batchnorm", **SIZES)
+    names = {name.partition(".")[0] for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d)}
+    assert names == {"text"}
+
+
 def test_other_programs_have_no_such_norm(tmp_path):
     model = build_model("vit_nano", image_size=8, num_classes=5, norm="batchnorm", pool="token", **SIZES)
     with pytest.raises(UserError, match=r"has no model\.norm=batchnorm"):

@@ -16,7 +16,7 @@ from vitlab.models.text import bert, language_model
 
 B, N, V, LENGTH = 3, 7, 29, 23
 SIZES = {"length": LENGTH, "width": 24, "depth": 2, "heads": 3, "mlp_width": 37}
-POSITIONS = ["learned", "sincos", "rotary", "none"]
+POSITIONS = ["learned", "sincos", "rotary", "relative", "none"]
 
 
 def randomized(model):
