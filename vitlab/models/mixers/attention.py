@@ -99,12 +99,14 @@ class Attention(nn.Module):
             if rotary is not None:
                 q, k = rotate(q, rotary), rotate(k, rotary)
             return (q, k, v) if cache is None else (q, *cache.extend(k, v))
-        weight, bias, inner = self.qkv.weight, self.qkv.bias, self.proj.in_features
-        q = F.linear(x, weight[:inner], None if bias is None else bias[:inner])
+        inner = self.proj.in_features
+        q_weight, kv_weight = self.qkv.weight.split((inner, 2 * inner))  # two slices would be slower to go back through
+        q_bias, kv_bias = (None, None) if self.qkv.bias is None else self.qkv.bias.split((inner, 2 * inner))
+        q = F.linear(x, q_weight, q_bias)
         q = self.q_norm(q.unflatten(-1, (self.heads, -1)).transpose(1, 2))
         if cache is not None and cache.context is not None:
             return q, *cache.context
-        kv = F.linear(context, weight[inner:], None if bias is None else bias[inner:])
+        kv = F.linear(context, kv_weight, kv_bias)
         k, v = kv.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         k = self.k_norm(k)
         if cache is not None:

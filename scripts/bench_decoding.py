@@ -1,0 +1,78 @@
+"""Greedy decoding with caches against reading all tokens anew at each step, and what each token costs.
+
+    uv run python scripts/bench_decoding.py
+
+Targets of 128 tokens from sources of 32, batches of 1 and 32, one thread, rounds alternate. Seconds are of the
+processor, which leaves out what other programs took. About three minutes on one core of an AMD EPYC.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitlab.config import load
+from vitlab.models import build
+from vitlab.models.decoding import Decoding
+from vitlab.models.decoding.generate import generate
+
+VOCABULARY, SOURCE, TARGET, ROUNDS = 8000, 32, 128, 3
+MODELS = {
+    "transformer_nano": {},
+    "transformer_base with 3 + 3 layers, 256 wide": {"name": "transformer_base", "depth": 3, "width": 256, "heads": 4},
+}
+
+
+class Anew:
+    """A decoding that reads all tokens at each step; the source is read once here, too."""
+
+    def __init__(self, model: nn.Module, sources: Tensor):
+        self.model, self.context, self.room = model, model.encode(sources), TARGET
+        self.tokens = sources[:, :0]
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        self.tokens = torch.cat([self.tokens, tokens], dim=1)
+        hidden = self.model.decoder(self.tokens, context=self.context)
+        return self.model.output(hidden[:, -1])
+
+
+def encoder_decoder(name: str = "transformer_nano", **sizes: Any) -> nn.Module:
+    config = load("model", {"name": name, **sizes})
+    config.mixer = load("mixer", "attention")
+    return build(config, vocabulary=VOCABULARY, length=TARGET, target_length=TARGET, head="seq2seq")
+
+
+@torch.inference_mode()
+def seconds(begin: Callable[[], Decoding], batch: int) -> float:
+    """Of the processor, for a batch of targets."""
+    started = time.process_time()
+    rows = generate(begin(), torch.zeros(batch, 1, dtype=torch.int64), TARGET)
+    assert [len(row) for row in rows] == [TARGET] * batch
+    return time.process_time() - started
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    for label, sizes in MODELS.items():
+        model = encoder_decoder(**sizes).eval()
+        for batch in (1, 32):
+            sources = torch.randint(VOCABULARY, (batch, SOURCE))
+            pairs = [
+                (seconds(lambda: model.decoding(sources), batch), seconds(lambda: Anew(model, sources), batch))  # noqa: B023
+                for _ in range(ROUNDS)
+            ]
+            ratios = sorted(anew / cached for cached, anew in pairs)
+            cost = 1000 * min(cached for cached, _ in pairs) / TARGET
+            print(
+                f"{label}, batch {batch}: {statistics.median(ratios):.1f} times as fast with caches "
+                f"({ratios[0]:.1f} to {ratios[-1]:.1f}); {cost:.2f} ms a step",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
