@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
     from vitlab.training.writer import Writer
 
-DESCRIPTION = """Continue a text with a run's language model, or translate one with its encoder-decoder:
+DESCRIPTION = """Continue a text with a run's language model, or write one from a source, a text or a picture:
   vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
   vitlab generate runs/gpt --prompt "Return the" --beams 4 --tokens 40
   vitlab generate runs/numbers --prompt "forty two"
+  vitlab generate runs/captions --prompt photo.jpg
   vitlab generate runs/de-en --input test.de --out test.hyp --reference test.en --beams 5 --length-penalty 0.6
-Each line of --input is a source, or a prompt of a language model; --out has what is written from it on the same line,
-so an empty line, or one that is too long for the model, is refused."""
+Each line of --input is a source (of a captioning run the file of a picture), or a prompt of a language model; --out has
+what is written from it on the same line, so an empty line, or one that is too long for the model, is refused."""
 MOST_SAMPLES = 1000  # generated at a time
 MOST_NAMED = 5  # wrong lines that are named one by one
 

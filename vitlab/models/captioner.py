@@ -32,6 +32,10 @@ class Captioner(Writer):
         self.output = output
         reset_parameters(self.bridge, decoder, output)
 
+    @property
+    def vocabulary(self) -> int:
+        return self.output.out_features
+
     def encode(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, C, Y, X) -> (B, M, D)"""
         return self.bridge(self.image.tokens(inputs))

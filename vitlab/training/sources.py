@@ -57,28 +57,46 @@ def load_weights(
 def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     """Load the transformer encoder of a source into a model's, in place; both may be of images or text.
 
-    The rest of the model stays as it is. Raises UserError, with the model unchanged, where either has no encoder or
-    their sizes differ.
+    A captioner takes all of a ViT but its head. The rest of the model stays as it is. Raises UserError, with the model
+    unchanged, where either has no encoder or their sizes differ.
     """
-    name, encoder = next(((n, m) for n, m in model.named_modules() if isinstance(m, TransformerEncoder)), ("", None))
-    if encoder is None:
-        raise UserError(f"init.encoder={source}: {type(model).__name__} has no transformer encoder")
     weights = read_weights(str(source))
-    prefix = next((key.partition("blocks.0.")[0] for key in weights.state if "blocks.0.norm1." in key), None)
-    if prefix is None:
-        raise UserError(f"init.encoder={source}: does not contain a transformer encoder")
-    parts = tuple(f"{prefix}{part}." for part in ("blocks", "norm"))
-    state = {
-        key.removeprefix(prefix).replace(".attn.", ".mixer."): value
-        for key, value in weights.state.items()
-        if key.startswith(parts)
-    }
+    state = {}
+    if hasattr(model, "image"):
+        name, encoder = "image", model.image
+        of_vit = {key.removeprefix("image."): value for key, value in weights.state.items()}
+        state = {key: value for key, value in of_vit.items() if not key.startswith(("decoder.", "bridge.", "output."))}
+    if "patch_embed.proj.weight" not in state:
+        name, encoder, state = find_encoder(model, weights.state, source)
     try:
         report = fit(encoder, replace(weights, state=state), head="keep")
     except UserError as error:
         raise UserError(line.replace("init=", "init.encoder=", 1) for line in error.problems) from error
     report.loaded = [f"{name}.{key}" for key in report.loaded]
     return report
+
+
+def find_encoder(
+    model: nn.Module, state: Mapping[str, Tensor], source: str | Path
+) -> tuple[str, nn.Module, dict[str, Tensor]]:
+    """The first encoder of a model by its name, and that of a source in its names. Raises UserError without one."""
+    name, encoder = next(((n, m) for n, m in model.named_modules() if isinstance(m, TransformerEncoder)), ("", None))
+    if encoder is None:
+        raise UserError(f"init.encoder={source}: {type(model).__name__} has no transformer encoder")
+    firsts = (key for key in state if "blocks.0.norm1." in key and not key.startswith("decoder."))
+    prefix = next((key.partition("blocks.0.")[0] for key in firsts), None)
+    if prefix is None:
+        raise UserError(f"init.encoder={source}: does not contain a transformer encoder")
+    parts = tuple(f"{prefix}{part}." for part in ("blocks", "norm"))
+    return (
+        name,
+        encoder,
+        {
+            key.removeprefix(prefix).replace(".attn.", ".mixer."): value
+            for key, value in state.items()
+            if key.startswith(parts)
+        },
+    )
 
 
 def initialise(model: nn.Module, config: DictConfig, classes: Sequence[str]) -> LoadReport:

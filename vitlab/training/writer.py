@@ -7,18 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.data.images import decode
+from vitlab.data.images.imagefolder import explain
 from vitlab.data.text.tokenization import Tokenizer, from_file
+from vitlab.data.transforms.basic import normalize
+from vitlab.models.captioner import Captioner
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
 from vitlab.models.heads import LanguageModel
 from vitlab.models.weights.huggingface import load_huggingface
 from vitlab.training.files import RunFiles
-from vitlab.training.load import evaluation_accelerator, load_run
+from vitlab.training.load import LoadedRun, evaluation_accelerator, load_run
 from vitlab.training.settings import evaluation_context
 
 MOST_NAMED = 5  # wrong lines that are named one by one
@@ -97,6 +102,38 @@ class Targets:
         yield from (places[first : first + size] for first in range(0, len(places), size))
 
 
+class Captions(Targets):
+    """What a captioner writes of pictures; a source is the path of a file."""
+
+    longest = 1
+
+    def __init__(self, run: LoadedRun, tokenizer: Tokenizer, search: Mapping[str, Any]):
+        self.model, self.tokenizer, self.search = run.model, tokenizer, dict(search)
+        self.end, self.most_tokens = tokenizer.end, run.model.target_length
+        self.image_size, self.channels = run.shape["image_size"], run.shape["channels"]
+        self.mean, self.std = list(run.config.data.mean), list(run.config.data.std)
+
+    def encode(self, text: str) -> list[str]:
+        if not Path(text).expanduser().is_file():
+            raise UserError(f"{text}: no such picture; give the path of a file")
+        return [text]
+
+    def begin(self, rows: Sequence[Sequence[str]]) -> tuple[Decoding, Tensor]:
+        images = np.empty((len(rows), self.channels, *self.image_size), dtype=np.uint8)
+        problems = []
+        for image, (path,) in zip(images, rows, strict=True):
+            try:
+                image[:] = decode.read(Path(path).expanduser(), self.image_size, self.channels)
+            except Exception as error:  # Pillow's readers raise a dozen types for broken files
+                problems.append(f"{path}: {explain(path, error)}")
+        if problems:
+            raise UserError(problems)
+        device = device_of(self.model)
+        with torch.inference_mode():
+            decoding = self.model.decoding(normalize(torch.from_numpy(images).to(device), self.mean, self.std))
+        return decoding, torch.full((len(rows), 1), self.tokenizer.decoder_start, device=device)
+
+
 Writer = Continuations | Targets
 
 
@@ -113,7 +150,7 @@ def load_writer(source: str) -> Writer:
         model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)
         if "beams" in run.config.task:
             search = {key: run.config.task[key] for key in ("beams", "length_penalty")}
-            source_length = run.config.data.length
+            source_length = run.config.data.get("length")
     if not hasattr(model, "decoding"):
         raise UserError(
             f"{source}: {type(model).__name__} writes no text; give a run of a task that does, such as task=causal_lm "
@@ -127,6 +164,8 @@ def load_writer(source: str) -> Writer:
             f"{path}: has {tokenizer.size} tokens, but the model has {model.vocabulary}; it belongs to another model"
         )
     model.to(evaluation_context("32-true", accelerator)[0])
+    if isinstance(model, Captioner):
+        return Captions(run, tokenizer, search)
     if not isinstance(model, LanguageModel):
         return Targets(model, tokenizer, search)
     return Continuations(model, tokenizer) if search is None else TargetsBehind(model, tokenizer, source_length, search)
