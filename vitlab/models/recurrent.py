@@ -139,6 +139,14 @@ class RecurrentEncoderDecoder(TextModel):
 
         return CachedDecoding(forward, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """The decoder's layers come after the encoder's; an output that is not shared is a layer of its own."""
+
+        def layers(part: str) -> list[tuple[str, tuple[int, ...] | None]]:
+            return [(rf"^{part}\.\w+\.\w+_l(\d+)", None), (rf"^{part}\.", (99999,))]
+
+        return {"stem": r"^(?:text|decoder)\.embed", "encoder": layers("text"), "decoder": layers("decoder")}
+
     def part_of(self, name: str) -> str:
         path = name.split(".")
         if "embed" in path:

@@ -1,7 +1,10 @@
 """The recurrent encoder-decoder: padding, decoding token by token, alignment, what its options change."""
 
+import re
+
 import pytest
 import torch
+from timm.models import group_parameters
 from torch import nn
 
 from vitlab.config import UserError
@@ -113,6 +116,23 @@ def test_it_learns_to_reverse_and_looks_back_to_front():
     with torch.no_grad():
         places = model.alignment(source, target)[:, :4].argmax(dim=-1)
     assert (places == torch.arange(3, -1, -1)).float().mean() > 0.8
+
+
+def test_its_layers_follow_each_other_from_the_embeddings_to_the_output():
+    model = build(depth=2, cell="lstm", share_embeddings="none")
+    places = group_parameters(model, model.group_matcher(), reverse=True)
+    found = {}
+    for name, place in places.items():
+        layer = re.match(r"(text|decoder)\.(?:embed|\w+\.\w+_l(\d))", name)
+        found.setdefault(place, set()).add(layer[1] + (layer[2] or "embed") if layer else name.split(".")[0])
+    assert found == {
+        0: {"textembed", "decoderembed"},
+        1: {"text0"},
+        2: {"text1"},
+        3: {"decoder0"},
+        4: {"decoder1", "decoder"},
+        5: {"output"},
+    }
 
 
 def test_a_shared_matrix_needs_one_width_and_the_halves_of_both_directions_are_equal():
