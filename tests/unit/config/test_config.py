@@ -18,6 +18,7 @@ from vitlab.config import (
     resolved,
 )
 from vitlab.studies.grid import compose_study, expand
+from vitlab.studies.variants import name_models
 
 SHIPPED = sorted(Path(groups.config_dir()).glob("*/*.yaml"))
 
@@ -52,7 +53,9 @@ def test_every_shipped_choice_resolves_with_its_name_and_types(path):
 def test_every_shipped_study_composes_for_all_of_its_models(study):
     config = compose_study(study, [] if study == "quick" else required(study))
     specs = expand(config, [100])
-    assert {spec.config["model"]["name"] for spec in specs} == {load("model", m).name for m in config.models}
+    assert {spec.config["model"]["name"] for spec in specs} == {
+        load("model", settings["model"]).name for settings in name_models(resolved(config)["models"]).values()
+    }
     assert len({spec.name for spec in specs}) == len(specs)
 
 
