@@ -38,7 +38,7 @@ def generate(
     ended = torch.zeros_like(going, dtype=torch.bool)
     for done in range(steps):
         chosen = choose(decoding(given), temperature, top_k, top_p, generator)
-        found[going, done] = chosen
+        found[:, done].index_copy_(0, going, chosen)  # found[going, done] = chosen takes ten times as long
         given = chosen[:, None]
         if progress:
             progress(done + 1, steps)

@@ -38,9 +38,9 @@ class KeyValueCache:
             raise ValueError(f"{self.seen} tokens in a cache for {self.capacity}")
         if self.keys is None:
             self.keys, self.values = (x.new_empty(*x.shape[:2], self.capacity, x.shape[3]) for x in (k, v))
-        self.keys[:, :, first : self.seen] = k
-        self.values[:, :, first : self.seen] = v
-        return self.keys[:, :, : self.seen], self.values[:, :, : self.seen]
+        self.keys.narrow(2, first, k.shape[2]).copy_(k)  # indexing would take longer, at every token
+        self.values.narrow(2, first, k.shape[2]).copy_(v)
+        return self.keys.narrow(2, 0, self.seen), self.values.narrow(2, 0, self.seen)
 
     def reorder(self, rows: Tensor) -> None:
         """Keep the rows of the batch at `rows` (B,), in that order. Those of a context stay as they are."""
@@ -94,7 +94,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q (B, H, N, K), k and v (B, H, M, K), of x (B, N, D), context (B, M, D) and rotary (2, N, K)."""
         if context is None:
-            q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+            q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
             q, k = self.q_norm(q), self.k_norm(k)
             if rotary is not None:
                 q, k = rotate(q, rotary), rotate(k, rotary)
