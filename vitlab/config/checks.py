@@ -8,7 +8,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vitlab.config import groups, recipes
 from vitlab.config.errors import UserError, choices_text
-from vitlab.config.schema import LARGEST_IMAGE
+from vitlab.config.fields import LARGEST_IMAGE
 
 
 def find_problems(config: DictConfig) -> list[str]:

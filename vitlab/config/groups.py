@@ -14,26 +14,27 @@ from pathlib import Path
 from typing import Any, Optional
 
 import yaml
-from omegaconf import AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, ListConfig, OmegaConf
+from omegaconf import MISSING, AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from vitlab.config import schema
+from vitlab.config import model_schema, schema
 from vitlab.config.errors import UserError, choices_text
+from vitlab.config.fields import Choice
 
 GROUPS = ("model", "data", "task", "recipe", "analysis", "probe", "study", "mixer")
 CLOSED = {  # every key of these is in the dataclass
-    ("model", "vit"): schema.ViTConfig,
-    ("model", "timm"): schema.TimmConfig,
-    ("model", "resnet"): schema.ResNetConfig,
-    ("model", "text"): schema.TextConfig,
-    ("model", "encoder_decoder"): schema.EncoderDecoderConfig,
-    ("model", "captioner"): schema.CaptionerConfig,
-    ("model", "lstm"): schema.LSTMConfig,
-    ("model", "recurrent"): schema.RecurrentConfig,
+    ("model", "vit"): model_schema.ViTConfig,
+    ("model", "timm"): model_schema.TimmConfig,
+    ("model", "resnet"): model_schema.ResNetConfig,
+    ("model", "text"): model_schema.TextConfig,
+    ("model", "encoder_decoder"): model_schema.EncoderDecoderConfig,
+    ("model", "captioner"): model_schema.CaptionerConfig,
+    ("model", "lstm"): model_schema.LSTMConfig,
+    ("model", "recurrent"): model_schema.RecurrentConfig,
 }
 EXPECTED = {IntegerNode: "a whole number", FloatNode: "a number", BooleanNode: "true or false"}
-OPEN = {  # others: schema.Choice
-    "model": schema.ModelConfig,
+OPEN = {  # others: Choice
+    "model": model_schema.ModelConfig,
     "data": schema.ImageDataConfig,
     "task": schema.TaskConfig,
     "analysis": schema.AnalysisConfig,
@@ -125,7 +126,7 @@ def choose_schema(group: str, kind: str, found: dict[str, Any]) -> type:
         return schema.RecipeConfig
     if (group, kind) in CLOSED:
         return CLOSED[group, kind]
-    base = OPEN.get(group, schema.Choice)
+    base = OPEN.get(group, Choice)
     declared = read(group, kind, group) if kind in names(group) else found
     if group == "data" and declared.get("modality") == "text":
         base = schema.TextDataConfig
@@ -137,7 +138,7 @@ def choose_schema(group: str, kind: str, found: dict[str, Any]) -> type:
 def infer_field(value: Any) -> tuple[Any, Any]:
     """The type and the default of a field that a YAML file declares by example."""
     if value == "???":
-        return str, dataclasses.field(default=schema.MISSING)
+        return str, dataclasses.field(default=MISSING)
     if value is None:
         return Optional[Any], dataclasses.field(default=None)
     if isinstance(value, list):

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 from timm.layers import Mlp
 from torch import Tensor, nn
 
-from vitlab.config.schema import LARGEST_LAYER
+from vitlab.config.fields import LARGEST_LAYER
 from vitlab.models.mixers import MixerSpec
 
 
