@@ -27,8 +27,10 @@ def inputs(shape: Mapping[str, Any], batch_size: int = 1, device: str = "meta") 
     def tokens(length: int) -> Tensor:
         return torch.zeros(batch_size, length, dtype=torch.int64, device=device)
 
-    images = "image_size" in shape and torch.zeros(batch_size, shape["channels"], *shape["image_size"], device=device)
-    first = images if "image_size" in shape else tokens(shape["length"])
+    if "image_size" in shape:
+        first = torch.zeros(batch_size, shape["channels"], *shape["image_size"], device=device)
+    else:
+        first = tokens(shape["length"])
     return (first, tokens(shape["target_length"])) if "target_length" in shape else (first,)
 
 

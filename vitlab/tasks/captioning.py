@@ -18,7 +18,7 @@ from vitlab.data.base import CaptionData
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.tasks.decoded import Score, score_exact_match
 from vitlab.tasks.images import ImagePreparation
-from vitlab.tasks.seq2seq import SequenceToSequence, trim
+from vitlab.tasks.seq2seq import SequenceToSequence, check_search, trim
 
 MIXING = ("mixup", "cutmix", "random_erasing")  # of a recipe: they change what a picture shows
 
@@ -41,7 +41,8 @@ class Captioning(SequenceToSequence):
     def __init__(self, config: DictConfig, recipe: DictConfig, data: CaptionData, data_config: DictConfig):
         if not isinstance(data, CaptionData):
             raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
-        problems = [
+        problems = list(check_search(config))
+        problems += [
             f"recipe.{key}={recipe[key]}: a caption does not say what it makes of a picture; give recipe.{key}=0"
             for key in MIXING
             if recipe[key]

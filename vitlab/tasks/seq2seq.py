@@ -54,7 +54,7 @@ class SequenceToSequence:
                 f"data={data.name}: has {len(data.train.parts)} texts an item; task={config.name} needs a source and a "
                 "target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
             )
-        problems = list(list_long_texts(data, config.long))
+        problems = [*check_search(config), *list_long_texts(data, config.long)]
         if problems:
             raise UserError(problems)
         self.set_options(config, recipe, data)
@@ -180,6 +180,14 @@ class SequenceToSequence:
 
     def decode(self, tokens: Tensor) -> str:
         return self.tokenizer.decode(tokens.tolist())
+
+
+def check_search(config: DictConfig) -> Iterator[str]:
+    """Options of the beam search that have no meaning."""
+    if config.beams < 1:
+        yield f"task.beams={config.beams}: must be at least 1, which is greedy"
+    if not 0 <= config.length_penalty <= 10:
+        yield f"task.length_penalty={config.length_penalty}: must be from 0 (none) to 10"
 
 
 def list_long_texts(data: TextData, long: str) -> Iterator[str]:

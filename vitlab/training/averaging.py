@@ -78,7 +78,7 @@ def build_averages(recipe: DictConfig, steps: int, device: str) -> list[Averagin
     if recipe.ema is not None:
         return [Averaging(get_ema_multi_avg_fn(recipe.ema), device)]
     if recipe.average is not None:
-        apart = max(1, round(steps / SPACING))
+        apart = max(1, steps // SPACING)
         return [Averaging(mean, device, range(steps - (recipe.average - 1) * apart, steps + 1, apart))]
     return []
 

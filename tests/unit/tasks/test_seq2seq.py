@@ -54,6 +54,12 @@ def test_a_batch_is_what_a_decoder_reads_and_predicts_without_needless_padding()
     assert batch.following.tolist() == [[7, END]]
 
 
+@pytest.mark.parametrize("wrong", ["task.beams=0", "task.length_penalty=-0.5", "task.length_penalty=11"])
+def test_a_search_without_a_meaning_is_refused(wrong):
+    with pytest.raises(UserError, match=wrong.replace(".", r"\.")):
+        build(wrong)
+
+
 def test_texts_beyond_the_length_are_refused_or_cut_or_left_out_but_never_a_reference():
     rows = [list(range(6, 36)), [7]]
     long = replace(texts(rows), parts=(ragged(rows), ragged(rows)))
@@ -88,7 +94,7 @@ def test_padding_changes_no_loss(recipe):
 
 
 def test_a_reversal_is_learned_by_heart_and_decoded():
-    task, model = build()
+    task, model = build("recipe.label_smoothing=0")
     batch, optimizer = batch_of(task), torch.optim.AdamW(model.parameters(), 5e-3)
     for _ in range(150):
         optimizer.zero_grad()

@@ -137,6 +137,10 @@ def test_a_run_has_as_many_checkpoints_as_it_averages():
     with pytest.raises(UserError, match=r"recipe\.average=7: the run has only 6 steps; give at most 6"):
         averaging.refuse_stale_average(recipe, 6)
     averaging.refuse_stale_average(recipe, 7)
+    recipe = compose(TrainConfig, ["recipe.average=100"]).recipe
+    for steps in (100, 150, 199, 2050):
+        (average,) = averaging.build_averages(recipe, steps, "cpu")
+        assert sum(average.should_update(step) for step in range(steps)) == 100
 
 
 def test_deits_average_is_fine_for_deits_training_and_none_is_always():
