@@ -39,9 +39,14 @@ def module_of(config: DictConfig) -> ModuleType:
 def refusal(name: str, model: nn.Module) -> str | None:
     """Why an analysis cannot look at a model, in a line; None where it can."""
     module = module_of(load("analysis", name))
-    if module.applies(model):
+    if module.applies(looked_at(model)):
         return None
     return f"{name}: does not apply to {type(model).__name__}: it needs {module.NEEDS}"
+
+
+def looked_at(model: nn.Module) -> nn.Module:
+    """What analyses look at: of a captioner the vision transformer that reads its pictures, else the model."""
+    return getattr(model, "image", model)
 
 
 def examine(
@@ -68,7 +73,7 @@ def examine(
     given = {"labels": targets if of_classes and labelled else None, "progress": progress}
     given |= {} if task.tokenizer is None else {"token_texts": task.tokenizer.token_texts}
     taken = inspect.signature(module.run).parameters.keys() & given.keys()
-    results = module.run(model, inputs, config, **{key: given[key] for key in taken})
+    results = module.run(looked_at(model), inputs, config, **{key: given[key] for key in taken})
     findings = Findings.of(
         results,
         name=config.name,

@@ -21,9 +21,13 @@ from vitlab.config import UserError
 from vitlab.models.features import evaluating
 
 UNIT = "share"
-NEEDS = "images"
-applies = takes_images
+NEEDS = "images, and classes"
 LARGEST = 16  # patches along a side
+
+
+def applies(model: nn.Module) -> bool:
+    """Whether the model classifies images."""
+    return takes_images(model) and not isinstance(getattr(model, "head", None), nn.Identity)
 
 
 def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Tensor:

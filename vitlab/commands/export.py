@@ -48,8 +48,11 @@ def export(run: str, path: Path, *, names: str) -> int:
 
     loaded = load_run(run)
     about, is_text = describe_use(loaded), loaded.config.data.modality == "text"
-    if is_text and path.suffix == ".onnx":
-        raise UserError(f"{path}: a text model is exported as a .safetensors file or as a folder for transformers")
+    if path.suffix == ".onnx" and (is_text or hasattr(loaded.model, "decoding")):
+        raise UserError(
+            f"{path}: a model that reads or writes text is exported as a .safetensors file or, as far as transformers "
+            "has it, as a folder"
+        )
     try:
         if not path.suffix:
             write_folder(loaded, run, path)

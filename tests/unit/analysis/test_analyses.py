@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 import vitlab
-from vitlab import analysis
+from tests.captioned import captioned
+from vitlab import analysis, tasks
 from vitlab.analysis.capture import heads
 from vitlab.analysis.capture.findings import Findings
-from vitlab.config import load, names
-from vitlab.models import build_model
+from vitlab.config import TrainConfig, compose, load, names
+from vitlab.models import build, build_model
 from vitlab.models.text import language_model
 from vitlab.tasks.text import TokenInputs
 
@@ -130,3 +131,16 @@ def test_the_same_images_give_the_same_whatever_the_chunks(name, monkeypatch):
     for one, other in zip(whole.rows, parts.rows, strict=True):
         assert one == pytest.approx(other, abs=2e-5)
     assert whole.references == pytest.approx(parts.references, abs=2e-5)
+
+
+def test_of_a_captioner_the_model_of_its_pictures_is_looked_at():
+    words = ["task=captioning", "data.image_size=[10,14]", "model.encoder.patch_size=[5,7]", "model.encoder.depth=1"]
+    config = compose(TrainConfig, words)
+    task = tasks.build(config.task, recipe=load("recipe", "adamw"), data=captioned(), data_config=config.data)
+    captioner = build(config.model, **task.shape)
+    assert analysis.refusal("robustness", captioner) == (
+        "robustness: does not apply to Captioner: it needs images, and classes"
+    )
+    assert analysis.refusal("attention_distance", captioner) is None
+    found = analysis.examine(captioner.eval(), task, load("analysis", "attention_distance"), 0)
+    assert {row["layer"] for row in found.rows} == {1}

@@ -135,3 +135,10 @@ def test_a_model_above_two_gigabytes_is_not_written_as_onnx(tmp_path):
     with pytest.raises(UserError, match=r"2\.5 GB do not fit into one ONNX file; give \.safetensors"):
         save_onnx(model, tmp_path / "h.onnx", image_size=(224, 224), channels=3)
     assert not [*tmp_path.iterdir()]
+
+
+def test_weights_that_are_shared_are_in_a_file_under_each_of_their_names(tmp_path):
+    model, other = (build_model("transformer_nano", vocabulary=30, length=8, depth=1, width=8, heads=2) for _ in "ab")
+    save_safetensors(model, tmp_path / "model.safetensors", "own")
+    load_weights(other, tmp_path / "model.safetensors")
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())

@@ -40,7 +40,11 @@ def save_safetensors(
     model: nn.Module, path: str | Path, format: str = "timm", about: Mapping[str, str] | None = None
 ) -> None:
     """Write the weights as one safetensors file, atomically; `about` goes into its header."""
-    state = {name: value.contiguous() for name, value in export_weights(model, format).items()}
+    # contiguous, and of tied weights a copy under each name, as any reader finds them
+    state = {
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in export_weights(model, format).items()
+    }
     with replacing(Path(path)) as file:
         file.write(save(state, metadata={"format": "pt", **(about or {})}))
 
