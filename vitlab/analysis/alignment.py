@@ -108,7 +108,6 @@ def run(
 ) -> dict[str, Any]:
     """The rows of `Alignments`, and "weights" float16 (B, H, N, S) of `config.drawn` pairs, with zeros behind.
 
-
     "value" is the share of the attention on the straight line from the first to the last token, "monotone" the share of
     target tokens whose strongest source token is not before that of the target token before, "entropy" in nats. Of
     several heads their mean is the last. "sources" and "targets" are the pairs' tokens, "" behind them.

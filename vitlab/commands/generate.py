@@ -21,6 +21,7 @@ from vitlab.config import UserError, printable
 from vitlab.data.opening import progress_bar
 from vitlab.data.text import utf8
 from vitlab.files import write_text
+from vitlab.formatting import plural
 from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--length-penalty",
         type=number_between(0, 10),
         metavar="A",
-        help="of beam search: log probability / ((5 + tokens) / 6)^A (default: 0)",
+        help="of beam search: log probability / ((5 + tokens) / 6)^A (default: the run's task.length_penalty, else 0)",
     )
     parser.add_argument("--seed", type=seed_number, default=0, metavar="N", help="of the sampling (default: 0)")
     parser.add_json()
@@ -159,8 +160,8 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
             problems.append(f"{option}={path}: has no text on line {places}; give one on each")
     if len({len(lines) for lines in found.values()}) > 1:
         problems.append(
-            f"--reference={args.reference}: has {len(found['--reference'])} lines, but --input={args.input} has "
-            f"{len(found['--input'])}; give a reference for each line"
+            f"--reference={args.reference}: has {plural(len(found['--reference']), 'line')}, but "
+            f"--input={args.input} has {len(found['--input'])}; give a reference for each line"
         )
     try:
         refuse_unwritable(args.out.absolute().parent)
@@ -174,7 +175,11 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
 def choose_search(args: argparse.Namespace, writer: "Writer") -> dict[str, Any]:
     """The options of sampling or of the beam search: those given, else the writer's own."""
     if args.beams is not None:
-        return {"beams": args.beams, "length_penalty": args.length_penalty or 0.0}
+        penalty = args.length_penalty
+        return {
+            "beams": args.beams,
+            "length_penalty": writer.search.get("length_penalty", 0.0) if penalty is None else penalty,
+        }
     if not sampling_options(args) and "beams" in writer.search:
         return writer.search
     import torch

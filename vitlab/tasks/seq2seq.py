@@ -18,6 +18,7 @@ from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.source_target import join_pairs
 from vitlab.data.text.corpus import SPLITS
 from vitlab.data.text.types import TextData
+from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
@@ -51,8 +52,8 @@ class SequenceToSequence:
         refuse_image_recipe(recipe)
         if len(data.train.parts) != 2:
             raise UserError(
-                f"data={data.name}: has {len(data.train.parts)} texts an item; task={config.name} needs a source and a "
-                "target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
+                f"data={data.name}: has {plural(len(data.train.parts), 'text')} an item; task={config.name} needs a "
+                "source and a target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
             )
         problems = [*check_search(config), *list_long_texts(data, config.long)]
         if problems:
@@ -200,16 +201,17 @@ def list_long_texts(data: TextData, long: str) -> Iterator[str]:
         return
     for side, key in enumerate(("length", "target_length")):
         room, counts, needed = getattr(data, key), {}, 0
-        for split, called in SPLITS.items():
+        for split in SPLITS:
             reference = split == "test" and side == 1
             if (long == "cut" and not reference) or (long == "leave_out" and split != "test"):
                 continue
             lengths = getattr(data, split).parts[side].lengths + 1  # with the end
             if count := int((lengths > room).sum()):
-                counts[split], needed = f"{count:,} {called}", max(needed, int(lengths.max()))
+                counts[split], needed = count, max(needed, int(lengths.max()))
         if counts:
             instead = f", or task.long={'cut' if 'test' in counts else 'cut|leave_out'}"
-            which = f"{', '.join(counts.values())} {('sources', 'targets')[side]} are longer"
+            which = ", ".join(f"{count:,} {SPLITS[split]}" for split, count in counts.items())
+            which += f" {('source', 'target')[side]}{' is' if sum(counts.values()) == 1 else 's are'} longer"
             need = f"give data.{key}={needed}{'' if side == 1 and 'test' in counts else instead}"
             yield f"data.{key}={room}: {which}, the longest {needed} tokens with its end; {need}"
 

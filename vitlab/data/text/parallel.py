@@ -62,7 +62,9 @@ def read_pairs(keys: list[str], paths: list[Path], skip_empty: bool) -> list[tup
         empty = [number for number, line in enumerate(lines, 1) if not line]
         if empty and not skip_empty:
             which = f"line {empty[0]} is empty" + (f", and {len(empty) - 1} more" if len(empty) > 1 else "")
-            problems.append(f"{key}={path}: {which}; fill them, or leave such pairs out by data.skip_empty=true")
+            problems.append(
+                f"{key}={path}: {which}; write what is missing, or leave such pairs out by data.skip_empty=true"
+            )
         sides.append(lines)
     if len(sides) == 2 and len(sides[0]) != len(sides[1]):
         lengths = f"{plural(len(sides[0]), 'line')}, {keys[1]}={paths[1]} has {len(sides[1])}"

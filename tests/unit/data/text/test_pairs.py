@@ -71,7 +71,7 @@ def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):
     empty = "line 2 is empty, and 1 more"
     needs = "is given, and each of its lines needs the other language's"
     assert found == [
-        f"data.target={gaps}: {empty}; fill them, or leave such pairs out by data.skip_empty=true",
+        f"data.target={gaps}: {empty}; write what is missing, or leave such pairs out by data.skip_empty=true",
         f"data.validation_source is missing: data.validation_target {needs}",
         f"data.test_target is missing: data.test_source {needs}",
     ]
