@@ -38,6 +38,7 @@ DESCRIPTION = """Continue a text with a run's language model, or write one from 
 Each line of --input is a source (of a captioning run the file of a picture), or a prompt of a language model; --out has
 what is written from it on the same line, so an empty line, or one that is too long for the model, is refused."""
 MOST_SAMPLES = 1000  # generated at a time
+MOST_BEAMS = 1000
 MOST_NAMED = 5  # wrong lines that are named one by one
 
 
@@ -110,6 +111,8 @@ def find_conflicts(args: argparse.Namespace) -> list[str]:
     problems = []
     if args.samples > MOST_SAMPLES:
         problems.append(f"--samples {args.samples}: too many at a time; give at most {MOST_SAMPLES}")
+    if args.beams is not None and args.beams > MOST_BEAMS:
+        problems.append(f"--beams {args.beams}: too many; give at most {MOST_BEAMS}")
     if args.beams is not None and (given := sampling_options(args)):
         problems.append(f"--beams cannot be combined with sampling options ({', '.join(given)})")
     if args.beams is None and args.length_penalty is not None:

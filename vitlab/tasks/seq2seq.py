@@ -26,6 +26,7 @@ from vitlab.tasks.decoded import Decoded, Score, score_exact_match, score_transl
 from vitlab.tasks.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.text import TokenInputs, refuse_image_recipe
 
+MOST_BEAMS = 100
 LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the model takes
 
 
@@ -184,9 +185,9 @@ class SequenceToSequence:
 
 
 def check_search(config: DictConfig) -> Iterator[str]:
-    """Options of the beam search that have no meaning."""
-    if config.beams < 1:
-        yield f"task.beams={config.beams}: must be at least 1, which is greedy"
+    """Options of the beam search that have no meaning or take too much memory."""
+    if not 1 <= config.beams <= MOST_BEAMS:
+        yield f"task.beams={config.beams}: must be from 1 (greedy) to {MOST_BEAMS}"
     if not 0 <= config.length_penalty <= 10:
         yield f"task.length_penalty={config.length_penalty}: must be from 0 (none) to 10"
 
