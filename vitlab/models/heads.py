@@ -213,7 +213,7 @@ def with_head(
     """
     if head == "next_token":
         if not text.causal:
-            raise ValueError("model.causal=false sees the tokens that task=causal_lm predicts; give task=masked_lm")
+            raise ValueError("model.causal=false sees the tokens that it should predict; give task=masked_lm")
         return LanguageModel(text)
     if head == "seq2seq":
         raise ValueError("has no decoder that reads a source; give an encoder-decoder, such as model=transformer_nano")

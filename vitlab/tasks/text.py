@@ -54,7 +54,7 @@ def refuse_several_parts(data: TextData) -> None:
     if len(data.train.parts) > 1:
         raise UserError(
             f"data={data.name}: its texts have {len(data.train.parts)} parts; give one column of text, or "
-            "task=text_classification"
+            "task=text_classification, or task=translation for pairs"
         )
 
 
