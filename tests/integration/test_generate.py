@@ -123,7 +123,9 @@ def test_a_stopped_command_leaves_what_was_there(run, files, monkeypatch):
 
     real = writer.write_rows
     monkeypatch.setattr(writer, "write_rows", stop)
-    assert write(run, files, "--batch-size", "2").returncode == 130
+    stopped = write(run, files, "--batch-size", "2")
+    assert stopped.returncode == 130
+    assert "nothing was written to" in stopped.stderr
     assert (files / "out.txt").read_text() == "old\n"
     assert sorted(files.iterdir()) == before
 

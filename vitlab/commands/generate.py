@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,15 +199,19 @@ def write_file(args: argparse.Namespace, writer: "Writer", search: dict[str, Any
     from vitlab.training.writer import encode_lines, write_lines
 
     rows = encode_lines(writer, args.run, args.input, lines["--input"])
-    with progress_bar(None if args.json else Console(stderr=True)) as progress:
-        written = write_lines(
-            writer,
-            rows,
-            args.tokens or writer.most_tokens,
-            search,
-            args.batch_size,
-            lambda done, total: progress("lines", done, total),
-        )
+    try:
+        with progress_bar(None if args.json else Console(stderr=True)) as progress:
+            written = write_lines(
+                writer,
+                rows,
+                args.tokens or writer.most_tokens,
+                search,
+                args.batch_size,
+                lambda done, total: progress("lines", done, total),
+            )
+    except KeyboardInterrupt:
+        print(f"vitlab: stopped; nothing was written to {args.out}", file=sys.stderr)
+        return 130
     try:
         write_text(args.out, "".join(line + "\n" for line in written))
     except OSError as error:
