@@ -19,7 +19,7 @@ from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.data.sequences.blocks import NOTHING
-from vitlab.tasks.text import TokenInputs
+from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "share"
 NEEDS = "a decoder that attends to a source text"

@@ -18,7 +18,7 @@ from vitlab.analysis.capture.attention import find_attention_layers
 from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress
-from vitlab.tasks.text import TokenInputs
+from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "nats"
 NEEDS = "attention that vitlab knows, over images or texts"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.capture.progress import Progress, track_progress
-from vitlab.tasks.text import TokenInputs
+from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "score"
 NEEDS = "attention over the tokens of a text"

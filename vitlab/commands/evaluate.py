@@ -54,7 +54,7 @@ def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: boo
     with status_line("loading torch, lightning and timm", quiet=as_json):
         from vitlab import tasks
         from vitlab.analysis import probes
-        from vitlab.tasks.evaluate import evaluate_held_out
+        from vitlab.tasks.common.evaluate import evaluate_held_out
         from vitlab.training.load import load_subject
 
     console = Console(stderr=True)

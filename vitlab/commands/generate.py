@@ -195,7 +195,7 @@ def choose_search(args: argparse.Namespace, writer: "Writer") -> dict[str, Any]:
 
 def write_file(args: argparse.Namespace, writer: "Writer", search: dict[str, Any], lines: dict[str, list[str]]) -> int:
     """Write a line for each line of --input, and print how well they match --reference. Raises UserError."""
-    from vitlab.tasks.decoded import score_exact_match, score_translation
+    from vitlab.tasks.common.decoded import score_exact_match, score_translation
     from vitlab.training.writer import encode_lines, write_lines
 
     rows = encode_lines(writer, args.run, args.input, lines["--input"])

@@ -29,9 +29,10 @@ from vitlab.models.freezing import freeze_body
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import serves
 from vitlab.tasks.base import Task
-from vitlab.training import averaging, budgets, schedules, settings
+from vitlab.training import budgets, settings
 from vitlab.training.files import source_of, source_problems
-from vitlab.training.optimizers import build_optimizer
+from vitlab.training.optimization import averaging, schedules
+from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.sources import initialise
 
 TIMED = 1.5  # seconds of training steps per model that an estimate is made of

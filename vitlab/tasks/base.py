@@ -29,7 +29,7 @@ class Task(Protocol):
         """A loader's batch as the model takes it; augmented when a generator is given."""
 
     def inputs(self, batch: Any) -> Any:
-        """What an analysis shows the model of a prepared batch: images, or a `vitlab.tasks.text.TokenInputs`."""
+        """What an analysis shows the model of a prepared batch: images, or a `vitlab.tasks.common.text.TokenInputs`."""
 
     def example(self) -> Any:
         """A prepared batch of one item on the meta device, of zeros."""

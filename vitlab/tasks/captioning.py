@@ -16,15 +16,15 @@ from torchmetrics.functional.text.rouge import rouge_score
 from vitlab.config import UserError
 from vitlab.data.base import CaptionData
 from vitlab.data.sequences.blocks import NOTHING
-from vitlab.tasks.decoded import Score, score_exact_match
-from vitlab.tasks.images import ImagePreparation
-from vitlab.tasks.seq2seq import SequenceToSequence, check_search, trim
+from vitlab.tasks.common.decoded import Score, score_exact_match
+from vitlab.tasks.common.images import ImagePreparation
+from vitlab.tasks.common.seq2seq import SequenceToSequence, check_search, trim
 
 MIXING = ("mixup", "cutmix", "random_erasing")  # of a recipe: they change what a picture shows
 
 
 class CaptionBatch(NamedTuple):
-    """A `vitlab.tasks.seq2seq.SourceTargetBatch` of images (B, C, Y, X), with all captions of each, (B, K, N)."""
+    """A `SourceTargetBatch` of images (B, C, Y, X), with all captions of each, (B, K, N)."""
 
     inputs: Tensor
     mask: None

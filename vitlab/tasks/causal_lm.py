@@ -16,8 +16,8 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
-from vitlab.tasks.metrics import Mean, Outcomes, Perplexity
-from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
+from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
+from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
 PACKING = ("stream", "documents")

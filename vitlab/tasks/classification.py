@@ -18,8 +18,8 @@ from torchmetrics.classification import (
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.mixup_cutmix import Mixing
-from vitlab.tasks.images import ImagePreparation
-from vitlab.tasks.metrics import BalancedAccuracy, LargestShare, Mean, Outcomes, Reliability
+from vitlab.tasks.common.images import ImagePreparation
+from vitlab.tasks.common.metrics import BalancedAccuracy, LargestShare, Mean, Outcomes, Reliability
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 TOP = 5

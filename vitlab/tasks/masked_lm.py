@@ -20,8 +20,8 @@ from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
-from vitlab.tasks.metrics import Mean, Outcomes, Perplexity, SumOfMeans
-from vitlab.tasks.text import TokenInputs, refuse_image_recipe, refuse_several_parts
+from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity, SumOfMeans
+from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 SEQUENCES = ("pairs", "stream", "documents")
 MASKING = ("dynamic", "static")

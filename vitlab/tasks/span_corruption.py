@@ -17,9 +17,9 @@ from vitlab.data.sequences.mask_tokens import Random, RowGenerators
 from vitlab.data.sequences.span_corruption import choose_corrupted, corrupt_spans, plan_lengths
 from vitlab.data.text.corpus import join_rows
 from vitlab.data.text.types import TextData, Texts
+from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch
+from vitlab.tasks.common.text import refuse_image_recipe
 from vitlab.tasks.masked_lm import LEAST_SHARE, SEED
-from vitlab.tasks.seq2seq import SequenceToSequence, SourceTargetBatch
-from vitlab.tasks.text import refuse_image_recipe
 
 SENTINELS = 100  # of T5's tokenizer
 

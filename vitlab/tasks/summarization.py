@@ -4,9 +4,9 @@ from omegaconf import DictConfig
 from torchmetrics import MetricCollection
 
 from vitlab.data.text.types import TextData
-from vitlab.tasks.decoded import Decoded, Score, score_summaries
-from vitlab.tasks.one_sequence import OneSequence
-from vitlab.tasks.seq2seq import SequenceToSequence, SourceTargetBatch
+from vitlab.tasks.common.decoded import Decoded, Score, score_summaries
+from vitlab.tasks.common.one_sequence import OneSequence
+from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch
 
 SAMPLE = 2000  # training summaries whose words are counted
 

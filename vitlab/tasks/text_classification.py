@@ -18,8 +18,8 @@ from vitlab.config import UserError
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.pair_inputs import frame_texts
 from vitlab.data.text.types import TextData
-from vitlab.tasks.objectives import Choices, Classes, Numbers, Tags
-from vitlab.tasks.text import TokenInputs, refuse_image_recipe
+from vitlab.tasks.common.objectives import Choices, Classes, Numbers, Tags
+from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
 
 # tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
 # choices or numbers (B,), tags (B, N)

@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 
 from vitlab.data.text.types import TextData
-from vitlab.tasks.seq2seq import SequenceToSequence
+from vitlab.tasks.common.seq2seq import SequenceToSequence
 
 
 def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> SequenceToSequence:

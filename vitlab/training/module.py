@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.tasks.base import Task
-from vitlab.training.optimizers import build_optimizer
-from vitlab.training.schedules import build_schedule
+from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.optimization.schedules import build_schedule
 
 SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
 

@@ -27,13 +27,14 @@ from vitlab.files import write_json
 from vitlab.models import count
 from vitlab.models.freezing import freeze_body
 from vitlab.models.weights.load import LoadReport
-from vitlab.tasks.evaluate import evaluate_held_out
-from vitlab.training import averaging, budgets, checkpoint, environment, schedules, settings
+from vitlab.tasks.common.evaluate import evaluate_held_out
+from vitlab.training import budgets, checkpoint, environment, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting, refuse_not_finite
 from vitlab.training.files import RunFiles, round_numbers, source_of
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
-from vitlab.training.optimizers import build_optimizer
+from vitlab.training.optimization import averaging, schedules
+from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.selection import Selection
 from vitlab.training.settings import evaluation_context
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
@@ -234,7 +235,7 @@ class Run:
     def test(self) -> dict[str, float | None]:
         """The metrics of results.csv on the test data, by the weights in `model`. Nothing else reads these data.
 
-        `outcomes` holds what each item gave (2, items), as `vitlab.tasks.metrics.Outcomes` says, `generated` the texts
+        `outcomes` holds what each item gave (2, items), as the metric of that name says, `generated` the texts
         of a task that generates some.
 
         Raises Diverged for a metric that is not finite.

@@ -12,7 +12,7 @@ from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.models import count, described_shape
 from vitlab.models.freezing import freeze_body
 from vitlab.models.text import build as build_text
-from vitlab.training.optimizers import build_optimizer
+from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.sources import load_encoder
 
 V, S, N, D = 23, 7, 5, 24

@@ -17,8 +17,8 @@ from vitlab.data.loader import eval_loader
 from vitlab.data.text.corpus import SPLITS
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
-from vitlab.training.optimizers import build_optimizer
-from vitlab.training.schedules import build_schedule
+from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.optimization.schedules import build_schedule
 
 CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
 

@@ -10,7 +10,7 @@ from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
 from vitlab.tasks.classification import build_class_metrics, update_class_metrics
-from vitlab.tasks.metrics import BalancedAccuracy
+from vitlab.tasks.common.metrics import BalancedAccuracy
 
 
 def weighted_mean(outcomes):

@@ -13,9 +13,9 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
-from vitlab.training import averaging
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoint import read_checkpoint
+from vitlab.training.optimization import averaging
 
 DECAY = 0.7
 WORDS = [*TINY, "trainer.evaluations=4", "train_size=40", "recipe.batch_size=16", "wandb.mode=off", "analyses=[]"]

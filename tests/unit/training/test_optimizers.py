@@ -11,9 +11,9 @@ from torch import nn
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
 from vitlab.models import build as build_text
 from vitlab.models import build_model
-from vitlab.training.optimizers import build_optimizer as build
-from vitlab.training.optimizers import find_hidden_matrices
-from vitlab.training.schedules import build_schedule
+from vitlab.training.optimization.optimizers import build_optimizer as build
+from vitlab.training.optimization.optimizers import find_hidden_matrices
+from vitlab.training.optimization.schedules import build_schedule
 
 LR = 0.37
 

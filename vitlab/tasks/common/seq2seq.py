@@ -22,9 +22,9 @@ from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
-from vitlab.tasks.decoded import Decoded, Score, score_exact_match, score_translation
-from vitlab.tasks.metrics import Mean, Outcomes, Perplexity
-from vitlab.tasks.text import TokenInputs, refuse_image_recipe
+from vitlab.tasks.common.decoded import Decoded, Score, score_exact_match, score_translation
+from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
+from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
 
 MOST_BEAMS = 100
 LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the model takes

@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text.types import TextData
-from vitlab.tasks.seq2seq import SequenceToSequence, SourceTargetBatch, trim
-from vitlab.tasks.text import TokenInputs
+from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch, trim
+from vitlab.tasks.common.text import TokenInputs
 
 
 class OneSequence(SequenceToSequence):

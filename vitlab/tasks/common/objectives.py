@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCor
 
 from vitlab.data.text.types import NO_TAG, Texts
 from vitlab.tasks.classification import MOST_CONFUSED, build_class_metrics, update_class_metrics
-from vitlab.tasks.metrics import Mean, Outcomes, Pearson, SecondClassF1
+from vitlab.tasks.common.metrics import Mean, Outcomes, Pearson, SecondClassF1
 
 
 class Classes:

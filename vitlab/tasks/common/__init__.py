@@ -1,0 +1,1 @@
+"""What several tasks share: batches, losses, metrics, evaluation."""

@@ -1,0 +1,1 @@
+"""Optimizers, the schedules of their rates, averages of weights."""
