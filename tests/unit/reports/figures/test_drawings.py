@@ -41,6 +41,14 @@ GIVEN = {
     "attention_entropy": {"rows": heads()},
     "head_patterns": {"rows": [{**row, **labelled("null" if row["head"] > 3 else "none")} for row in heads()]},
     "head_types": {"rows": [{**typed("sink" if row["head"] > 3 else "local"), **row} for row in heads()]},
+    "alignment": {
+        "rows": [{"layer": 1, "head": head, "value": 0.5, "step": 9} for head in (1, 2, "mean")],
+        "arrays": {
+            "weights": RNG.random((B, 3, 2, 4)),
+            "sources": np.array([["a", "b", "<i>", ""]] * B),
+            "targets": np.array([["x", "y"]] * B),
+        },
+    },
     "rollout": {"arrays": {"rollout": RNG.random((B, *GRID), dtype=np.float32)}},
     "attention_maps": {"arrays": {"maps": RNG.random((B, LAYERS, HEADS, *GRID), dtype=np.float32)}},
     "position_similarity": {"arrays": {"similarity": RNG.uniform(-1, 1, (*GRID, *GRID))}},
