@@ -25,13 +25,13 @@ from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
 from vitlab.models import count
 from vitlab.models.features import before_head
-from vitlab.models.freezing import freeze_body
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import serves
 from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimization import averaging, schedules
+from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.sources import initialise
 

@@ -6,8 +6,8 @@ from omegaconf import DictConfig
 
 from vitlab.config import UserError
 from vitlab.models import count
-from vitlab.models.freezing import freeze_body
 from vitlab.tasks.base import Task
+from vitlab.training.optimization.freezing import freeze_body
 
 LARGEST_STEPS = 2**40  # as budget.steps
 

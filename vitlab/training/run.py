@@ -25,7 +25,6 @@ from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import write_json
 from vitlab.models import count
-from vitlab.models.freezing import freeze_body
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, environment, settings
@@ -34,6 +33,7 @@ from vitlab.training.files import RunFiles, round_numbers, source_of
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimization import averaging, schedules
+from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.selection import Selection
 from vitlab.training.settings import evaluation_context

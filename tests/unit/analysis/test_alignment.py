@@ -22,7 +22,7 @@ def planted(path, sources=6):
     """The rows of two heads over 6 source tokens and an end: one looks along the path, one everywhere alike."""
     weights = torch.full((1, 2, len(path) + 1, sources + 1), 1 / (sources + 1))
     weights[0, 0] = torch.nn.functional.one_hot(torch.tensor([*path, sources]), sources + 1)
-    queries = torch.arange(len(path) + 1)[None] < len(path)  # the end of the target is no query
+    queries = torch.arange(len(path) + 1)[None] < len(path)  # the end token of the target is not counted as a query
     keys = torch.arange(sources + 1)[None] < sources
     found = alignment.Alignments()
     found.add(weights, queries, keys, torch.ones_like(keys))

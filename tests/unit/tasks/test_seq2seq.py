@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.learning import learn_by_heart
 from tests.texts import END, PAD, START, TOKENIZER, WORDS, ragged, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
@@ -97,15 +98,7 @@ def test_padding_changes_no_loss(recipe):
 
 def test_a_reversal_is_learned_by_heart_and_decoded():
     task, model = build("recipe.label_smoothing=0")
-    batch, optimizer = batch_of(task), torch.optim.AdamW(model.parameters(), 5e-3)
-    for _ in range(150):
-        optimizer.zero_grad()
-        task.loss(model, batch).backward()
-        optimizer.step()
-    metrics = task.metrics(detailed=True)
-    with torch.inference_mode():
-        task.update(metrics, model.eval(), batch)
-    found = metrics.compute()
+    found, _ = learn_by_heart(task, model, batch_of(task), steps=150, rate=5e-3)
     assert found["exact_match"] == 1
     assert found["loss"] < 0.2  # label smoothing leaves about 0.1
     assert found["outcomes"].shape == (2, 23)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.learning import learn_by_heart
 from tests.texts import ragged, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
@@ -68,16 +69,8 @@ def test_spans_are_drawn_anew_in_training_and_are_always_the_same_when_measured(
 
 def test_a_batch_is_learned_by_heart(shown):
     task, net = build(shown)
-    batch, optimizer = batch_of(task, range(6)), torch.optim.AdamW(net.parameters(), 1e-2)
-    first = task.loss(net, batch).detach()
-    for _ in range(100):
-        optimizer.zero_grad()
-        task.loss(net, batch).backward()
-        optimizer.step()
-    metrics = task.metrics(detailed=True)
-    with torch.inference_mode():
-        task.update(metrics, net.eval(), batch)
-    assert metrics.compute()["loss"] < 0.2 * first
+    found, first = learn_by_heart(task, net, batch_of(task, range(6)), steps=100, rate=1e-2)
+    assert found["loss"] < 0.2 * first
 
 
 def test_pairs_are_texts_one_after_the_other(shown):

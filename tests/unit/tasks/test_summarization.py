@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.learning import learn_by_heart
 from tests.texts import END, PAD, SEPARATOR, ragged, texts
 from tests.unit.tasks.test_seq2seq import batch_of, data
 from vitlab import models, tasks
@@ -33,15 +34,7 @@ def summaries(count=23):
 @pytest.mark.parametrize("model", SIZES)
 def test_summaries_are_learned_by_heart_by_either_kind_of_model(model):
     task, net = build(model, replace(data(), train=summaries()))
-    batch, optimizer = batch_of(task), torch.optim.AdamW(net.parameters(), 1e-2)
-    for _ in range(150):
-        optimizer.zero_grad()
-        task.loss(net, batch).backward()
-        optimizer.step()
-    metrics = task.metrics(detailed=True)
-    with torch.inference_mode():
-        task.update(metrics, net.eval(), batch)
-    found = metrics.compute()
+    found, _ = learn_by_heart(task, net, batch_of(task), steps=150, rate=1e-2)
     assert found["rouge_l"] > 0.99
     # of a text of n words the first two have one in common with the last two if n is 3, else none but by chance
     assert found["rouge_l_lead"] < 0.5

@@ -164,7 +164,7 @@ def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], origin: 
 def optional(model: nn.Module, name: str) -> bool:
     """Whether a parameter may be missing: of a head or a prefix token, or the step count of a batch norm.
 
-    A decoder is no head of its own model, but may be left over where a classifier takes the encoder of another.
+    A model with a decoder must get one; a classifier that only takes the encoder leaves it out.
     """
     if hasattr(model, "text"):
         return not name.startswith("text.") and not (hasattr(model, "decoder") and name.startswith("decoder."))

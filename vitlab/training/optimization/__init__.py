@@ -1,1 +1,1 @@
-"""Optimizers, the schedules of their rates, averages of weights."""
+"""Optimizers, the schedules of their rates, averages of weights, what stays frozen."""

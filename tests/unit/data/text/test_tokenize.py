@@ -52,7 +52,7 @@ def test_sentinels_are_special_tokens_after_all_others(kind, tmp_path):
     found = plain.with_sentinels(3)
     assert found.sentinels == (plain.size, plain.size + 1, plain.size + 2)
     assert set(found.special) == set(plain.special) | set(found.sentinels)
-    assert found.encode(["a <extra_id_1> cat"]) == plain.encode(["a <extra_id_1> cat"]), "text is no sentinel"
+    assert found.encode(["a <extra_id_1> cat"]) == plain.encode(["a <extra_id_1> cat"]), "plain text, no sentinel"
     (ids,) = found.encode(["cat"])
     assert found.decode([*ids, found.sentinels[1]]) == "cat"
     found.save(tmp_path / "tokenizer.json")

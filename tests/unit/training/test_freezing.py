@@ -8,7 +8,7 @@ from torch import nn
 from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
 from vitlab.models.features import before_head, evaluating
-from vitlab.models.freezing import freeze_body
+from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 
 IMAGES = {"image_size": (16, 24), "channels": 3, "num_classes": 5}
