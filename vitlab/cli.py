@@ -17,7 +17,7 @@ COMMANDS = {  # command: module in vitlab.commands, what it does
     "train": ("train", "train one model"),
     "eval": ("evaluate", "evaluate a finished run, probe its features"),
     "analyze": ("analyze", "analyse what a model has learned"),
-    "generate": ("generate", "generate text with a language model"),
+    "generate": ("generate", "write text with a trained model: continuations, translations, captions"),
     "export": ("export", "write a run's model as safetensors, as ONNX or for Hugging Face"),
     "fit": ("fit", "fit scaling laws to a table of errors, find where they cross"),
     "report": ("report", "write a study's report again"),
