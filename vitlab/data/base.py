@@ -21,6 +21,8 @@ class Split:
     targets: what is to be predicted, (N, ...), where that is not the labels.
     unit: what the size of a training set counts, in the singular; an item is `per_item` of them, or with `groups`
         (N,) a part of the one (a document) of that number.
+    keys: uint64 (N,), a hash of each item's name (vitlab.data.keys), where training sets are chosen by that.
+    blocks: (N,), the number of the file of many items that each lies in: an epoch reads some of them at a time.
     """
 
     labels: np.ndarray
@@ -29,6 +31,8 @@ class Split:
     unit: str = "image"
     per_item: int = 1
     groups: np.ndarray | None = None
+    keys: np.ndarray | None = None
+    blocks: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -12,6 +12,8 @@ from vitlab.config import UserError, first_line
 from vitlab.data.base import Split
 from vitlab.data.subset import examples
 
+BLOCKS, ITEMS = 16, 131_072  # that are shuffled together, at least
+
 
 class Items(Dataset):
     """A split as torch's DataLoader reads it: a batch at a time."""
@@ -58,14 +60,24 @@ class StepBatches:
     """The indices of each step's batch.
 
     Epoch e is a permutation seeded by (seed, e); the epochs are joined end to end, and step k takes items
-    [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step.
+    [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step. With the `blocks` of all
+    items (Split.blocks) it is one of windows of blocks, and of the items within a window.
 
     With `repeats` (repeated augmentation: Hoffer et al., 2020) a step takes ceil(batch_size / repeats) items, each
     `repeats` times, but for those that the end of the batch cuts off. Copies are not neighbours, for mixup mixes those.
     """
 
-    def __init__(self, indices: np.ndarray, batch_size: int, steps: int, seed: int, start: int, repeats: int = 1):
-        self.indices = np.asarray(indices, dtype=np.int64)
+    def __init__(
+        self,
+        indices: np.ndarray,
+        batch_size: int,
+        steps: int,
+        seed: int,
+        start: int,
+        repeats: int = 1,
+        blocks: np.ndarray | None = None,
+    ):
+        self.indices, self.blocks = np.asarray(indices, dtype=np.int64), blocks
         self.batch_size, self.steps, self.seed, self.start = batch_size, steps, seed, start
         self.distinct = math.ceil(batch_size / repeats)
         assert len(self.indices), "nothing to train on"
@@ -74,9 +86,11 @@ class StepBatches:
         return max(0, self.steps - self.start)
 
     def __iter__(self) -> Iterator[list[int]]:
-        @lru_cache(maxsize=2)
+        @lru_cache(maxsize=1)
         def epoch(number: int) -> np.ndarray:
-            return self.indices[np.random.default_rng([self.seed, number]).permutation(len(self.indices))]
+            generator = np.random.default_rng([self.seed, number])
+            items = self.indices[generator.permutation(len(self.indices))]
+            return items if self.blocks is None else join_blocks(items, self.blocks[items], generator)
 
         for step in range(self.start, self.steps):
             first = step * self.distinct
@@ -97,6 +111,19 @@ class StepBatches:
         return items * whole + items[1 : 1 + rest]
 
 
+def join_blocks(items: np.ndarray, blocks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Shuffled items so that those of a window of blocks, itself drawn at random, come one after another.
+
+    A window holds BLOCKS blocks, and more where those have fewer than ITEMS items. So few files are read at a time,
+    each once an epoch, and neighbours in a batch are still from many.
+    """
+    count = int(blocks.max()) + 1
+    window = max(BLOCKS, math.ceil(ITEMS * count / len(items)))
+    place = np.empty(count, dtype=np.uint16 if count <= 2**16 else np.int64)  # of 16 bits is sorted ten times as fast
+    place[generator.permutation(count)] = np.arange(count) // window
+    return items[np.argsort(place[blocks], kind="stable")]
+
+
 def train_loader(
     split: Split,
     indices: np.ndarray,
@@ -112,7 +139,7 @@ def train_loader(
 
     The same seed and step give the same batch, whatever the start and the number of workers.
     """
-    return make_loader(split, StepBatches(indices, batch_size, steps, seed, start, repeats), workers)
+    return make_loader(split, StepBatches(indices, batch_size, steps, seed, start, repeats, split.blocks), workers)
 
 
 def eval_loader(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vitlab.config import UserError
+from vitlab.data import loader
 from vitlab.data.base import Split
 from vitlab.data.loader import StepBatches, eval_loader, train_loader
 
@@ -115,3 +116,20 @@ def test_a_batch_that_needs_more_memory_than_there_is_is_one_line():
 
     with pytest.raises(UserError, match=r"no memory for 7 images at a time: .*; give a smaller data\.image_size or"):
         list(eval_loader(Split(np.zeros(2**20, dtype=np.int64), read), batch_size=2**20 // 3, indices=np.arange(7)))
+
+
+def test_an_epoch_reads_a_few_blocks_at_a_time_and_every_item_once(monkeypatch):
+    monkeypatch.setattr(loader, "BLOCKS", 3)
+    monkeypatch.setattr(loader, "ITEMS", 20)
+    blocks = np.repeat(np.arange(23), 10)
+    items = np.flatnonzero(np.arange(230) % 7)  # of a training subset
+    stream = np.concatenate(list(StepBatches(items, 10, steps=40, seed=4, start=0, blocks=blocks)))
+    epochs = stream[: 2 * len(items)].reshape(2, -1)
+    windows = []
+    for epoch in epochs:
+        assert np.array_equal(np.sort(epoch), items)
+        seen = [np.flatnonzero(blocks[epoch] == block) for block in range(23)]
+        assert max(np.ptp(places) for places in seen) < 30, "a block's items are within one window of three"
+        assert np.mean([np.ptp(places) for places in seen]) > 15, "and mixed with those of the others there"
+        windows.append({frozenset(blocks[epoch[k : k + 20]]) for k in range(0, 60, 20)})
+    assert windows[0] != windows[1], "other blocks together"
