@@ -60,3 +60,31 @@ def read_json(path: str | Path) -> Any:
 
 def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def create_json(path: str | Path, value: Any) -> bool:
+    """Write a JSON file unless it exists; whether this call has made it. Of several processes at once one succeeds.
+
+    A hard link is atomic on local and on network file systems; where there are no links, a short file is made in place.
+    """
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w") as file:
+            os.fchmod(file.fileno(), 0o666 & ~read_umask())
+            file.write(json.dumps(value, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError:
+            try:
+                with open(path, "x") as file:
+                    file.write(json.dumps(value, indent=1) + "\n")
+            except FileExistsError:
+                return False
+        return True
+    finally:
+        os.unlink(temporary)

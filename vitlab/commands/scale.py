@@ -17,18 +17,23 @@ from vitlab.config import UserError, resolved
 from vitlab.config.errors import first_line
 from vitlab.config.identity import subset_seed
 from vitlab.data.subset import write_manifest
-from vitlab.files import read_json, write_json, write_text
+from vitlab.files import read_json, write_text
 from vitlab.formatting import plural
+from vitlab.hardware import count_cores
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.results.summary import headline
 from vitlab.reports.tracking.uploads import list_uploads
+from vitlab.studies.cells import CellReader
 from vitlab.studies.display import Board, Row, display
-from vitlab.studies.executors import Event, LocalExecutor, start_server
+from vitlab.studies.events import Event
+from vitlab.studies.executors import build_executor
+from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec, compose_models, compose_study, make_spec, name_run
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.store import Cell, StudyFiles
-from vitlab.training.files import locked, refuse_changes, source_of, source_problems
+from vitlab.training.files import refuse_changes, source_of, source_problems
+from vitlab.training.lease import hold_in_turn
 
 if TYPE_CHECKING:
     from vitlab.reports.pages.live import LiveReport
@@ -51,7 +56,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--jobs", type=positive_integer, metavar="N", help="runs at a time (default: one per core, one on a GPU)"
     )
-    parser.add_argument("--executor", choices=["local"], default="local", help="where runs train (default: local)")
+    parser.add_argument("--executor", choices=["local", "ray", "slurm"], help="where runs train (default: local)")
     parser.add_argument(
         "--until",
         type=positive_number,
@@ -65,7 +70,9 @@ def main(words: Sequence[str]) -> int:
     studies = [word for word in args.words if "=" not in word and not word.endswith(("]", ","))]
     if len(studies) > 1:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
-    config = compose_study((studies or ["quick"])[0], [word for word in args.words if word not in studies])
+    overrides = [word for word in args.words if word not in studies]
+    overrides += [f"executor={args.executor}"] if args.executor else []
+    config = compose_study((studies or ["quick"])[0], overrides)
     folder = args.out or Path("runs") / config.name
     StudyFiles(folder).refuse(config)
     if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them
@@ -93,6 +100,8 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
 
     files = StudyFiles(folder)
     console = Console(stderr=True)
+    if files.config_path.exists():
+        config.settled = files.config().get("settled") or {}
     plan = plan_study(config, jobs=jobs, timed=dry_run, console=console)
     if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
         planned = {spec.name for spec in plan.specs}
@@ -103,8 +112,8 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         if target:
             print(target.describe())
         return 0
-    with locked(folder), live_report(folder) as live:
-        now = contents(plan.config.data, plan.data)
+    now = contents(plan.config.data, plan.data)
+    with hold_in_turn(folder):  # another start of this study may prepare its own
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
         refuse_other_runs(files, to_train)
         refuse_other_data(files, plan, now)
@@ -112,18 +121,15 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         lacking = {spec.name: find_lacking(spec.config, files.run(spec.name)) for spec in finished}
         to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
         prepare_folder(files, plan)
+    with live_report(folder) as live:
         console.print(escape(plan.headline(len(to_train))), soft_wrap=True, highlight=False)
         if to_complete:
             names = dict.fromkeys(name for lists in lacking.values() for name in chain(*lists.values()))
             line = f"Adding {', '.join(names)} to {plural(len(to_complete), 'finished run')}"
             console.print(escape(line), soft_wrap=True, highlight=False)
         failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
-        failed_runs = [{"run": s.name, "error": failed[s.name]} for s in to_train if s.name in failed]
         if target:
-            failed_later = run_rounds(files, plan, target, {*failed}, live, console)
-            failed_runs += [{"run": run, "error": error} for run, error in failed_later.items()]
-            failed |= failed_later
-        write_json(folder / "failed.json", failed_runs)  # a finished run stays one
+            failed |= run_rounds(files, plan, target, {*failed}, live, console)
         collect(files)
         live.close()
         return max(finish(files, failed), 1 if failed else 0)
@@ -196,7 +202,8 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
 
     runs = [spec.config for spec in plan.specs]
     cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
-    config = files.add_start(resolved(plan.config), cells)
+    settled = {name: one.settled for name, one in plan.by_variant.items()}
+    config = files.add_start({**resolved(plan.config), "settled": settled}, cells)
     seeds = write_manifests(files, plan)
     write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
 
@@ -244,7 +251,10 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
     from vitlab.studies.experiment import StudyJob
 
     board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    executor = LocalExecutor(StudyJob(files.folder, plan.jobs, RunReporter), plan.jobs)
+    settled, executor = files.config()["settled"], plan.config.executor
+    cores = max(1, count_cores() // plan.jobs) if executor.kind == "local" else executor.cpus
+    job = StudyJob(files.folder, cores=cores, settled=settled, observe=RunReporter)
+    executor = build_executor(executor, job, plan.jobs, CellReader(files.folder))
     with display(board) as shown:
 
         def notify(event: Event) -> None:

@@ -13,13 +13,14 @@ from rich.markup import escape
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.display import Board, Row, display
-from vitlab.studies.executors import Event, summarize_error
+from vitlab.studies.events import Event, summarize_error
 from vitlab.studies.grid import name_run
 from vitlab.studies.metrics import METRICS
 from vitlab.training.files import RunFiles, source_of, source_problems
+from vitlab.training.lease import watch_until_expired
 
 if TYPE_CHECKING:
-    from vitlab.training.callbacks import Progress
+    from vitlab.training.progress import Progress
 
 DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
   vitlab train model=vit_nano data=digits budget.epochs=20
@@ -59,7 +60,10 @@ def train(config: DictConfig, folder: Path) -> int:
             shown.notify(Event("tick", ""))
 
         try:
-            result = train_run(config, folder, observer=RunReporter(), progress=progress, stop=stopping.asked)
+            expired = watch_until_expired(folder)
+            result = train_run(
+                config, folder, observer=RunReporter(), progress=progress, stop=stopping.asked, expired=expired
+            )
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:

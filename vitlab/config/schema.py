@@ -181,6 +181,41 @@ class TrainConfig:
 
 
 @dataclass
+class RayConfig:
+    address: str = "auto"  # of a cluster; auto: the one that this machine belongs to, else one is started here
+
+
+@dataclass
+class SlurmConfig:
+    """What sbatch is told. Keys that are missing here go into `options`."""
+
+    partition: Optional[str] = None
+    account: Optional[str] = None
+    qos: Optional[str] = None
+    hours: float = ranged(24.0, above=0, most=24 * 365)  # of an allocation; a run that takes longer is continued
+    cells: Union[int, Literal["auto"]] = ranged("auto", least=1)  # runs one after the other in an allocation
+    array: int = ranged(1000, least=1)  # jobs of an array, at most: the cluster's MaxArraySize
+    submitted: int = ranged(1000, least=1)  # jobs submitted at a time, at most: the cluster's MaxSubmitJobs
+    setup: list[str] = items()  # shell lines before Python starts
+    options: dict[str, Any] = field(default_factory=dict)  # of sbatch, such as {constraint: a100}
+
+
+@dataclass
+class ExecutorConfig:
+    """Where the runs of a study train; `executor=slurm` is short for `executor.kind=slurm`."""
+
+    SHORTHAND: ClassVar[str] = "kind"
+
+    kind: Literal["local", "ray", "slurm"] = "local"
+    cpus: int = ranged(1, least=1)  # of a run on a cluster
+    gpus: float = ranged(0, least=0)  # of a run on a cluster; below 1: several runs share one
+    memory: Optional[float] = ranged(None, above=0)  # GB of a run on a cluster
+    retries: int = ranged(2, least=0)  # of a run whose process, node or allocation was lost
+    ray: RayConfig = field(default_factory=RayConfig)
+    slurm: SlurmConfig = field(default_factory=SlurmConfig)
+
+
+@dataclass
 class StudyConfig:
     """A grid of runs, models x axes x sizes x seeds: `vitlab scale`."""
 
@@ -199,6 +234,9 @@ class StudyConfig:
     per_model: dict[str, list[str]] = field(default_factory=dict)  # of version 0.3; now a variant's keys
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    # of each variant the trainer's settings that `auto` came to at the first start, so that none changes later
+    settled: dict[str, Any] = field(default_factory=dict)
     analyses: Optional[list[str]] = None  # the task's own
     probes: list[str] = items()  # of the trained model's features
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -13,19 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from vitlab.formatting import duration
-from vitlab.studies.executors import Event
+from vitlab.studies.events import Event
 from vitlab.studies.metrics import Metric, main_metric
+from vitlab.training.progress import Progress
 
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal
-
-
-class RunProgress(Protocol):
-    step: int
-    steps: int
-    seconds_left: float | None
-    loss: float | None
-    validation: Mapping[str, float]
-    note: str
 
 
 @dataclass
@@ -36,7 +28,7 @@ class Row:
     model: str
     steps: int
     state: str = "waiting"
-    progress: RunProgress | None = None
+    progress: Progress | None = None
     result: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     started: float = 0.0
@@ -65,6 +57,8 @@ class Board:
             row.state, row.started = "starting", now
         elif event.kind == "retried":
             row.state, row.progress = "waiting", None
+        elif event.kind == "held":
+            row.state, row.progress = "elsewhere", None
         elif event.kind == "progress":
             row.state, row.progress, row.steps = "training", event.value, event.value.steps
             left = event.value.steps - event.value.step
@@ -102,7 +96,7 @@ class Board:
 class LiveDisplay:
     """A table redrawn in place: training runs first, then failed, waiting and finished ones."""
 
-    ORDER = ("training", "starting", "failed", "waiting", "done")
+    ORDER = ("training", "elsewhere", "starting", "failed", "waiting", "done")
 
     def __init__(self, board: Board, console: Console):
         self.board = board

@@ -18,15 +18,20 @@ from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import TrainConfig, UserError, compose, load, resolved
+from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.models.features import before_head
 from vitlab.studies import tuning
+from vitlab.studies.events import summarize_error
 from vitlab.studies.grid import Spec
 from vitlab.studies.outcomes import Outcomes, write_outcomes
-from vitlab.training.callbacks import Interrupted, Progress
-from vitlab.training.files import RunFiles, locked, round_numbers, source_of, write_analysis
+from vitlab.training.callbacks import Interrupted
+from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
+from vitlab.training.lease import Held, LeaseLost, hold
+from vitlab.training.progress import Progress
 from vitlab.training.run import Run
+from vitlab.training.settings import HERE, Placement
 from vitlab.training.sources import fingerprint
 
 
@@ -60,28 +65,50 @@ def train_run(
     config: DictConfig,
     folder: str | Path,
     *,
-    jobs: int = 1,
+    placement: Placement = HERE,
     observer: Observer | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    expired: int | None = None,
 ) -> dict[str, Any]:
     """Train one run to its end in its folder, or complete the result that is there; gives the result.
 
-    Raises UserError, `Interrupted` when `stop` says so, `Diverged`.
+    `expired` is the generation of a lease of the folder that the caller has seen expire (vitlab.training.lease).
+
+    Raises UserError, `Held` while somebody else trains the run, `LeaseLost` when somebody has taken it over,
+    `Interrupted` when `stop` says so, `Diverged`.
     """
-    data = open_data(config.data)
-    config = tuning.recall_choice(config, RunFiles(folder)) if config.tune else config
-    run = Run(config, data, folder, jobs=jobs)
+    data, files = open_data(config.data), RunFiles(folder)
+    config = tuning.recall_choice(config, files) if config.tune else config
     observer = observer or Observer()
-    if run.finished and not any(find_lacking(config, run.files).values()):
-        return run.files.result()
-    with locked(run.files.folder):
+
+    def is_complete() -> bool:
+        finished = files.has_finished(resolved(config), contents(config.data, data))
+        return finished and not any(find_lacking(config, files).values())
+
+    if is_complete():
+        return files.result()
+    with hold(files.folder, expired=expired) as lease:
+        if is_complete():  # whoever held it before has just finished it
+            return files.result()
+
+        def report(value: Progress) -> None:
+            lease.progress = asdict(value)
+            if progress:
+                progress(value)
+
+        def asked() -> bool:
+            lease.check()
+            return stop is not None and stop()
+
+        files.error_path.unlink(missing_ok=True)
+        run = Run(config, data, folder, placement=placement)
         if run.finished:
-            return complete(run, observer, progress, stop)
-        if config.tune and not run.files.config_path.is_file():
-            chosen = tuning.choose_settings(config, data, run.files, jobs=jobs, progress=progress, stop=stop)
-            run = Run(chosen, data, folder, jobs=jobs)
-        return train(run, observer, progress, stop)
+            return complete(run, observer, report, asked)
+        if config.tune and not files.config_path.is_file():
+            chosen = tuning.choose_settings(config, data, files, placement=placement, progress=report, stop=asked)
+            run = Run(chosen, data, folder, placement=placement)
+        return train(run, observer, report, asked)
 
 
 def train(
@@ -133,7 +160,9 @@ def train(
     write_outcomes(files.heldout_path, Outcomes(key, *run.outcomes))
     if run.generated is not None:
         write_json(files.generated_path, run.generated)
-    write_json(files.result_path, result)  # a run that has it is finished
+    if stop:
+        stop()  # the lease may be lost since the last step
+    result = files.write_result(result)
     observer.on_end(run)
     return result
 
@@ -209,27 +238,46 @@ def measure_probes(run: Run, names: Sequence[str]) -> dict[str, float | None]:
 
 
 class StudyJob:
-    """What a worker of a study does with a spec: train it, its output in the run's log.txt."""
+    """What any executor does with a spec, on whatever host: train it, its output in the run's log.txt.
 
-    def __init__(self, folder: Path, jobs: int, observe: Callable[[], Observer] = Observer):
-        self.folder = folder
-        self.jobs = jobs
-        self.observe = observe
+    `settled` are the trainer's settings of each variant, `cores` those that a run has. Where it fails for good,
+    error.json says why.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cores: int,
+        settled: Mapping[str, Mapping[str, Any]],
+        observe: Callable[[], Observer] = Observer,
+    ):
+        self.folder, self.cores, self.settled, self.observe = folder, cores, settled, observe
 
     def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
-        folder = self.folder / spec.name
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "log.txt").open("a", buffering=1) as log:
+        files = RunFiles(self.folder / spec.name)
+        files.folder.mkdir(parents=True, exist_ok=True)
+        placement = Placement(self.cores, self.settled[spec.config["variant"]])
+        with (files.folder / "log.txt").open("a", buffering=1) as log:
             sys.stdout = sys.stderr = log
             try:
-                config = compose(TrainConfig, base=spec.config)
-                observer = self.observe()
-                return train_run(config, folder, jobs=self.jobs, observer=observer, progress=report, stop=stop)
+                return train_run(
+                    compose(TrainConfig, base=spec.config),
+                    files.folder,
+                    placement=placement,
+                    observer=self.observe(),
+                    progress=report,
+                    stop=stop,
+                    expired=spec.expired,
+                )
+            except (Held, LeaseLost):
+                raise
             except Interrupted:
                 print(f"{spec.name}: stopped; run the same command again to continue")
                 raise
-            except Exception:
+            except Exception as error:
                 traceback.print_exc()
+                files.write_error(summarize_error(error))
                 raise
             finally:
                 sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -45,6 +45,7 @@ class ModelPlan:
     config: DictConfig
     params: int
     train_flops: int  # of one example
+    settled: dict[str, Any]  # what the trainer's `auto` comes to
     step_s: float | None  # measured on this machine; None without --dry-run
 
 
@@ -93,9 +94,10 @@ class Plan:
         variants = "model" if len(models) == len(self.by_variant) else "variant"
         axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
+        kind = self.config.executor.kind
         return (
             f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}, "
-            f"{plural(self.jobs, 'worker')}{left}"
+            f"{plural(self.jobs, 'worker') if kind == 'local' else kind}{left}"
         )
 
     def show(self) -> None:
@@ -133,7 +135,8 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
     by_variant = {}
     for name, run_config in first.items():
         try:
-            by_variant[name] = plan_model(run_config, build_task(run_config, data), timed)
+            placement = place(config.executor, jobs, config.settled.get(name, {}))
+            by_variant[name] = plan_model(run_config, build_task(run_config, data), timed, placement)
         except UserError as error:
             problems += error.problems
     if problems:
@@ -165,9 +168,17 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
     return list({size // item: size for size in in_range}.values())
 
 
-def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
+def place(executor: DictConfig, jobs: int | None, settled: Mapping[str, Any]) -> settings.Placement:
+    """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose."""
+    if executor.kind == "local":
+        return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
+    device = {"accelerator": "gpu" if executor.gpus else "cpu"}
+    return settings.Placement(executor.cpus, {**device, **settled}, here=False)
+
+
+def plan_model(config: DictConfig, task: Task, timed: bool, placement: settings.Placement) -> ModelPlan:
     model = count.meta(config.model, **task.shape)
-    settings.resolve(config.trainer, model, cached=True)  # raises UserError for what this machine lacks
+    chosen = asdict(settings.resolve(config.trainer, model, cached=True, placement=placement))
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # raises UserError for a model that it does not support
@@ -179,6 +190,7 @@ def plan_model(config: DictConfig, task: Task, timed: bool) -> ModelPlan:
         config,
         count.parameters(model),
         budgets.count_train_flops(config.model, task, frozen=config.recipe.freeze is not None),
+        {key: chosen[key] for key in settings.SETTLED},
         step_s,
     )
 

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from vitlab.config import StudyConfig, UserError, read_config
 from vitlab.config.groups import is_file_choice
 from vitlab.files import read_json, write_json, write_text
-from vitlab.studies.grid import list_study_changes
+from vitlab.studies.grid import list_study_changes, name_run
 from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import RunFiles, refuse_changes, refuse_folder, round_numbers
 
@@ -82,6 +82,7 @@ class StudyFiles:
         config = {**config, "sizes": sorted({size for _, size, _ in cells})}
         config["seeds"] = list(dict.fromkeys([*(old.get("seeds") or []), *config["seeds"]]))
         config |= merge_variants(old, config) if old else {}
+        config["settled"] = {**config.get("settled", {}), **(old.get("settled") or {})}
         self.write_config(config)
         write_json(self.cells_path, cells)
         return config
@@ -92,6 +93,15 @@ class StudyFiles:
 
     def run(self, name: str) -> RunFiles:
         return RunFiles(self.folder / name)
+
+    def failures(self) -> list[dict[str, str]]:
+        """`{"run", "error"}` of each run whose last attempt failed."""
+        found = []
+        for cell in self.cells():
+            run = self.run(name_run(*cell))
+            if not run.result_path.is_file() and (error := run.error()) is not None:
+                found.append({"run": run.folder.name, "error": error})
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         """results.csv with numbers as numbers; an empty cell is None. Raises UserError if it does not parse."""

@@ -16,10 +16,12 @@ from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
 from vitlab.files import replacing, write_json
 from vitlab.studies.variants import read_varied
-from vitlab.training.callbacks import Diverged, Progress
+from vitlab.training.callbacks import Diverged
 from vitlab.training.files import RunFiles, source_of
+from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.selection import score
+from vitlab.training.settings import Placement
 
 Trial = dict[str, Any]  # settings, status, steps, train_flops, validation: what its result.json holds
 
@@ -41,7 +43,7 @@ def choose_settings(
     data: Any,
     files: RunFiles,
     *,
-    jobs: int,
+    placement: Placement,
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> DictConfig:
@@ -54,7 +56,7 @@ def choose_settings(
     for place, values in enumerate(settings):
         note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
         report = progress and track_trial(progress, f"{note} ({place + 1} of {len(settings)})", place, len(settings))
-        trials.append(train_trial(config, values, data, files, jobs=jobs, progress=report, stop=stop))
+        trials.append(train_trial(config, values, data, files, placement=placement, progress=report, stop=stop))
     finished = [trial for trial in trials if trial["status"] == "finished"]
     if not finished:
         raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
@@ -73,7 +75,7 @@ def train_trial(
     data: Any,
     files: RunFiles,
     *,
-    jobs: int,
+    placement: Placement,
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Trial:
@@ -81,7 +83,7 @@ def train_trial(
     own = trial_files(files, values)
     trial = set_values(config, values, tune={}, analyses=[], probes=[])
     own.refuse(trial)
-    run = Run(trial, data, own.folder, jobs=jobs)
+    run = Run(trial, data, own.folder, placement=placement)
     if run.finished:
         return own.result()
     own.write_config(resolved(trial))

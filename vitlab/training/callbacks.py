@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import lightning.pytorch as L
@@ -13,6 +12,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from omegaconf import DictConfig
 
 from vitlab.training.files import RunFiles
+from vitlab.training.progress import Progress
 
 
 class Interrupted(Exception):
@@ -30,18 +30,6 @@ def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) ->
             f"the {name} is {value} at step {step}: try a lower recipe.lr (now {recipe.lr:g}) or gradient clipping "
             f"with recipe.clip_norm (now {recipe.clip_norm})"
         )
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: `step` of `steps`, estimated seconds left, the last loss and validation metrics."""
-
-    step: int
-    steps: int
-    seconds_left: float | None = None
-    loss: float | None = None
-    validation: dict[str, float] = field(default_factory=dict)
-    note: str = ""  # what is trained, where that is a trial
 
 
 class Clock(L.Callback):

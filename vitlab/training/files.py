@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, identity, read_config, read_yaml, resolved
 from vitlab.config.identity import list_changes, weight_settings
-from vitlab.files import read_json, replacing, write_json, write_text
+from vitlab.files import create_json, read_json, replacing, write_json, write_text
 
 VALIDATION = "validation/"  # how keys of metrics.jsonl begin that are of an evaluation while training
 
@@ -57,23 +57,6 @@ def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
         )
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """The folder for this process alone. Raises UserError while another one works in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(
-            f"--out {folder}: another vitlab is running there; wait for it, or give another folder"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def source_of(init: DictConfig) -> str | None:
     """Where first weights come from, of a whole model or of its encoder; None for random ones."""
     return init.weights if init.weights is not None else init.encoder
@@ -98,6 +81,7 @@ class RunFiles:
         self.config_path = self.folder / "config.yaml"
         self.metrics_path = self.folder / "metrics.jsonl"
         self.result_path = self.folder / "result.json"
+        self.error_path = self.folder / "error.json"  # why its last attempt failed
         self.heldout_path = self.folder / "heldout.npz"  # what it gave on each test item
         self.generated_path = self.folder / "generated.json"  # the texts that it generated of the test items
         self.init_path = self.folder / "init.json"  # what became of the weights it began with
@@ -155,6 +139,21 @@ class RunFiles:
     def result(self) -> dict[str, Any] | None:
         """What the finished run wrote, None while it is not finished. Raises UserError."""
         return read_json(self.result_path)
+
+    def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Write the result, by which the run is finished; gives the one that counts, which is the first."""
+        if not create_json(self.result_path, result):
+            return self.result()
+        self.error_path.unlink(missing_ok=True)
+        return result
+
+    def write_error(self, error: str) -> None:
+        write_json(self.error_path, {"error": error, "host": socket.gethostname()})
+
+    def error(self) -> str | None:
+        """The first line of the error that ended the last attempt, None where there was none. Raises UserError."""
+        found = read_json(self.error_path)
+        return found and found["error"]
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""

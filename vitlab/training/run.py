@@ -28,15 +28,16 @@ from vitlab.models import count
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, environment, settings
-from vitlab.training.callbacks import Clock, Looking, Measurements, Progress, Reporting, refuse_not_finite
+from vitlab.training.callbacks import Clock, Looking, Measurements, Reporting, refuse_not_finite
 from vitlab.training.files import RunFiles, round_numbers, source_of
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimization import averaging, schedules
 from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.progress import Progress
 from vitlab.training.selection import Selection
-from vitlab.training.settings import evaluation_context
+from vitlab.training.settings import HERE, Placement, evaluation_context
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.trainer import JsonLines, Stream, build_trainer
 
@@ -46,7 +47,7 @@ SIZED_BY = {"image": "example"}  # how results name the unit of a training set's
 class Run:
     """A model, its data and its folder. Raises UserError when they do not fit."""
 
-    def __init__(self, config: DictConfig, data: Any, folder: str | Path, *, jobs: int = 1):
+    def __init__(self, config: DictConfig, data: Any, folder: str | Path, *, placement: Placement = HERE):
         self.config = config
         self.data = data
         self.files = RunFiles(folder)
@@ -65,7 +66,7 @@ class Run:
             freeze_body(self.model)
         self.family = models.family(config.model, self.model)
         self.task.training_indices = self.indices
-        self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, jobs=jobs)
+        self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, placement=placement)
         torch.set_num_threads(self.settings.threads)
         self.steps = budgets.compute_steps(
             config.budget,

@@ -5,22 +5,25 @@
   instructions for models of at least 2 million parameters (a ViT of width 64 is slower in bf16 there); else 32-true.
 - memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
   trains 1.3 times as fast with it); else contiguous. `scripts/bench_settings.py` measures both.
-- threads: 1 below 2 million parameters (such models are no faster with two); else the cores divided by the number of
-  runs that train at the same time.
+- threads: 1 below 2 million parameters (such models are no faster with two); else the cores of the run: those of the
+  machine, divided by the number of runs that train at the same time.
 - workers: 0 for cached images; else one per core of the run.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from vitlab.config import UserError
 from vitlab.hardware import count_cores
 
 LARGE = 2_000_000  # parameters
+SETTLED = ("accelerator", "precision", "memory_format", "threads")  # what a study chooses once: it changes results
 AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
@@ -35,21 +38,40 @@ class Settings:
     deterministic: bool
 
 
-def resolve(config: DictConfig, model: nn.Module, *, cached: bool, jobs: int = 1) -> Settings:
-    """The trainer's configuration with each `auto` replaced, for a model and `jobs` runs at the same time.
+@dataclass(frozen=True)
+class Placement:
+    """Where a run trains: the cores that it has (none: all of this machine), and the settings that its study chose.
+
+    Settings for another machine (`here=False`) are chosen as for a GPU with bf16 where they are for a GPU.
+    """
+
+    cores: int | None = None
+    settled: Mapping[str, Any] = field(default_factory=dict)  # of SETTLED
+    here: bool = True
+
+
+HERE = Placement()
+
+
+def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> Settings:
+    """The trainer's configuration with each `auto` replaced, for a model and where it trains.
 
     Raises UserError for what this machine does not have.
     """
+    config = OmegaConf.merge(config, placement.settled)
     parameters = sum(p.numel() for p in model.parameters())
-    accelerator = choose_accelerator(config.accelerator)
-    fast_bf16 = gpu_has_bf16() if accelerator == "gpu" else parameters >= LARGE and cpu_has_bf16()
+    accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
+    if accelerator == "gpu":
+        fast_bf16 = gpu_has_bf16() if placement.here else True
+    else:
+        fast_bf16 = parameters >= LARGE and cpu_has_bf16()
     precision = ("bf16-mixed" if fast_bf16 else "32-true") if config.precision == "auto" else config.precision
     if precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
     convolutions = sum(isinstance(m, nn.Conv2d) for m in model.modules()) > 1
     best = "channels_last" if convolutions else "contiguous"
     memory_format = best if config.memory_format == "auto" else config.memory_format
-    share = max(1, count_cores() // jobs)
+    share = placement.cores or count_cores()
     threads = (1 if parameters < LARGE else share) if config.threads == "auto" else config.threads
     workers = (0 if cached else share) if config.workers == "auto" else config.workers
     return Settings(

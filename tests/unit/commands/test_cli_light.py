@@ -250,8 +250,8 @@ def test_a_pipe_that_closes_early_is_no_traceback(tmp_path):
 @pytest.mark.parametrize(
     "module",
     ["vitlab", "vitlab.cli", "vitlab.config", "vitlab.data", "vitlab.studies.grid", "vitlab.studies.store",
-     "vitlab.studies.executors", "vitlab.training.files", "vitlab.files", "vitlab.registry",
-     "vitlab.reports.tracking.uploads", "vitlab.commands.sync"],
+     "vitlab.studies.cells", "vitlab.studies.executors.local", "vitlab.training.files", "vitlab.files",
+     "vitlab.registry", "vitlab.reports.tracking.uploads", "vitlab.commands.sync"],
 )  # fmt: skip
 def test_what_says_it_imports_no_torch_imports_none(module, tmp_path):
     code = f"import sys, {module}; print(*sys.modules)"

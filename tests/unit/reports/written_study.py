@@ -59,7 +59,8 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
         study.write_rows(rows)
     error = "Diverged: the loss is not a number at step 412; try a lower recipe.lr"
     lost = [f"{model}-n{sizes[place]}-s{seed}" for model, place, seed in grid[len(kept) :]]
-    write_json(study.folder / "failed.json", [{"run": run, "error": error} for run in lost])
+    for run in lost:
+        study.run(run).write_error(error)
     write_contact_sheet({size: letters(12, seed=size) for size in sizes}, study.figures / "samples.png")
     return study
 

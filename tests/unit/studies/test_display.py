@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from vitlab.studies.display import Board, LiveDisplay, PlainDisplay, Row
-from vitlab.studies.executors import Event
+from vitlab.studies.events import Event
 
 WHY = "worker exited unexpectedly (SIGKILL): out of memory?"
 

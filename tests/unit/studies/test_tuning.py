@@ -12,6 +12,7 @@ from vitlab.studies.experiment import train_run
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles
 from vitlab.training.run import Run
+from vitlab.training.settings import HERE
 
 RATES = [1e-6, 0.05, 0.01]
 
@@ -73,7 +74,7 @@ def test_no_choice_reads_the_test_data(tmp_path, monkeypatch):
     monkeypatch.setitem(vars(data.test), "read", refuse)
     monkeypatch.setitem(vars(data.test), "labels", data.test.labels[::-1].copy())
     files = RunFiles(tmp_path / "run")
-    found = tuning.choose_settings(chosen, data, files, jobs=1, progress=None, stop=None)
+    found = tuning.choose_settings(chosen, data, files, placement=HERE, progress=None, stop=None)
     with pytest.raises(TestIsRead):
         Run(found, data, tmp_path / "test").test()
     monkeypatch.undo()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.study_results import load_results
-from vitlab.studies.executors import blocked_sigint, start_server
+from vitlab.studies.executors.processes import blocked_sigint, start_server
 
 SHARE = 0.05  # of a core's time that rewriting may take
 LOG = "report.log"  # below the study's folder: what went wrong in its report

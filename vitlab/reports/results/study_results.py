@@ -69,8 +69,8 @@ class StudyResults:
 
     @cached_property
     def failures(self) -> list[dict[str, str]]:
-        """`{"run", "error"}` of each run that failed, from failed.json."""
-        return read_json(self.files.folder / "failed.json") or []
+        """`{"run", "error"}` of each run that failed."""
+        return self.files.failures()
 
     @cached_property
     def sample_texts(self) -> list[dict[str, Any]]:

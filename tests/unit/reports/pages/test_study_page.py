@@ -73,12 +73,14 @@ def test_pages_and_figures_are_the_same_when_written_again(study):
 
 
 def test_user_text_is_never_markup(tmp_path, page):
-    study = make_study(tmp_path / "evil", name=EVIL, models={EVIL.replace("/", "|"): "vit", "r<b>": EVIL}, sizes=(500,))
+    models = {EVIL.replace("/", "|"): "vit", "r<b>": EVIL}
+    study = make_study(tmp_path / "evil", name=EVIL, models=models, sizes=(500, 1000), failed=1)
     rows = study.rows()
     for row in rows:
         row["data"] = EVIL
     study.write_rows(rows)
-    write_json(study.folder / "failed.json", [{"run": EVIL, "error": f"{EVIL}\u2028{{{{ 1 + 1 }}}}"}])
+    (failure,) = study.failures()
+    study.run(failure["run"]).write_error(f"{EVIL}\u2028{{{{ 1 + 1 }}}}")
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
     assert len(found.scripts) == len(page.scripts) == 6

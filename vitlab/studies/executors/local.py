@@ -1,89 +1,36 @@
-"""Running the grid: worker processes that are kept from run to run.
+"""Runs on this machine, in worker processes that are kept from run to run.
 
 Importing torch takes seconds, so workers are forked from a server that has done it; and two processes of one thread
 each train small models faster than one of two.
 """
 
-import atexit
 import contextlib
-import multiprocessing
+import math
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
 from typing import Any
 
-from vitlab.config import first_line
+from omegaconf import DictConfig
+
+from vitlab.studies.cells import CellReader
+from vitlab.studies.events import Event, Job, summarize_error
+from vitlab.studies.executors.processes import blocked_sigint, start_server
 from vitlab.studies.grid import Spec
+from vitlab.training.lease import Held, LeaseLost
 
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
-
-# job(spec, report, stop) -> result; `report` takes progress, `stop` says whether to end early
-Job = Callable[[Spec, Callable[[Any], None], Callable[[], bool]], Any]
-
-
-@dataclass(frozen=True)
-class Event:
-    """What happened to a run: started, progress (value: what it reported), done (its result), failed (its error).
-
-    Also retried (why): its process was killed, and it will be started once more.
-    """
-
-    kind: str
-    run: str
-    value: Any = None
-
-
-def start_server(modules: Sequence[str] = ()) -> BaseContext:
-    """Start the process that workers are forked from, where none runs yet; it imports the modules first.
-
-    It returns at once, so that this process and the server import at the same time. The modules must not start
-    threads or touch CUDA when they are imported. Gives the context of the workers.
-    """
-    if sys.platform == "linux":  # elsewhere system libraries do not survive a fork
-        context = multiprocessing.get_context("forkserver")
-        if modules:
-            context.set_forkserver_preload(list(modules))
-        resource_tracker.ensure_running()  # first: starting it unblocks SIGINT
-        # the path of its socket has at most 107 characters: TMPDIR may be too long for it
-        with contextlib.suppress(OSError), blocked_sigint():
-            forkserver.ensure_running()
-            return context
-    return multiprocessing.get_context("spawn")
-
-
-@atexit.register
-def stop_server() -> None:
-    """Kill the server: one that is still importing would keep this program's stderr open for seconds."""
-    server = forkserver._forkserver
-    if server._forkserver_pid is not None:
-        os.kill(server._forkserver_pid, signal.SIGKILL)
-        server._stop()
-
-
-@contextlib.contextmanager
-def blocked_sigint() -> Iterator[None]:
-    """Processes that are started here do not receive Ctrl-C, which reaches a whole process group: the parent decides.
-
-    A blocked signal is inherited, so that not even a process that is still importing is interrupted.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+LOOK = 1.0  # seconds between two looks at the runs that others train
 
 
 class LocalExecutor:
     """`jobs` processes on this machine. A process that dies takes only its own run with it, and is replaced."""
 
-    def __init__(self, job: Job, jobs: int):
-        self.job = job
-        self.jobs = jobs
+    def __init__(self, job: Job, jobs: int, cells: CellReader):
+        self.job, self.jobs, self.cells = job, jobs, cells
         self.context = start_server()
         self.stop = self.context.Event()
 
@@ -94,13 +41,21 @@ class LocalExecutor:
         jobs are told to stop and waited for, then it is raised again.
         """
         waiting = list(reversed(specs))
+        elsewhere: list[Spec] = []  # runs that another start of this study trains
         retried: set[str] = set()
         workers = [Worker(self) for _ in range(min(self.jobs, len(specs)))]
+        looked = -math.inf
         try:
-            for worker in workers:
-                worker.give(waiting.pop(), notify)
-            while busy := [w for w in workers if w.spec]:
-                ready = wait([w.connection for w in busy], timeout=tick)
+            while True:
+                for place, worker in enumerate(workers):
+                    if not worker.spec and waiting:
+                        if not worker.process.is_alive():
+                            workers[place] = worker = Worker(self)
+                        worker.give(waiting.pop(), notify)
+                busy = [worker for worker in workers if worker.spec]
+                if not busy and not elsewhere:
+                    return
+                ready = wait([worker.connection for worker in busy], timeout=tick)
                 for worker in busy:
                     if worker.connection not in ready:
                         continue
@@ -110,13 +65,14 @@ class LocalExecutor:
                     if kind == "retried":
                         retried.add(spec.name)
                         waiting.insert(0, spec)
+                    if kind == "held":
+                        elsewhere.append(spec)
                     if kind != "progress":
                         worker.spec = None
                     notify(Event(kind, spec.name, value))
-                    if not worker.spec and waiting:
-                        if not worker.process.is_alive():
-                            workers[workers.index(worker)] = worker = Worker(self)
-                        worker.give(waiting.pop(), notify)
+                if elsewhere and time.monotonic() - looked > LOOK:
+                    looked = time.monotonic()
+                    elsewhere = [spec for spec in elsewhere if not self.take(spec, waiting, notify)]
                 notify(Event("tick", ""))
         except KeyboardInterrupt:
             self.stop.set()
@@ -131,6 +87,19 @@ class LocalExecutor:
         finally:
             for worker in workers:
                 worker.close()
+
+    def take(self, spec: Spec, waiting: list[Spec], notify: Callable[[Event], None]) -> bool:
+        """Whether nobody else trains a run any more: it has ended, or it waits to be started here."""
+        cell = self.cells.read(spec.name)
+        if cell.state == "waiting":
+            waiting.insert(0, replace(spec, expired=cell.expired))
+        elif cell.state != "running" or cell.progress:
+            notify(cell.event)
+        return cell.state != "running"
+
+
+def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> LocalExecutor:
+    return LocalExecutor(job, jobs, cells)
 
 
 class Worker:
@@ -212,6 +181,8 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
             message = ("done", job(spec, report, stop.is_set))
         except ParentGone:
             return  # the parent is gone: whoever starts the study again resumes from the last checkpoint
+        except (Held, LeaseLost) as error:
+            message = ("held", str(error))
         except Exception as error:
             message = ("failed", summarize_error(error))
         if stop.is_set():
@@ -220,9 +191,3 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
             connection.send(message)
         except OSError:
             return
-
-
-def summarize_error(error: BaseException) -> str:
-    """The first line of an error, with its type where the text alone does not explain it."""
-    text, kind = first_line(error), type(error).__name__
-    return text if kind in ("UserError", "Diverged", text) else f"{kind}: {text}"

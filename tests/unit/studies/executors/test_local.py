@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from vitlab.config import UserError
-from vitlab.studies.executors import Event, LocalExecutor
+from vitlab.studies.cells import CellReader
+from vitlab.studies.events import Event
+from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
 
 DEADLINE = 60  # seconds after which something hangs; nothing here takes a tenth of it
@@ -31,7 +33,7 @@ def run(job, todo, jobs=1, notify=None):
         if notify:
             notify(event)
 
-    executor = LocalExecutor(job, jobs)
+    executor = LocalExecutor(job, jobs, CellReader(Path("nowhere")))
     executor.run(todo, note)
     return events
 
@@ -278,10 +280,12 @@ def test_an_error_of_the_display_leaves_no_process_either(tmp_path):
 PARENT = """
 import sys
 sys.path.insert(0, {tests!r})
-from vitlab.studies.executors import LocalExecutor
-from tests.unit.studies.test_executors import report_for_ever, specs
+from vitlab.studies.cells import CellReader
+from vitlab.studies.executors.local import LocalExecutor
+from tests.unit.studies.executors.test_local import report_for_ever, specs
 if __name__ == "__main__":
-    LocalExecutor(report_for_ever, 2).run(specs("a", "b", "c", folder=sys.argv[1]), lambda event: None)
+    executor = LocalExecutor(report_for_ever, 2, CellReader(None))
+    executor.run(specs("a", "b", "c", folder=sys.argv[1]), lambda event: None)
 """
 
 
@@ -306,9 +310,9 @@ def test_an_idle_worker_ends_when_its_parent_is_killed(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(
         f"import os, sys, time\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from vitlab.studies.executors import LocalExecutor, Worker\nfrom test_executors import say_pid, specs\n"
+        "from vitlab.studies.executors.local import LocalExecutor, Worker\nfrom test_local import say_pid, specs\n"
         "if __name__ == '__main__':\n"
-        "    executor = LocalExecutor(say_pid, 1)\n    worker = Worker(executor)\n"
+        "    executor = LocalExecutor(say_pid, 1, None)\n    worker = Worker(executor)\n"
         "    worker.give(*specs('a'), lambda event: None)\n"
         "    print(worker.connection.recv()[1], flush=True)\n"
         "    time.sleep(600)\n"
@@ -358,7 +362,7 @@ def say_environment(spec, report, stop):
 
 SERVER = """
 from multiprocessing import forkserver
-from vitlab.studies.executors import start_server
+from vitlab.studies.executors.processes import start_server
 
 start_server()
 status = open(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read()

@@ -1,0 +1,122 @@
+"""Leases between real processes: one holder at a time, taken over when the holder is gone, lost when taken over."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vitlab.training import lease as leases
+from vitlab.training.lease import Held, LeaseLost, Watch, hold, hold_in_turn, path_of, read_claim, watch_until_expired
+
+HOLDER = """
+import sys, time
+from vitlab.training.lease import hold
+with hold(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds a lease of tmp_path."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def of_another_host(folder):
+    """The lease that counts, as if a process of another machine had written it."""
+    claim = read_claim(folder)
+    path = path_of(folder, claim.generation)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "machine": "another", "host": "elsewhere"}))
+
+
+def test_a_folder_has_one_holder(tmp_path, holder):
+    assert Watch().look(tmp_path)[0] == "held"
+    with pytest.raises(Held, match=f"another vitlab is running there \\(.*process {holder.pid}\\)"), hold(tmp_path):
+        pass
+
+
+def test_a_killed_holder_is_known_at_once_on_its_own_machine(tmp_path, holder):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with hold(tmp_path) as lease:
+        assert lease.claim.generation == 2
+
+
+def test_a_lease_of_another_host_expires_by_the_readers_clock(tmp_path, holder, monkeypatch):
+    of_another_host(tmp_path)
+    monkeypatch.setattr(leases, "EXPIRY", 0.3)
+    watch = Watch()
+    assert watch.look(tmp_path)[0] == "held"
+    time.sleep(0.4)
+    standing, claim = watch.look(tmp_path)
+    assert standing == "expired"
+    with hold(tmp_path, expired=claim.generation) as lease:
+        assert lease.claim.generation == claim.generation + 1
+        with pytest.raises(Held), hold(tmp_path, expired=claim.generation):
+            pass
+
+
+def test_training_alone_waits_for_another_host_to_beat(tmp_path, holder, monkeypatch):
+    monkeypatch.setattr(leases, "EXPIRY", 0.3)
+    assert watch_until_expired(tmp_path / "free") is None
+    of_another_host(tmp_path)
+    assert watch_until_expired(tmp_path) == 1
+
+
+def test_a_holder_beats_and_notices_that_it_has_lost_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "BEAT", 0.05)
+    with hold(tmp_path) as lease:
+        lease.progress = {"step": 3, "steps": 7}
+        end = time.monotonic() + 10
+        while read_claim(tmp_path).progress != {"step": 3, "steps": 7}:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        of_another_host(tmp_path)
+        leases.create_json(path_of(tmp_path, 2), {**vars(read_claim(tmp_path)), "generation": 2, "token": "other"})
+        monkeypatch.setattr(leases, "EXPIRY", 0.0)
+        lease.confirmed = -1.0
+        with pytest.raises(LeaseLost):
+            lease.check()
+    assert read_claim(tmp_path).token == "other", "the holder that lost it leaves the new one alone"
+
+
+def test_a_released_lease_is_free_and_a_finished_run_keeps_none(tmp_path):
+    with hold(tmp_path):
+        pass
+    assert Watch().look(tmp_path)[0] == "free"
+    with hold(tmp_path) as lease:
+        assert lease.claim.generation == 2
+        (tmp_path / "result.json").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def enter(folder, taken):
+    with hold_in_turn(folder):
+        path = folder / "inside"
+        path.touch(exist_ok=False)
+        time.sleep(0.01)
+        path.unlink()
+        taken.value += 1
+
+
+def test_only_one_of_many_is_inside_at_a_time(tmp_path):
+    context = multiprocessing.get_context("fork")
+    taken = context.Value("i", 0, lock=False)
+    processes = [context.Process(target=enter, args=(tmp_path, taken)) for _ in range(6)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    assert taken.value == 6
+    assert os.listdir(tmp_path) == []

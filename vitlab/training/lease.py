@@ -1,0 +1,234 @@
+"""Leases: who works in a run's folder, from files alone, on any file system and from any host. Imports no torch.
+
+File locks are unreliable on network file systems, so a run is claimed by a file that is created whole or not at all:
+`.lease/<generation>.json`, of which the highest generation counts. Its holder rewrites it every `BEAT` seconds. Who
+sees no beat for `EXPIRY` seconds of its own clock (clocks of hosts differ) may claim the next generation; a holder
+that finds one above its own has lost the run and stops.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from vitlab.config import UserError
+from vitlab.files import create_json, read_json, write_json
+
+BEAT = 10.0  # seconds between two beats
+EXPIRY = 60.0  # seconds without a beat after which a lease counts no more
+FOLDER = ".lease"  # below the run's
+WHERE = "VITLAB_WHERE"  # the environment variable in which an executor names the job of a cluster
+
+Standing = Literal["free", "held", "expired"]
+
+
+class Held(UserError):
+    """Somebody else works in the folder."""
+
+
+class LeaseLost(Exception):
+    """Somebody else has taken the run over: this process was not heard of for too long."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the file of a lease says. `where` names the job of a cluster, `progress` is what the run last reported."""
+
+    generation: int
+    token: str
+    host: str
+    pid: int
+    machine: str  # of the processes that `pid` counts: the boot and the namespace
+    beat: int = 0
+    released: bool = False
+    where: str = ""
+    progress: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holder(self) -> str:
+        return self.where or f"{self.host}, process {self.pid}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its process is known to have ended: only one of this machine can tell."""
+        return self.machine == identify_machine() and not is_alive(self.pid)
+
+
+def identify_machine() -> str:
+    """What processes with different numbers share; "" where the system does not say."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError):  # a zombie has ended, its parent has not yet noticed
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
+
+
+def read_claim(folder: Path) -> Claim | None:
+    """The claim that counts in a run's folder, None where there is none."""
+    while True:
+        try:
+            generations = [int(name[:-5]) for name in os.listdir(folder / FOLDER) if name[:-5].isdecimal()]
+        except FileNotFoundError:
+            return None
+        if not generations:
+            return None
+        if (found := read_json(path_of(folder, max(generations)))) is not None:  # else it was removed meanwhile
+            return Claim(**found)
+
+
+def path_of(folder: Path, generation: int) -> Path:
+    return folder / FOLDER / f"{generation}.json"
+
+
+class Watch:
+    """A reader's memory of the beats that it saw, by its own clock."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Path, tuple[tuple[str, int], float]] = {}
+
+    def look(self, folder: Path) -> tuple[Standing, Claim | None]:
+        """Whether a run's folder is free, held, or its lease has expired; and the claim that says so."""
+        claim = read_claim(folder)
+        if claim is None or claim.released:
+            self.seen.pop(folder, None)
+            return "free", claim
+        if claim.is_gone:
+            return "expired", claim
+        now, beat = time.monotonic(), (claim.token, claim.beat)
+        if self.seen.get(folder, (None, 0.0))[0] != beat:
+            self.seen[folder] = (beat, now)
+        return ("expired" if now - self.seen[folder][1] > EXPIRY else "held"), claim
+
+
+class Lease:
+    """A run that this process holds. `progress` is written with the next beat."""
+
+    def __init__(self, folder: Path, claim: Claim):
+        self.folder, self.claim = folder, claim
+        self.progress: dict[str, Any] = {}
+        self.confirmed = time.monotonic()
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.keep, daemon=True, name="lease")
+        self.thread.start()
+
+    def keep(self) -> None:
+        while not self.ended.wait(BEAT):
+            with contextlib.suppress(OSError, UserError):  # a full disk: whoever takes over is noticed in `is_lost`
+                if not self.is_lost():
+                    self.write()
+
+    def write(self, released: bool = False) -> None:
+        self.claim = replace(self.claim, beat=self.claim.beat + 1, released=released, progress=dict(self.progress))
+        write_json(path_of(self.folder, self.claim.generation), asdict(self.claim))
+        self.confirmed = time.monotonic()
+
+    def is_lost(self) -> bool:
+        """Whether another process holds the run now."""
+        claim = read_claim(self.folder)
+        return claim is not None and claim.token != self.claim.token
+
+    def check(self) -> None:
+        """Raise LeaseLost if the run may be somebody else's; cheap while the beats are regular."""
+        if time.monotonic() - self.confirmed > EXPIRY / 2:  # this process was suspended, or could not write
+            if self.is_lost():
+                raise LeaseLost(f"{self.folder}: taken over by {read_claim(self.folder).holder}")
+            self.confirmed = time.monotonic()
+
+    def release(self, finished: bool) -> None:
+        self.ended.set()
+        self.thread.join()
+        if self.is_lost():
+            return
+        if finished:
+            for path in (self.folder / FOLDER).glob("*"):
+                path.unlink(missing_ok=True)
+        else:
+            self.write(released=True)
+        with contextlib.suppress(OSError):  # not empty: the run is not finished
+            (self.folder / FOLDER).rmdir()
+
+
+@contextlib.contextmanager
+def hold(folder: str | Path, *, expired: int | None = None, keep: bool = True) -> Iterator[Lease]:
+    """The folder for this process alone.
+
+    `expired` is the generation that the caller has seen expire (`Watch`). `keep=False` leaves nothing behind, else a
+    released lease stays until the run is finished. Raises Held while somebody else works there.
+    """
+    folder = Path(folder)
+    while True:
+        standing, claim = Watch().look(folder)
+        if standing == "held" and claim.generation != expired:
+            raise held_by(folder, claim)
+        new = Claim(
+            (claim.generation if claim else 0) + 1,
+            uuid.uuid4().hex,
+            socket.gethostname(),
+            os.getpid(),
+            identify_machine(),
+            where=os.environ.get(WHERE, ""),
+        )
+        with contextlib.suppress(FileNotFoundError):  # the holder before has just removed the folder
+            (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+            if create_json(path_of(folder, new.generation), asdict(new)):
+                break
+    lease = Lease(folder, new)
+    try:
+        yield lease
+    finally:
+        lease.release(finished=not keep or (folder / "result.json").is_file())
+
+
+@contextlib.contextmanager
+def hold_in_turn(folder: Path) -> Iterator[Lease]:
+    """The same, for something short: waits for whoever holds it, and leaves nothing behind."""
+    watch = Watch()
+    with contextlib.ExitStack() as stack:
+        while True:
+            standing, claim = watch.look(folder)
+            with contextlib.suppress(Held):
+                expired = claim.generation if standing == "expired" else None
+                lease = stack.enter_context(hold(folder, expired=expired, keep=False))
+                break
+            time.sleep(0.1)
+        yield lease
+
+
+def watch_until_expired(folder: Path) -> int | None:
+    """The generation of a lease that another machine left behind; None for a folder that is free.
+
+    Takes `EXPIRY` seconds where nobody works there any more. Raises Held at the first beat of somebody who does.
+    """
+    watch = Watch()
+    standing, first = watch.look(folder)
+    while standing == "held":
+        if first.machine == identify_machine():  # its process is there
+            raise held_by(folder, first)
+        time.sleep(1.0)
+        standing, claim = watch.look(folder)
+        if standing == "held" and (claim.token, claim.beat) != (first.token, first.beat):
+            raise held_by(folder, claim)
+    return first.generation if standing == "expired" else None
+
+
+def held_by(folder: Path, claim: Claim) -> Held:
+    return Held(
+        f"--out {folder}: another vitlab is running there ({claim.holder}); wait for it, or give another folder"
+    )
