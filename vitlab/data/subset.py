@@ -1,4 +1,9 @@
-"""Nested, stratified subsets of the training data, and the manifest that says which items they hold."""
+"""Nested subsets of the training data, and the manifest that says which items they hold.
+
+They are stratified: every class has its share. Of items with keys, which may be more than fit into memory, a hash of
+the key decides instead (Split.keys): a subset has as many items as asked for, and of each class its share, in
+expectation.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,6 +15,7 @@ import numpy as np
 from vitlab.config import UserError
 from vitlab.config.checks import SIZES, is_size
 from vitlab.data.base import Split
+from vitlab.data.keys import choose_share
 from vitlab.files import write_json
 
 Size = int | float | str  # a count of images (or tokens, documents), a share of them up to 1.0, or "all"
@@ -87,13 +93,24 @@ def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
 def training_items(split: Split, size: Size, seed: int) -> np.ndarray:
     """The sorted indices, int64, of the items of a training set of that size, in the split's unit.
 
-    A larger one contains it. Where the unit is a document, all items of the chosen ones.
+    A larger one contains it. Where the unit is a document, all items of the chosen ones. Raises UserError where no
+    key is chosen.
     """
     count = resolve_size(size, split.total)
+    if split.keys is not None:
+        items = np.flatnonzero(choose_share(split.keys, find_threshold(split, count), f"subset {seed}"))
+        if not len(items):
+            raise UserError(f"size={size}: the hashes of {split.total} keys choose none with seed {seed}; give more")
+        return items
     if split.groups is None:
         return subset(split.labels, max(1, count // split.per_item), seed)
     documents, first = np.unique(split.groups, return_index=True)
     return np.flatnonzero(np.isin(split.groups, documents[subset(split.labels[first], count, seed)]))
+
+
+def find_threshold(split: Split, count: int) -> int:
+    """The items of a training set of `count` are those whose draw, 64 bits, is below this."""
+    return (count << 64) // split.total
 
 
 def examples(labels: np.ndarray, count: int) -> np.ndarray:
@@ -112,7 +129,8 @@ def write_manifest(
     """Write, and give back, what is in the subset of each size; `name` of the data, else from `<name>-seed<k>.json`.
 
     `sha256` is of the subset's sorted indices as little-endian int64, so anyone can check that two studies used the
-    same items.
+    same items. Of items with keys it is of their sorted keys as little-endian uint64; `threshold` is what a key's draw
+    was below, and `found` how many were.
     """
     path = Path(path)
     counts = sorted(resolve_size(size, split.total) for size in sizes)
@@ -121,10 +139,15 @@ def write_manifest(
         indices = training_items(split, count, seed)
         assert np.isin(smaller, indices).all(), "a subset does not contain the smaller one"
         per_class = np.bincount(split.labels[indices], minlength=len(classes)).tolist()
+        chosen, by_key = indices.astype("<i8"), {}
+        if split.keys is not None:
+            chosen = np.sort(split.keys[indices]).astype("<u8")
+            by_key = {"found": len(indices), "threshold": hex(find_threshold(split, count))}
         subsets.append(
             {
                 "size": count,
-                "sha256": hashlib.sha256(indices.astype("<i8").tobytes()).hexdigest(),
+                **by_key,
+                "sha256": hashlib.sha256(chosen.data).hexdigest(),
                 "per_class": dict(zip(classes, per_class, strict=True)) if classes else {},
             }
         )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from vitlab.data.base import CaptionData
+from vitlab.data.base import CaptionData, Split
 from vitlab.data.loader import Items
 from vitlab.data.subset import nested_order, training_items
 from vitlab.data.text.types import TextData
@@ -39,9 +39,7 @@ def write_samples(task: Task, data: Any, sizes: Sequence[int], seed: int, folder
             before = items
         write_json(folder / "samples.json", samples)
         return
-    order = nested_order(task.train.labels, seed)
-    starts, shown = [0, *sizes[:-1]], CAPTIONED if isinstance(data, CaptionData) else IMAGES
-    chosen = {size: order[start : min(start + shown, size)] for start, size in zip(starts, sizes, strict=True)}
+    chosen = choose_added(task.train, sizes, seed, CAPTIONED if isinstance(data, CaptionData) else IMAGES)
     strips = {size: task.train.read(rows) for size, rows in chosen.items()}
     captions = None
     if isinstance(data, CaptionData):
@@ -50,6 +48,21 @@ def write_samples(task: Task, data: Any, sizes: Sequence[int], seed: int, folder
             size: [data.tokenizer.decode(first[r][first[r] >= 0]) for r in rows] for size, rows in chosen.items()
         }
     write_contact_sheet(strips, folder / "samples.png", captions)
+
+
+def choose_added(split: Split, sizes: Sequence[int], seed: int, count: int) -> dict[int, np.ndarray]:
+    """Up to `count` items that each size adds to the one before, as mixed as they come."""
+    if split.keys is None:
+        order = nested_order(split.labels, seed)
+        return {
+            size: order[start : min(start + count, size)] for start, size in zip([0, *sizes[:-1]], sizes, strict=True)
+        }
+    chosen, before = {}, np.empty(0, dtype=np.int64)
+    for size in sizes:
+        items = training_items(split, size, seed)
+        chosen[size] = np.random.default_rng(seed).permutation(np.setdiff1d(items, before, assume_unique=True))[:count]
+        before = items
+    return chosen
 
 
 def read_excerpts(task: Task, data: TextData, items: np.ndarray) -> list[str]:
