@@ -37,7 +37,7 @@ from vitlab.training.lease import hold_in_turn
 
 if TYPE_CHECKING:
     from vitlab.reports.pages.live import LiveReport
-    from vitlab.studies.plan import Plan
+    from vitlab.studies.plan.study import Plan
 
 WORKER_MODULES = ("vitlab.studies.experiment", "vitlab.reports.observer")
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
@@ -96,7 +96,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages.live import live_report
         from vitlab.studies.experiment import find_lacking
-        from vitlab.studies.plan import plan_study
+        from vitlab.studies.plan.study import plan_study
 
     files = StudyFiles(folder)
     console = Console(stderr=True)

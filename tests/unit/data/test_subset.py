@@ -11,7 +11,7 @@ from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.keys import hash_key
 from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, training_items, write_manifest
-from vitlab.studies.plan import choose_sizes
+from vitlab.studies.plan.study import choose_sizes
 
 COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
 
