@@ -197,7 +197,7 @@ class Reporting(L.Callback):
         step, now = trainer.global_step, time.perf_counter()
         if self.first is None:
             self.first = (now, step)  # the first step is slow and would spoil the pace
-        if self.progress and (now - self.last >= self.seconds or step == module.steps):
+        if self.progress and (now - self.last >= self.seconds or step in (module.steps, trainer.max_steps)):
             self.last = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (module.steps - step)
