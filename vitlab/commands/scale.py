@@ -100,7 +100,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
 
     files = StudyFiles(folder)
     console = Console(stderr=True)
-    if files.config_path.exists():
+    if known := files.config_path.exists():
         config.settled = files.config().get("settled") or {}
     plan = plan_study(config, jobs=jobs, timed=dry_run, console=console)
     if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
@@ -114,12 +114,16 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         return 0
     now = contents(plan.config.data, plan.data)
     with hold_in_turn(folder):  # another start of this study may prepare its own
+        if not known and files.config_path.exists():
+            files.refuse(config)
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
         refuse_other_runs(files, to_train)
         refuse_other_data(files, plan, now)
         finished = [spec for spec in plan.specs if spec not in to_train]
         lacking = {spec.name: find_lacking(spec.config, files.run(spec.name)) for spec in finished}
         to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
+        for spec in (*to_train, *to_complete):  # what failed in an earlier start is tried again
+            files.run(spec.name).error_path.unlink(missing_ok=True)
         prepare_folder(files, plan)
     with live_report(folder) as live:
         console.print(escape(plan.headline(len(to_train))), soft_wrap=True, highlight=False)
@@ -130,9 +134,10 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
         if target:
             failed |= run_rounds(files, plan, target, {*failed}, live, console)
-        collect(files)
         live.close()
-        return max(finish(files, failed), 1 if failed else 0)
+        with hold_in_turn(folder):  # of two starts that end at once the later one writes all results
+            collect(files)
+            return max(finish(files, failed), 1 if failed else 0)
 
 
 def finish(files: StudyFiles, failed: dict[str, str]) -> int:
@@ -238,7 +243,8 @@ def run_rounds(
         if not step.added:
             return found
         specs = make_specs(plan, step.added)
-        files.add_cells(step.added)
+        with hold_in_turn(files.folder):
+            files.add_cells(step.added)
         plan.specs.extend(specs)
         write_manifests(files, plan)
         found |= run_all(files, plan, specs, live)

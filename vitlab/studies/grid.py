@@ -68,7 +68,7 @@ class Spec:
 
     name: str
     config: dict[str, Any]
-    expired: int | None = None  # the generation of a lease of its folder that was seen to expire
+    expired: str | None = None  # the pulse of a lease of its folder that was seen to expire
 
 
 def name_run(variant: str, size: Any, seed: int) -> str:
