@@ -1,6 +1,7 @@
 """`vitlab scale`: a study from its grid to its report."""
 
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from itertools import chain
@@ -26,8 +27,8 @@ from vitlab.reports.results.summary import headline
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.studies.cells import CellReader
 from vitlab.studies.display import Board, Row, display
-from vitlab.studies.events import Event, Executor
-from vitlab.studies.executors import build_executor, check_executor
+from vitlab.studies.events import Event
+from vitlab.studies.executors import build_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec, compose_models, compose_study, make_spec, name_run
 from vitlab.studies.rounds import Target, plan_round
@@ -54,13 +55,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="STUDY | key=value")
     parser.add_out("the study's folder (default: runs/STUDY)")
     parser.add_argument(
-        "--jobs",
-        type=positive_integer,
-        metavar="N",
-        help="runs at a time (default: one per core, one on a GPU; on a cluster what it has room for)",
+        "--jobs", type=positive_integer, metavar="N", help="runs at a time (default: one per core, one on a GPU)"
     )
     parser.add_argument("--executor", choices=["local", "ray", "slurm"], help="where runs train (default: local)")
-    parser.add_argument("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
     parser.add_argument(
         "--until",
         type=positive_number,
@@ -86,30 +83,16 @@ def main(words: Sequence[str]) -> int:
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
     target = Target(args.until, args.max_runs) if args.until else None
-    kind = config.executor.kind
-    if args.detach and kind != "slurm":
-        raise UserError(
-            f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
-        )
-    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
+    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, target=target)
 
 
-def scale(
-    config: DictConfig,
-    folder: Path,
-    *,
-    jobs: int | None,
-    dry_run: bool,
-    detach: bool = False,
-    target: Target | None = None,
-) -> int:
+def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, target: Target | None = None) -> int:
     """Train or complete every run of the grid, then write the results and the report; the exit code.
 
-    With a target runs of more seeds follow in rounds. `detach` only submits the runs. Raises UserError before anything
-    is written.
+    With a target runs of more seeds follow in rounds. Raises UserError before anything is written.
     """
-    if not dry_run and config.executor.kind == "local":
-        start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
+    began = time.perf_counter()
+    start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages.live import live_report
@@ -118,35 +101,27 @@ def scale(
 
     files = StudyFiles(folder)
     console = Console(stderr=True)
-    if known := files.config_path.exists():
+    if files.config_path.exists():
         config.settled = files.config().get("settled") or {}
-    plan = plan_study(config, jobs=jobs, timed=dry_run, console=console)
+    plan = plan_study(config, jobs=jobs, console=console)
     if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
         planned = {spec.name for spec in plan.specs}
         earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
         plan.specs.extend(spec for spec in make_specs(plan, earlier) if spec.name not in planned)
     if dry_run:
-        plan.show()
+        show_times(plan, console, time.perf_counter() - began)
         if target:
             print(target.describe())
         return 0
     now = contents(plan.config.data, plan.data)
-    if not all(files.run(spec.name).result_path.is_file() for spec in plan.specs):
-        check_executor(config.executor)
     with hold_in_turn(folder):  # another start of this study may prepare its own
-        if not known and files.config_path.exists():
-            files.refuse(config)
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
         refuse_other_runs(files, to_train)
         refuse_other_data(files, plan, now)
         finished = [spec for spec in plan.specs if spec not in to_train]
         lacking = {spec.name: find_lacking(spec.config, files.run(spec.name)) for spec in finished}
         to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
-        for spec in (*to_train, *to_complete):  # what failed in an earlier start is tried again
-            files.run(spec.name).error_path.unlink(missing_ok=True)
         prepare_folder(files, plan)
-    if detach and (to_train or to_complete):
-        return submit(files, plan, [*to_train, *to_complete])
     with live_report(folder) as live:
         console.print(escape(plan.headline(len(to_train))), soft_wrap=True, highlight=False)
         if to_complete:
@@ -156,10 +131,21 @@ def scale(
         failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
         if target:
             failed |= run_rounds(files, plan, target, {*failed}, live, console)
+        collect(files)
         live.close()
-        with hold_in_turn(folder):  # of two starts that end at once the later one writes all results
-            collect(files)
-            return max(finish(files, failed), 1 if failed else 0)
+        return max(finish(files, failed), 1 if failed else 0)
+
+
+def show_times(plan: "Plan", console: Console, startup: float) -> None:
+    """Print what the study costs on this machine, from the first steps of each model."""
+    from vitlab.data.opening import progress_bar
+    from vitlab.reports.observer import RunReporter
+    from vitlab.studies.plan.rehearsal import rehearse
+    from vitlab.studies.plan.table import show_plan
+
+    with progress_bar(console) as progress:
+        times = rehearse(plan, RunReporter, progress)
+    show_plan(plan, times, startup)
 
 
 def finish(files: StudyFiles, failed: dict[str, str]) -> int:
@@ -246,7 +232,7 @@ def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
 
 
 def make_specs(plan: "Plan", cells: Sequence[Cell]) -> list[Spec]:
-    return [make_spec(plan.by_variant[variant].config, size, seed) for variant, size, seed in cells]
+    return [make_spec(resolved(plan.by_variant[variant].config), size, seed) for variant, size, seed in cells]
 
 
 def run_rounds(
@@ -265,8 +251,7 @@ def run_rounds(
         if not step.added:
             return found
         specs = make_specs(plan, step.added)
-        with hold_in_turn(files.folder):
-            files.add_cells(step.added)
+        files.add_cells(step.added)
         plan.specs.extend(specs)
         write_manifests(files, plan)
         found |= run_all(files, plan, specs, live)
@@ -275,8 +260,14 @@ def run_rounds(
 
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
+    from vitlab.reports.observer import RunReporter
+    from vitlab.studies.experiment import StudyJob
+
     board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    executor = make_executor(files, plan)
+    settled, executor = files.config()["settled"], plan.config.executor
+    cores = max(1, count_cores() // plan.jobs) if executor.kind == "local" else executor.cpus
+    job = StudyJob(files.folder, cores=cores, settled=settled, observe=RunReporter)
+    executor = build_executor(executor, job, plan.jobs, CellReader(files.folder))
     with display(board) as shown:
 
         def notify(event: Event) -> None:
@@ -287,22 +278,6 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
 
         executor.run(todo, notify)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
-
-
-def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
-    from vitlab.reports.observer import RunReporter
-    from vitlab.studies.experiment import StudyJob
-
-    config = plan.config.executor
-    cores = max(1, count_cores() // plan.jobs) if config.kind == "local" else config.cpus
-    job = StudyJob(files.folder.absolute(), cores=cores, settled=files.config()["settled"], observe=RunReporter)
-    return build_executor(config, job, plan.jobs, CellReader(files.folder))
-
-
-def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
-    """Submit the runs and say so; the exit code."""
-    print(*make_executor(files, plan).submit(todo).describe(files.folder), sep="\n")
-    return 0
 
 
 def collect(files: StudyFiles) -> None:

@@ -68,8 +68,7 @@ class Spec:
 
     name: str
     config: dict[str, Any]
-    expired: str | None = None  # the pulse of a lease of its folder that was seen to expire
-    seconds: float | None = None  # that it is expected to take
+    expired: int | None = None  # the generation of a lease of its folder that was seen to expire
 
 
 def name_run(variant: str, size: Any, seed: int) -> str:
@@ -143,19 +142,16 @@ def check_copies(study: DictConfig, found: Mapping[str, DictConfig]) -> Iterator
                 yield f"grid: '{first[settings]}' and '{name}' are the same run; leave one of the values out"
 
 
-def expand(study: DictConfig, sizes: Sequence[int]) -> list[Spec]:
-    """Every run, the smallest sizes first, so that a first picture comes early."""
-    configs = compose_models(study)
-    specs = []
-    for seed in study.seeds:
-        for size in sizes:
-            for first in configs.values():
-                specs.append(make_spec(first, size, seed))
-    return specs
+def expand(study: DictConfig, sizes: Sequence[int], variants: Mapping[str, DictConfig] | None = None) -> list[Spec]:
+    """Every run, the smallest sizes first, so that a first picture comes early.
+
+    `variants` is what `compose_models` gives for the study, where that is at hand.
+    """
+    plain = [resolved(variant) for variant in (variants or compose_models(study)).values()]
+    return [make_spec(variant, size, seed) for seed in study.seeds for size in sizes for variant in plain]
 
 
-def make_spec(variant: DictConfig, size: int, seed: int) -> Spec:
-    """One run of a variant, from the configuration that `compose_models` gives."""
-    config = variant.copy()
-    config.train_size, config.seed = int(size), int(seed)
-    return Spec(name_run(config.variant, size, seed), resolved(config))
+def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
+    """One run of a variant, from its resolved configuration."""
+    config = {**variant, "train_size": int(size), "seed": int(seed)}
+    return Spec(name_run(config["variant"], size, seed), config)

@@ -160,5 +160,5 @@ def test_a_recipe_that_does_not_fit_is_refused_before_anything_is_written(words,
         train_run(compose(TrainConfig, [*WORDS, "budget.steps=6", *words]), tmp_path / "run")
     study = compose_study("quick", ["data=digits", "sizes=[100]", "budget.steps=6", "models=[resnet_nano]", words[-1]])
     with pytest.raises(UserError, match=re.escape(says)):
-        plan_study(study, jobs=1, timed=False, console=Console())
+        plan_study(study, jobs=1, console=Console())
     assert not (tmp_path / "run").exists()

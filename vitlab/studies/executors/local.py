@@ -98,10 +98,6 @@ class LocalExecutor:
         return cell.state != "running"
 
 
-def check(config: DictConfig) -> None:
-    """Nothing is needed but this machine."""
-
-
 def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> LocalExecutor:
     return LocalExecutor(job, jobs, cells)
 
@@ -156,6 +152,10 @@ class Worker:
             self.process.join()
 
 
+class ParentGone(Exception):
+    """The parent process has ended: nobody reads the pipe."""
+
+
 def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, str]) -> None:
     """The loop of a worker: receive a spec, do the job, send how it went; ends when the pipe is closed.
 
@@ -164,32 +164,28 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
     os.environ.clear()
     os.environ.update(environment)
 
-    alone = False  # the parent has ended: the run writes its checkpoint and stops
-
     def report(value: Any) -> None:
-        nonlocal alone
         try:
             connection.send(("progress", value))
         except OSError:
-            alone = True
-
-    def asked() -> bool:
-        return alone or stop.is_set()
+            raise ParentGone from None
 
     while True:
         try:
             spec = connection.recv()
         except (EOFError, OSError):
             return
-        if spec is None or asked():
+        if spec is None or stop.is_set():
             return
         try:
-            message = ("done", job(spec, report, asked))
+            message = ("done", job(spec, report, stop.is_set))
+        except ParentGone:
+            return  # the parent is gone: whoever starts the study again resumes from the last checkpoint
         except (Held, LeaseLost) as error:
             message = ("held", str(error))
         except Exception as error:
             message = ("failed", summarize_error(error))
-        if asked():
+        if stop.is_set():
             return
         try:
             connection.send(message)

@@ -1,27 +1,22 @@
-"""What a study will do: runs, steps, parameters, FLOPs, time."""
+"""What a study will do: its runs, their steps, parameters and FLOPs."""
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from vitlab import models, tasks
-from vitlab.config import UserError
-from vitlab.config.identity import subset_seed
+from vitlab.config import UserError, resolved
+from vitlab.config.identity import drop_keys, subset_seed
 from vitlab.config.tuning import list_settings
-from vitlab.data.loader import Items
 from vitlab.data.opening import open_data
 from vitlab.data.subset import resolve_size, size_problems, training_items
-from vitlab.formatting import duration, plural
+from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 from vitlab.models import count
 from vitlab.models.features import before_head
@@ -31,11 +26,16 @@ from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimization import averaging, schedules
-from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.sources import initialise
 
-TIMED = 1.5  # seconds of training steps per model that an estimate is made of
+# settings that change neither the time nor the memory of a step
+FREE = (
+    *("variant", "seed", "train_size", "subset_seed", "study", "budget", "tune", "init", "wandb", "model.recipe"),
+    *("recipe.name", "recipe.lr", "recipe.lr_batch", "recipe.weight_decay", "recipe.layer_decay", "recipe.betas"),
+    *("recipe.eps", "recipe.schedule", "recipe.warmup", "recipe.cooldown", "recipe.final_lr", "recipe.timescale"),
+    *("recipe.milestones", "recipe.decay_factor", "recipe.label_smoothing", "recipe.budget", "recipe.patience"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class ModelPlan:
     params: int
     train_flops: int  # of one example
     settled: dict[str, Any]  # what the trainer's `auto` comes to
-    step_s: float | None  # measured on this machine; None without --dry-run
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,8 @@ class Plan:
 
     def count_items(self, size: int, seed: int) -> int:
         """The number of items in the training set of a size and a subset seed."""
+        if self.task.train.groups is None and self.task.train.keys is None:
+            return max(1, size // self.task.train.per_item)
         if (size, seed) not in self.counted:
             self.counted[size, seed] = len(training_items(self.task.train, size, seed))
         return self.counted[size, seed]
@@ -79,6 +80,10 @@ class Plan:
     def trials(self) -> int:
         """How often each run is trained: once for each setting of `tune`."""
         return len(list_settings(self.config.tune))
+
+    def trainings(self, model: ModelPlan) -> int:
+        """How often a run of a model is trained in all: its best trial may not serve as the run."""
+        return self.trials + (bool(self.config.tune) and not serves(model.config))
 
     @cached_property
     def budget(self) -> str:
@@ -100,51 +105,29 @@ class Plan:
             f"{plural(self.jobs, 'worker') if kind == 'local' else kind}{left}"
         )
 
-    def show(self) -> None:
-        """Print every run and its cost to stdout."""
-        table = Table(box=None, pad_edge=False)
-        for name in ("run", "steps", "examples", "parameters", "train FLOPs", "time"):
-            table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
-        total_flops, total_s = 0, 0.0
-        for spec in self.specs:
-            model, steps = self.by_variant[spec.config["variant"]], self.steps(spec)
-            trained = steps * (self.trials + (bool(self.config.tune) and not serves(model.config)))
-            examples, seconds = trained * model.config.recipe.batch_size, trained * model.step_s
-            total_flops += examples * model.train_flops
-            total_s += seconds
-            cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.train_flops:.2e}")
-            table.add_row(escape(spec.name), *cells, duration(seconds))
-        console = Console()
-        console.print(escape(self.headline(len(self.specs))), soft_wrap=True, highlight=False)
-        console.print(table)
-        console.print(
-            f"total {total_flops:.2e} FLOPs, about {duration(total_s / self.jobs)} with {plural(self.jobs, 'worker')} "
-            "(measured on a few training steps of each model; evaluation and start-up not included)",
-            soft_wrap=True,
-            highlight=False,
-        )
 
-
-def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Console) -> Plan:
+def plan_study(config: DictConfig, *, jobs: int | None, console: Console) -> Plan:
     """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems."""
     first = compose_models(config)
     data = open_data(config.data, console)
     task = build_task(next(iter(first.values())), data)
     asked = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
     problems = size_problems(asked, task.train, task.strata, data.name)
-    by_variant = {}
+    by_variant, counted = {}, {}
     for name, run_config in first.items():
+        placement = place(config.executor, jobs, config.settled.get(name, {}))
+        alike = describe_costs(run_config), str(run_config.init), str(placement)
         try:
-            placement = place(config.executor, jobs, config.settled.get(name, {}))
-            by_variant[name] = plan_model(run_config, build_task(run_config, data), timed, placement)
+            if alike not in counted:
+                counted[alike] = plan_model(run_config, build_task(run_config, data), placement)
+            by_variant[name] = replace(counted[alike], config=run_config)
         except UserError as error:
             problems += error.problems
     if problems:
         raise UserError(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in asked]
-    specs = expand(config, sizes)
-    most = choose_jobs(by_variant, len(specs)) if config.executor.kind == "local" else len(specs)
-    jobs = min(jobs or most, len(specs))
+    specs = expand(config, sizes, first)
+    jobs = min(jobs, len(specs)) if jobs else choose_jobs(by_variant, len(specs))
     plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
     for spec in specs:
         recipe = by_variant[spec.config["variant"]].config.recipe
@@ -152,6 +135,11 @@ def plan_study(config: DictConfig, *, jobs: int | None, timed: bool, console: Co
         schedules.refuse_endless_warmup(recipe, steps)
         averaging.refuse_stale_average(recipe, steps)
     return plan
+
+
+def describe_costs(config: DictConfig | Mapping[str, Any]) -> str:
+    """What decides how long a run's steps take and how much memory: runs of which it is the same cost the same."""
+    return str(drop_keys(resolved(config) if isinstance(config, DictConfig) else config, FREE))
 
 
 def build_task(config: DictConfig, data: Any) -> Task:
@@ -177,7 +165,7 @@ def place(executor: DictConfig, jobs: int | None, settled: Mapping[str, Any]) ->
     return settings.Placement(executor.cpus, {**device, **settled}, here=False)
 
 
-def plan_model(config: DictConfig, task: Task, timed: bool, placement: settings.Placement) -> ModelPlan:
+def plan_model(config: DictConfig, task: Task, placement: settings.Placement) -> ModelPlan:
     model = count.meta(config.model, **task.shape)
     chosen = asdict(settings.resolve(config.trainer, model, cached=True, placement=placement))
     if config.probes:
@@ -186,45 +174,12 @@ def plan_model(config: DictConfig, task: Task, timed: bool, placement: settings.
     source = source_of(config.init)
     if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
         print(initialise(models.build(config.model, **task.shape), config, task.classes), file=sys.stderr)
-    step_s = time_step(config, task) if timed else None
     return ModelPlan(
         config,
         count.parameters(model),
         budgets.count_train_flops(config.model, task, frozen=config.recipe.freeze is not None),
         {key: chosen[key] for key in settings.SETTLED},
-        step_s,
     )
-
-
-def time_step(config: DictConfig, task: Task) -> float:
-    """Seconds of one training step on this machine, measured for `TIMED` seconds on the first items."""
-    model = models.build(config.model, **task.shape).train()
-    if config.recipe.freeze is not None:
-        freeze_body(model)
-    chosen = settings.resolve(config.trainer, model, cached=True)
-    device = "cuda" if chosen.accelerator == "gpu" else "cpu"
-    model.to(device)
-    if chosen.memory_format == "channels_last":
-        model.to(memory_format=torch.channels_last)
-    optimizer = build_optimizer(model, config.recipe)
-    size = config.recipe.batch_size
-    items, targets = Items(task.train).__getitems__(list(np.arange(size) % len(task.train)))
-    dtype = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(chosen.precision)
-    torch.set_num_threads(chosen.threads)
-    generator = torch.Generator(device).manual_seed(0)
-    done, started = -1, 0.0
-    while done < 1 or time.perf_counter() - started < TIMED:
-        if done == 0:  # the first step is slower than the others
-            started = time.perf_counter()
-        batch = task.prepare((items.to(device), targets.to(device)), generator)
-        with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
-            loss = task.loss(model, batch)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.item()  # waits for the device
-        done += 1
-    return (time.perf_counter() - started) / done
 
 
 def choose_jobs(by_variant: dict[str, ModelPlan], runs: int) -> int:
