@@ -77,8 +77,8 @@ def create_json(path: str | Path, value: Any) -> bool:
             os.fsync(file.fileno())
         try:
             os.link(temporary, path)
-        except FileExistsError:
-            return False
+        except FileExistsError:  # by this very call, where a network file system lost the answer to the first request
+            return os.stat(temporary).st_nlink == 2
         except OSError:
             try:
                 with open(path, "x") as file:

@@ -27,8 +27,8 @@ from vitlab.reports.results.summary import headline
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.studies.cells import CellReader
 from vitlab.studies.display import Board, Row, display
-from vitlab.studies.events import Event
-from vitlab.studies.executors import build_executor
+from vitlab.studies.events import Event, Executor
+from vitlab.studies.executors import build_executor, check_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec, compose_models, compose_study, make_spec, name_run
 from vitlab.studies.rounds import Target, plan_round
@@ -55,9 +55,13 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="STUDY | key=value")
     parser.add_out("the study's folder (default: runs/STUDY)")
     parser.add_argument(
-        "--jobs", type=positive_integer, metavar="N", help="runs at a time (default: one per core, one on a GPU)"
+        "--jobs",
+        type=positive_integer,
+        metavar="N",
+        help="runs at a time (default: one per core, one on a GPU; on a cluster what it has room for)",
     )
     parser.add_argument("--executor", choices=["local", "ray", "slurm"], help="where runs train (default: local)")
+    parser.add_argument("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
     parser.add_argument(
         "--until",
         type=positive_number,
@@ -83,16 +87,31 @@ def main(words: Sequence[str]) -> int:
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
     target = Target(args.until, args.max_runs) if args.until else None
-    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, target=target)
+    kind = config.executor.kind
+    if args.detach and kind != "slurm":
+        raise UserError(
+            f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
+        )
+    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
 
 
-def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, target: Target | None = None) -> int:
+def scale(
+    config: DictConfig,
+    folder: Path,
+    *,
+    jobs: int | None,
+    dry_run: bool,
+    detach: bool = False,
+    target: Target | None = None,
+) -> int:
     """Train or complete every run of the grid, then write the results and the report; the exit code.
 
-    With a target runs of more seeds follow in rounds. Raises UserError before anything is written.
+    With a target runs of more seeds follow in rounds. `detach` only submits the runs. Raises UserError before anything
+    is written.
     """
     began = time.perf_counter()
-    start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
+    if config.executor.kind == "local":
+        start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages.live import live_report
@@ -101,7 +120,7 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
 
     files = StudyFiles(folder)
     console = Console(stderr=True)
-    if files.config_path.exists():
+    if known := files.config_path.exists():
         config.settled = files.config().get("settled") or {}
     plan = plan_study(config, jobs=jobs, console=console)
     if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
@@ -114,14 +133,22 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
             print(target.describe())
         return 0
     now = contents(plan.config.data, plan.data)
+    if not all(files.run(spec.name).result_path.is_file() for spec in plan.specs):
+        check_executor(config.executor)
     with hold_in_turn(folder):  # another start of this study may prepare its own
+        if not known and files.config_path.exists():
+            files.refuse(config)
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
         refuse_other_runs(files, to_train)
         refuse_other_data(files, plan, now)
         finished = [spec for spec in plan.specs if spec not in to_train]
         lacking = {spec.name: find_lacking(spec.config, files.run(spec.name)) for spec in finished}
         to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
+        for spec in (*to_train, *to_complete):  # what failed in an earlier start is tried again
+            files.run(spec.name).error_path.unlink(missing_ok=True)
         prepare_folder(files, plan)
+    if detach and (to_train or to_complete):
+        return submit(files, plan, [*to_train, *to_complete])
     with live_report(folder) as live:
         console.print(escape(plan.headline(len(to_train))), soft_wrap=True, highlight=False)
         if to_complete:
@@ -131,9 +158,10 @@ def scale(config: DictConfig, folder: Path, *, jobs: int | None, dry_run: bool, 
         failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
         if target:
             failed |= run_rounds(files, plan, target, {*failed}, live, console)
-        collect(files)
         live.close()
-        return max(finish(files, failed), 1 if failed else 0)
+        with hold_in_turn(folder):  # of two starts that end at once the later one writes all results
+            collect(files)
+            return max(finish(files, failed), 1 if failed else 0)
 
 
 def show_times(plan: "Plan", console: Console, startup: float) -> None:
@@ -251,7 +279,8 @@ def run_rounds(
         if not step.added:
             return found
         specs = make_specs(plan, step.added)
-        files.add_cells(step.added)
+        with hold_in_turn(files.folder):
+            files.add_cells(step.added)
         plan.specs.extend(specs)
         write_manifests(files, plan)
         found |= run_all(files, plan, specs, live)
@@ -260,14 +289,8 @@ def run_rounds(
 
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
-    from vitlab.reports.observer import RunReporter
-    from vitlab.studies.experiment import StudyJob
-
     board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    settled, executor = files.config()["settled"], plan.config.executor
-    cores = max(1, count_cores() // plan.jobs) if executor.kind == "local" else executor.cpus
-    job = StudyJob(files.folder, cores=cores, settled=settled, observe=RunReporter)
-    executor = build_executor(executor, job, plan.jobs, CellReader(files.folder))
+    executor = make_executor(files, plan)
     with display(board) as shown:
 
         def notify(event: Event) -> None:
@@ -278,6 +301,22 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
 
         executor.run(todo, notify)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
+
+
+def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
+    from vitlab.reports.observer import RunReporter
+    from vitlab.studies.experiment import StudyJob
+
+    config = plan.config.executor
+    cores = max(1, count_cores() // plan.jobs) if config.kind == "local" else config.cpus
+    job = StudyJob(files.folder.absolute(), cores=cores, settled=files.config()["settled"], observe=RunReporter)
+    return build_executor(config, job, plan.jobs, CellReader(files.folder))
+
+
+def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
+    """Submit the runs and say so; the exit code."""
+    print(*make_executor(files, plan).submit(todo).describe(files.folder), sep="\n")
+    return 0
 
 
 def collect(files: StudyFiles) -> None:

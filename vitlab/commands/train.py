@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.opening import open_data
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, summarize_error
 from vitlab.studies.grid import name_run
@@ -50,6 +51,8 @@ def train(config: DictConfig, folder: Path) -> int:
         from vitlab.studies.experiment import train_run
         from vitlab.training.callbacks import Diverged, Interrupted
 
+    console = Console(stderr=True)
+    open_data(config.data, console)  # with its progress, before the board takes the terminal
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     stopping = Stopping()
     with display(board) as shown, stopping:
@@ -68,7 +71,7 @@ def train(config: DictConfig, folder: Path) -> int:
             raise KeyboardInterrupt from None
         except Diverged as error:
             shown.notify(Event("failed", folder.name, summarize_error(error)))
-            Console(stderr=True).print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
+            console.print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
             return 1
         shown.notify(Event("done", folder.name, result))
     show(result, RunFiles(folder))

@@ -15,6 +15,7 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
 )
 DATA_PATHS = (
     *("data.root", "data.path", "data.test_path", "data.files", "data.test_files"),
+    *("data.train", "data.validation", "data.test"),
     *(f"data.{split}{side}" for split in ("", "validation_", "test_") for side in ("source", "target")),
 )
 

@@ -41,7 +41,8 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     may have `contents(config)` too: text that differs when its images differ, so that no run goes on with other ones
     (vitlab.data.cache.content_hash), and `captions(config)`: of each split the captions of each image.
 
-    progress(what, done, total) is called while the cache is being built. Raises UserError.
+    progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
+    `progress` too. Raises UserError.
     """
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:

@@ -1,45 +1,76 @@
-"""Opening a data set, with progress while its cache is built."""
+"""Opening a data set, with progress while its files are fetched and its cache is built."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitlab import data
 from vitlab.config import groups, resolved
+from vitlab.formatting import duration, whole
+
+OPEN = 4  # data sets kept
+SILENT, BETWEEN = 3.0, 20.0  # seconds: before the first line of progress in a log, and from line to line
+OPENED: dict[str, Any] = {}
+
+Show = Callable[[str, int, int | None], None]
 
 
 def open_data(config: DictConfig, console: Console | None = None) -> Any:
     """The data set of a configuration; a process opens each once. `console` shows progress. Raises UserError."""
-    return open_resolved(json.dumps(resolved(config), sort_keys=True), console)
-
-
-@lru_cache(maxsize=4)
-def open_resolved(config: str, console: Console | None) -> Any:
-    with progress_bar(console) as progress:
-        return data.load(groups.load("data", json.loads(config)), progress)
+    settings = resolved(config)
+    key = json.dumps(settings, sort_keys=True)
+    if key not in OPENED:
+        with progress_bar(console) as progress:
+            found = data.load(groups.load("data", settings), progress)
+        while len(OPENED) >= OPEN:
+            del OPENED[next(iter(OPENED))]
+        OPENED[key] = found
+    return OPENED[key]
 
 
 @contextmanager
-def progress_bar(console: Console | None) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A function progress(what, done, total) that shows a bar for each `what`, in a terminal only.
+def progress_bar(console: Console | None) -> Iterator[Show]:
+    """A function progress(what, done, total) that shows a bar for each `what`; lines, where there is no terminal.
 
     Of a total that is not known (None) the bar moves without an end.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # without a terminal even an empty bar would leave a line
-    hidden = console is None or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        tasks: dict[str, int] = {}
+    if console is None:
+        yield lambda *_: None
+    elif not console.is_terminal:
+        yield write_lines(console)
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            tasks: dict[str, int] = {}
 
-        def progress(what: str, done: int, total: int | None) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
+            def progress(what: str, done: int, total: int | None) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(escape(what), total=total)
+                bar.update(tasks[what], completed=done, total=total)
 
-        yield progress
+            yield progress
+
+
+def write_lines(console: Console) -> Show:
+    """A line a few times a minute, of what takes longer than a few seconds."""
+    begun: dict[str, float] = {}
+    due = time.monotonic() + SILENT
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        nonlocal due
+        now = time.monotonic()
+        took = now - begun.setdefault(what, now)
+        if now < due or done == total:
+            return
+        due = now + BETWEEN
+        left = f", {duration(took * (total - done) / done)} left" if total and done else ""
+        console.print(escape(f"{what}: {whole(done)} of {whole(total)}{left}" if total else what), soft_wrap=True)
+
+    return progress

@@ -16,7 +16,7 @@ State = Literal["waiting", "running", "finished", "failed"]
 class Cell:
     """A run: `where` it trains and how far it is, its result, or the first line of its error.
 
-    `expired` is the generation of a lease that was seen to expire: whoever starts the run passes it on.
+    `expired` is the pulse of a lease that was seen to expire: whoever starts the run passes it on.
     """
 
     run: str
@@ -25,7 +25,7 @@ class Cell:
     where: str = ""
     result: dict[str, Any] | None = None
     error: str = ""
-    expired: int | None = None
+    expired: str | None = None
 
     @property
     def event(self) -> Event:
@@ -54,4 +54,4 @@ class CellReader:
             return Cell(run, "running", progress, claim.holder)
         if standing == "free" and (error := files.error()) is not None:
             return Cell(run, "failed", progress, error=error)
-        return Cell(run, "waiting", progress, expired=claim.generation if standing == "expired" else None)
+        return Cell(run, "waiting", progress, expired=claim.pulse if standing == "expired" else None)

@@ -82,8 +82,9 @@ class Board:
         if not self.pace:
             return None
         mean = sum(self.pace.values()) / len(self.pace)
+        at_once = sum(row.state in ("training", "starting", "elsewhere") for row in self.rows.values())
         work = [(r.steps - r.done_steps) * self.pace.get(r.model, mean) for r in self.rows.values()]
-        return max(sum(work) / self.jobs, max(work))
+        return max(sum(work) / min(self.jobs, max(1, at_once)), max(work))
 
     def describe(self) -> str:
         states = [row.state for row in self.rows.values()]

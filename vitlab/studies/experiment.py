@@ -3,10 +3,11 @@
 An analysis or a probe that is asked for later is computed from the finished run; nothing is trained again.
 """
 
+import contextlib
 import itertools
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from vitlab.studies.grid import Spec
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
-from vitlab.training.lease import Held, LeaseLost, hold
+from vitlab.training.lease import Lease, LeaseLost, hold
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
@@ -61,63 +62,59 @@ class Observer:
         """result.json is written: the run is finished."""
 
 
-def train_run(
+def train_run(config: DictConfig, folder: str | Path, *, expired: str | None = None, **options: Any) -> dict[str, Any]:
+    """Train one run to its end in its folder, or complete the result that is there; gives the result.
+
+    `expired` is the pulse of a lease of the folder that the caller has seen expire (vitlab.training.lease), `options`
+    are those of `train_held`. Raises `Held` while somebody else trains the run.
+    """
+    with hold(folder, expired=expired) as lease:
+        return train_held(config, lease, **options)
+
+
+def train_held(
     config: DictConfig,
-    folder: str | Path,
+    lease: Lease,
     *,
     placement: Placement = HERE,
     observer: Observer | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    expired: int | None = None,
 ) -> dict[str, Any]:
-    """Train one run to its end in its folder, or complete the result that is there; gives the result.
+    """The same in a folder that this process holds.
 
-    `expired` is the generation of a lease of the folder that the caller has seen expire (vitlab.training.lease).
-
-    Raises UserError, `Held` while somebody else trains the run, `LeaseLost` when somebody has taken it over,
-    `Interrupted` when `stop` says so, `Diverged`.
+    Raises UserError, `LeaseLost` when somebody has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
     """
-    data, files = open_data(config.data), RunFiles(folder)
+    data, files = open_data(config.data), RunFiles(lease.folder)
     config = tuning.recall_choice(config, files) if config.tune else config
     observer = observer or Observer()
-
-    def is_complete() -> bool:
-        finished = files.has_finished(resolved(config), contents(config.data, data))
-        return finished and not any(find_lacking(config, files).values())
-
-    if is_complete():
+    finished = files.has_finished(resolved(config), contents(config.data, data))
+    if finished and not any(find_lacking(config, files).values()):
         return files.result()
-    with hold(files.folder, expired=expired) as lease:
-        if is_complete():  # whoever held it before has just finished it
-            return files.result()
+    files.remove_leftovers()
 
-        def report(value: Progress) -> None:
-            lease.progress = asdict(value)
-            if progress:
-                progress(value)
+    def report(value: Progress) -> None:
+        lease.progress = asdict(value)
+        if progress:
+            progress(value)
 
-        def asked() -> bool:
-            lease.check()
-            return stop is not None and stop()
+    def asked() -> bool:
+        lease.check()
+        return stop is not None and stop()
 
-        files.error_path.unlink(missing_ok=True)
-        run = Run(config, data, folder, placement=placement)
-        if run.finished:
-            return complete(run, observer, report, asked)
-        if config.tune and not files.config_path.is_file():
-            chosen = tuning.choose_settings(config, data, files, placement=placement, progress=report, stop=asked)
-            run = Run(chosen, data, folder, placement=placement)
-        return train(run, observer, report, asked)
+    run = Run(config, data, files.folder, placement=placement)
+    if run.finished:
+        return complete(run, lease, observer, report, asked)
+    if config.tune and not files.config_path.is_file():
+        chosen = tuning.choose_settings(config, data, files, placement=placement, progress=report, stop=asked)
+        run = Run(chosen, data, files.folder, placement=placement)
+    return train(run, lease, observer, report, asked)
 
 
 def train(
-    run: Run,
-    observer: Observer,
-    progress: Callable[[Progress], None] | None,
-    stop: Callable[[], bool] | None,
+    run: Run, lease: Lease, observer: Observer, progress: Callable[[Progress], None], stop: Callable[[], bool]
 ) -> dict[str, Any]:
-    """The training itself, with the run's folder for this process alone; gives the result."""
+    """The training itself; gives the result."""
     config, files = run.config, run.files
     if config.probes:
         before_head(run.model)  # raises UserError now rather than when it is trained
@@ -132,6 +129,7 @@ def train(
     names = applicable(run, config.analyses)
 
     def look(step: int) -> None:
+        lease.confirm()
         for name in names:
             try:
                 analyse(run, observer, name, step)
@@ -147,11 +145,12 @@ def train(
 
     try:
         look(0)
-        training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look)
+        training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look, confirm=lease.confirm)
         metrics = {**run.test(), **training}
         look(run.trained_steps)
         result = run.result({**metrics, **measure_probes(run, config.probes)})
         result |= tuning.list_columns(config, files) if config.tune else {}
+        lease.confirm()
         result |= observer.on_result(run, result)
     except BaseException:
         observer.on_failure(run)
@@ -160,8 +159,6 @@ def train(
     write_outcomes(files.heldout_path, Outcomes(key, *run.outcomes))
     if run.generated is not None:
         write_json(files.generated_path, run.generated)
-    if stop:
-        stop()  # the lease may be lost since the last step
     result = files.write_result(result)
     observer.on_end(run)
     return result
@@ -174,10 +171,7 @@ def find_lacking(config: Mapping[str, Any], files: RunFiles) -> dict[str, list[s
 
 
 def complete(
-    run: Run,
-    observer: Observer,
-    progress: Callable[[Progress], None] | None,
-    stop: Callable[[], bool] | None,
+    run: Run, lease: Lease, observer: Observer, progress: Callable[[Progress], None], stop: Callable[[], bool]
 ) -> dict[str, Any]:
     """Add to a finished run the analyses and probes that it lacks; gives its result.
 
@@ -192,9 +186,9 @@ def complete(
     done = itertools.count(1)
 
     def advance() -> None:
-        if progress:
-            progress(Progress(next(done), total))
-        if stop and stop():
+        progress(Progress(next(done), total))
+        lease.confirm()
+        if stop():
             raise Interrupted
 
     for step in (0, run.trained_steps):
@@ -241,7 +235,8 @@ class StudyJob:
     """What any executor does with a spec, on whatever host: train it, its output in the run's log.txt.
 
     `settled` are the trainer's settings of each variant, `cores` those that a run has. Where it fails for good,
-    error.json says why.
+    error.json says why, before the run is given back: what failed in one start of a study is not tried in another that
+    goes on meanwhile. A start takes away those of earlier ones.
     """
 
     def __init__(
@@ -256,21 +251,20 @@ class StudyJob:
 
     def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
         files = RunFiles(self.folder / spec.name)
-        files.folder.mkdir(parents=True, exist_ok=True)
-        placement = Placement(self.cores, self.settled[spec.config["variant"]])
-        with (files.folder / "log.txt").open("a", buffering=1) as log:
-            sys.stdout = sys.stderr = log
+        with hold(files.folder, expired=spec.expired) as lease, log_to(files.folder / "log.txt"):
+            if (error := files.error()) is not None:
+                raise UserError(error)
             try:
-                return train_run(
+                return train_held(
                     compose(TrainConfig, base=spec.config),
-                    files.folder,
-                    placement=placement,
+                    lease,
+                    placement=Placement(self.cores, self.settled[spec.config["variant"]]),
                     observer=self.observe(),
                     progress=report,
                     stop=stop,
-                    expired=spec.expired,
                 )
-            except (Held, LeaseLost):
+            except LeaseLost as error:
+                print(error)
                 raise
             except Interrupted:
                 print(f"{spec.name}: stopped; run the same command again to continue")
@@ -279,5 +273,14 @@ class StudyJob:
                 traceback.print_exc()
                 files.write_error(summarize_error(error))
                 raise
-            finally:
-                sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+
+
+@contextlib.contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """What this process prints goes to the end of a file."""
+    with path.open("a", buffering=1) as log:
+        sys.stdout = sys.stderr = log
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

@@ -68,7 +68,8 @@ class Spec:
 
     name: str
     config: dict[str, Any]
-    expired: int | None = None  # the generation of a lease of its folder that was seen to expire
+    expired: str | None = None  # the pulse of a lease of its folder that was seen to expire
+    seconds: float | None = None  # that it is expected to take
 
 
 def name_run(variant: str, size: Any, seed: int) -> str:

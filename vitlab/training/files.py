@@ -163,6 +163,15 @@ class RunFiles:
             raise UserError(f"{self.folder}: the run is not finished; run its command again to continue it")
         return result
 
+    def remove_leftovers(self) -> None:
+        """Remove what writers that were killed have left, for whoever holds the folder.
+
+        One that was only suspended cannot put its file in place any more.
+        """
+        for folder in (self.folder, self.checkpoint_path.parent, self.analysis_folder):
+            for path in folder.glob(".*.tmp"):
+                path.unlink(missing_ok=True)
+
     def init(self) -> dict[str, Any] | None:
         """What became of the weights that the run began with, and their SHA-256; None without such weights."""
         return read_json(self.init_path)

@@ -44,7 +44,8 @@ class Claim:
     token: str
     host: str
     pid: int
-    machine: str  # of the processes that `pid` counts: the boot and the namespace
+    started: str  # when the process began, as its system counts: numbers are used again
+    machine: str  # of the processes that `pid` counts: the boot and the namespace; "" where it cannot be told
     beat: int = 0
     released: bool = False
     where: str = ""
@@ -55,9 +56,19 @@ class Claim:
         return self.where or f"{self.host}, process {self.pid}"
 
     @property
+    def pulse(self) -> str:
+        """What changes with each beat."""
+        return f"{self.token} {self.beat}"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is of a process that this one can see."""
+        return self.machine != "" and self.machine == identify_machine()
+
+    @property
     def is_gone(self) -> bool:
-        """Whether its process is known to have ended: only one of this machine can tell."""
-        return self.machine == identify_machine() and not is_alive(self.pid)
+        """Whether its process is known to have ended."""
+        return self.is_here and find_start(self.pid) != self.started
 
 
 def identify_machine() -> str:
@@ -68,16 +79,24 @@ def identify_machine() -> str:
     return ""
 
 
-def is_alive(pid: int) -> bool:
+def find_start(pid: int) -> str | None:
+    """When a process began, in ticks of the system; "" where it does not say, None once the process has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return None
     except PermissionError:
-        return True
-    with contextlib.suppress(OSError):  # a zombie has ended, its parent has not yet noticed
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return True
+        pass
+    try:
+        state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # another user's, where those are hidden
+        return ""
+    return None if state == "Z" else numbers[18]  # a zombie has ended, its parent has not yet noticed
+
+
+def read_clock() -> float:
+    """Seconds, with those during which this machine was suspended where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def read_claim(folder: Path) -> Claim | None:
@@ -101,7 +120,7 @@ class Watch:
     """A reader's memory of the beats that it saw, by its own clock."""
 
     def __init__(self) -> None:
-        self.seen: dict[Path, tuple[tuple[str, int], float]] = {}
+        self.seen: dict[Path, tuple[str, float, float]] = {}  # folder -> pulse, seconds since it changed, last look
 
     def look(self, folder: Path) -> tuple[Standing, Claim | None]:
         """Whether a run's folder is free, held, or its lease has expired; and the claim that says so."""
@@ -111,10 +130,12 @@ class Watch:
             return "free", claim
         if claim.is_gone:
             return "expired", claim
-        now, beat = time.monotonic(), (claim.token, claim.beat)
-        if self.seen.get(folder, (None, 0.0))[0] != beat:
-            self.seen[folder] = (beat, now)
-        return ("expired" if now - self.seen[folder][1] > EXPIRY else "held"), claim
+        now = time.monotonic()
+        pulse, silence, last = self.seen.get(folder, ("", 0.0, now))
+        # a reader that was suspended has not listened: no more than a beat counts between two looks
+        silence = silence + min(now - last, BEAT) if pulse == claim.pulse else 0.0
+        self.seen[folder] = (claim.pulse, silence, now)
+        return ("expired" if silence > EXPIRY else "held"), claim
 
 
 class Lease:
@@ -123,65 +144,76 @@ class Lease:
     def __init__(self, folder: Path, claim: Claim):
         self.folder, self.claim = folder, claim
         self.progress: dict[str, Any] = {}
-        self.confirmed = time.monotonic()
-        self.ended = threading.Event()
+        self.confirmed = read_clock()
+        self.lost, self.ended = False, threading.Event()
         self.thread = threading.Thread(target=self.keep, daemon=True, name="lease")
         self.thread.start()
 
     def keep(self) -> None:
         while not self.ended.wait(BEAT):
-            with contextlib.suppress(OSError, UserError):  # a full disk: whoever takes over is noticed in `is_lost`
-                if not self.is_lost():
-                    self.write()
+            with contextlib.suppress(OSError, UserError):  # a full disk: whoever takes over is noticed later
+                if self.is_lost():
+                    return
+                self.write()
 
     def write(self, released: bool = False) -> None:
         self.claim = replace(self.claim, beat=self.claim.beat + 1, released=released, progress=dict(self.progress))
         write_json(path_of(self.folder, self.claim.generation), asdict(self.claim))
-        self.confirmed = time.monotonic()
+        self.confirmed = read_clock()
 
     def is_lost(self) -> bool:
-        """Whether another process holds the run now."""
-        claim = read_claim(self.folder)
-        return claim is not None and claim.token != self.claim.token
+        """Whether another process has claimed the run: it holds it, or has finished it and taken the claims away."""
+        if not self.lost:
+            claim = read_claim(self.folder)
+            self.lost = claim is None or claim.token != self.claim.token
+        return self.lost
 
     def check(self) -> None:
         """Raise LeaseLost if the run may be somebody else's; cheap while the beats are regular."""
-        if time.monotonic() - self.confirmed > EXPIRY / 2:  # this process was suspended, or could not write
-            if self.is_lost():
-                raise LeaseLost(f"{self.folder}: taken over by {read_claim(self.folder).holder}")
-            self.confirmed = time.monotonic()
+        # else this process was suspended, or could not write
+        if self.lost or read_clock() - self.confirmed > EXPIRY / 2:
+            self.confirm()
 
-    def release(self, finished: bool) -> None:
+    def confirm(self) -> None:
+        """Raise LeaseLost if the run is somebody else's: before something replaces what they wrote."""
+        if self.is_lost():
+            raise LeaseLost(f"{self.folder}: another vitlab has taken it over, for this one was not heard of")
+        self.confirmed = read_clock()
+
+    def release(self, for_good: bool) -> None:
+        """Give the run back; `for_good` takes the claims away, as of a run that is finished."""
         self.ended.set()
         self.thread.join()
         if self.is_lost():
             return
-        if finished:
-            for path in (self.folder / FOLDER).glob("*"):
-                path.unlink(missing_ok=True)
-        else:
+        if not for_good:
             self.write(released=True)
-        with contextlib.suppress(OSError):  # not empty: the run is not finished
+            return
+        for generation in range(self.claim.generation + 1):
+            path_of(self.folder, generation).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: somebody claims it
             (self.folder / FOLDER).rmdir()
 
 
 @contextlib.contextmanager
-def hold(folder: str | Path, *, expired: int | None = None, keep: bool = True) -> Iterator[Lease]:
+def hold(folder: str | Path, *, expired: str | None = None, keep: bool = True) -> Iterator[Lease]:
     """The folder for this process alone.
 
-    `expired` is the generation that the caller has seen expire (`Watch`). `keep=False` leaves nothing behind, else a
-    released lease stays until the run is finished. Raises Held while somebody else works there.
+    `expired` is the pulse of a lease that the caller has seen expire (`Watch`). `keep=False` leaves nothing behind,
+    else a released lease stays until the run is finished. Raises Held while somebody else works there.
     """
     folder = Path(folder)
+    new_folder = not folder.exists()
     while True:
         standing, claim = Watch().look(folder)
-        if standing == "held" and claim.generation != expired:
+        if standing == "held" and claim.pulse != expired:
             raise held_by(folder, claim)
         new = Claim(
             (claim.generation if claim else 0) + 1,
             uuid.uuid4().hex,
             socket.gethostname(),
             os.getpid(),
+            find_start(os.getpid()),
             identify_machine(),
             where=os.environ.get(WHERE, ""),
         )
@@ -193,7 +225,11 @@ def hold(folder: str | Path, *, expired: int | None = None, keep: bool = True) -
     try:
         yield lease
     finally:
-        lease.release(finished=not keep or (folder / "result.json").is_file())
+        begun = any(name != FOLDER for name in os.listdir(folder)) if folder.is_dir() else False
+        lease.release(for_good=not (keep and begun) or (folder / "result.json").is_file())
+        if new_folder and not begun:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -204,28 +240,28 @@ def hold_in_turn(folder: Path) -> Iterator[Lease]:
         while True:
             standing, claim = watch.look(folder)
             with contextlib.suppress(Held):
-                expired = claim.generation if standing == "expired" else None
+                expired = claim.pulse if standing == "expired" else None
                 lease = stack.enter_context(hold(folder, expired=expired, keep=False))
                 break
             time.sleep(0.1)
         yield lease
 
 
-def watch_until_expired(folder: Path) -> int | None:
-    """The generation of a lease that another machine left behind; None for a folder that is free.
+def watch_until_expired(folder: Path) -> str | None:
+    """The pulse of a lease that another machine left behind; None for a folder that is free.
 
     Takes `EXPIRY` seconds where nobody works there any more. Raises Held at the first beat of somebody who does.
     """
     watch = Watch()
     standing, first = watch.look(folder)
     while standing == "held":
-        if first.machine == identify_machine():  # its process is there
+        if first.is_here:  # its process is there
             raise held_by(folder, first)
         time.sleep(1.0)
         standing, claim = watch.look(folder)
-        if standing == "held" and (claim.token, claim.beat) != (first.token, first.beat):
+        if standing == "held" and claim.pulse != first.pulse:
             raise held_by(folder, claim)
-    return first.generation if standing == "expired" else None
+    return first.pulse if standing == "expired" else None
 
 
 def held_by(folder: Path, claim: Claim) -> Held:

@@ -151,11 +151,13 @@ class Run:
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         look: Callable[[int], None] | None = None,
+        confirm: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Train, resuming from last.ckpt where there is one, with evaluations on the validation data.
 
         Gives what results.csv says of the training itself; `validation` holds the metrics of the last evaluation.
-        `look(step)` is called every `trainer.analyze_every` steps, with the weights that count in `model`.
+        `look(step)` is called every `trainer.analyze_every` steps, with the weights that count in `model`; `confirm`
+        before a checkpoint takes the place of another, and raises LeaseLost where this process may not.
 
         Raises Interrupted when `stop` says so, Diverged for a loss or a metric that is not finite.
         """
@@ -191,6 +193,7 @@ class Run:
         looking = [Looking(look, every, clock, weights)] if look and every else []
         trainer = build_trainer(
             self.settings,
+            confirm,
             max_steps=self.trained_steps,
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
             log_every_n_steps=trainer_config.log_every,
@@ -224,6 +227,7 @@ class Run:
         self.validation, kept = module.validation, {}
         if selection.keep:
             self.model.load_state_dict(selection.weights)
+            confirm()
             checkpoint.write_weights(self.files.best_path, module, selection.step)
             self.validation, kept = selection.metrics, {"kept_step": selection.step}
         return {

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import lightning.pytorch as L
@@ -16,8 +16,8 @@ from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
 
 
-def build_trainer(settings: Settings, **options: Any) -> L.Trainer:
-    """A trainer on these settings; `options` are Lightning's."""
+def build_trainer(settings: Settings, confirm: Callable[[], None], **options: Any) -> L.Trainer:
+    """A trainer on these settings; `confirm` is that of its checkpoints, `options` are Lightning's."""
     silence_lightning()
     trainer = L.Trainer(
         accelerator=settings.accelerator,
@@ -27,7 +27,7 @@ def build_trainer(settings: Settings, **options: Any) -> L.Trainer:
         max_epochs=-1,
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO(), LightningEnvironment()],  # one process, also inside SLURM
+        plugins=[AtomicCheckpointIO(confirm), LightningEnvironment()],  # one process, also inside SLURM
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -61,9 +61,9 @@ def test_a_lease_of_another_host_expires_by_the_readers_clock(tmp_path, holder, 
     time.sleep(0.4)
     standing, claim = watch.look(tmp_path)
     assert standing == "expired"
-    with hold(tmp_path, expired=claim.generation) as lease:
+    with hold(tmp_path, expired=claim.pulse) as lease:
         assert lease.claim.generation == claim.generation + 1
-        with pytest.raises(Held), hold(tmp_path, expired=claim.generation):
+        with pytest.raises(Held), hold(tmp_path, expired=claim.pulse):
             pass
 
 
@@ -71,7 +71,7 @@ def test_training_alone_waits_for_another_host_to_beat(tmp_path, holder, monkeyp
     monkeypatch.setattr(leases, "EXPIRY", 0.3)
     assert watch_until_expired(tmp_path / "free") is None
     of_another_host(tmp_path)
-    assert watch_until_expired(tmp_path) == 1
+    assert watch_until_expired(tmp_path) == read_claim(tmp_path).pulse
 
 
 def test_a_holder_beats_and_notices_that_it_has_lost_the_run(tmp_path, monkeypatch):
@@ -91,14 +91,55 @@ def test_a_holder_beats_and_notices_that_it_has_lost_the_run(tmp_path, monkeypat
     assert read_claim(tmp_path).token == "other", "the holder that lost it leaves the new one alone"
 
 
+def test_a_lease_that_beats_again_after_it_was_seen_to_expire_is_held(tmp_path, holder, monkeypatch):
+    of_another_host(tmp_path)
+    seen = read_claim(tmp_path).pulse
+    path = path_of(tmp_path, 1)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "beat": 7}))
+    with pytest.raises(Held), hold(tmp_path, expired=seen):
+        pass
+
+
+def test_a_process_with_the_number_of_a_holder_that_has_ended_is_not_the_holder(tmp_path, holder):
+    path = path_of(tmp_path, 1)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pid": os.getpid()}))
+    assert Watch().look(tmp_path)[0] == "expired"
+
+
+def test_a_reader_that_was_suspended_has_not_listened(tmp_path, holder, monkeypatch):
+    of_another_host(tmp_path)
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watch = Watch()
+    watch.look(tmp_path)
+    for now[0], standing in ((1000, "held"), *((1000 + 10 * i, "held") for i in range(1, 6)), (1061, "expired")):
+        assert watch.look(tmp_path)[0] == standing, now
+
+
+def test_a_holder_that_slept_until_its_successor_had_finished_has_lost(tmp_path, holder):
+    """The successor has taken all claims away."""
+    of_another_host(tmp_path)
+    with hold(tmp_path, expired=read_claim(tmp_path).pulse) as late:
+        with hold(tmp_path, expired=read_claim(tmp_path).pulse):
+            (tmp_path / "result.json").touch()
+        assert os.listdir(tmp_path) == ["result.json"]
+        with pytest.raises(LeaseLost):
+            late.confirm()
+    assert os.listdir(tmp_path) == ["result.json"], "and it writes no claim any more"
+
+
 def test_a_released_lease_is_free_and_a_finished_run_keeps_none(tmp_path):
+    with hold(tmp_path / "new"):
+        pass
+    assert not (tmp_path / "new").exists(), "nothing has begun there"
+    (tmp_path / "config.yaml").touch()
     with hold(tmp_path):
         pass
     assert Watch().look(tmp_path)[0] == "free"
     with hold(tmp_path) as lease:
         assert lease.claim.generation == 2
         (tmp_path / "result.json").touch()
-    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "result.json"}
 
 
 def enter(folder, taken):

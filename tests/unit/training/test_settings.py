@@ -10,14 +10,14 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.hardware import count_cores
 from vitlab.models import build_model
 from vitlab.training import settings
-from vitlab.training.settings import LARGE, cpu_has_bf16, evaluation_context, resolve
+from vitlab.training.settings import LARGE, Placement, cpu_has_bf16, evaluation_context, resolve
 
 GPU = torch.cuda.is_available()
 
 
-def resolved(model, *overrides, cached=True, jobs=1):
+def resolved(model, *overrides, cached=True, **placement):
     config = compose(TrainConfig, ["trainer.accelerator=cpu", *(f"trainer.{o}" for o in overrides)])
-    return resolve(config.trainer, model, cached=cached, jobs=jobs)
+    return resolve(config.trainer, model, cached=cached, placement=Placement(**placement))
 
 
 def of_size(parameters):
@@ -92,15 +92,25 @@ def test_threads_are_one_for_small_models_and_a_share_of_the_cores_for_others(mo
     monkeypatch.setattr(settings, "count_cores", lambda: 13)
     assert resolved(of_size(LARGE - 1)).threads == 1
     assert resolved(of_size(LARGE)).threads == 13
-    assert resolved(of_size(LARGE), jobs=3).threads == 4
-    assert resolved(of_size(LARGE), jobs=99).threads == 1
-    assert resolved(of_size(3), "threads=7", jobs=3).threads == 7
+    assert resolved(of_size(LARGE), cores=4).threads == 4
+    assert resolved(of_size(3), "threads=7", cores=4).threads == 7
+
+
+def test_what_a_study_has_settled_is_not_chosen_again():
+    settled = {"precision": "bf16-mixed", "threads": 5, "memory_format": "channels_last"}
+    found = resolved(of_size(3), cores=2, settled=settled)
+    assert (found.precision, found.threads, found.memory_format) == ("bf16-mixed", 5, "channels_last")
+
+
+def test_settings_for_the_gpus_of_a_cluster_need_none_here():
+    found = resolved(of_size(3), here=False, settled={"accelerator": "gpu"})
+    assert (found.accelerator, found.precision) == ("gpu", "bf16-mixed")
 
 
 def test_workers_are_for_images_that_are_not_cached(monkeypatch):
     monkeypatch.setattr(settings, "count_cores", lambda: 13)
     assert resolved(of_size(3), cached=True).workers == 0
-    assert resolved(of_size(3), cached=False, jobs=2).workers == 6
+    assert resolved(of_size(3), cached=False, cores=6).workers == 6
     assert resolved(of_size(3), "workers=0", cached=False).workers == 0
     assert resolved(of_size(3), "workers=5", cached=True).workers == 5
 

@@ -1,10 +1,11 @@
 """The uint8 cache: each split decoded once into a .npy file that every process maps into its memory.
 
 An entry (vitlab.data.cache.store) holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy,
-the same of validation images where the set's module gives them, and data.json.
+the same of validation images where the set's module gives them, what else a Split says of its items, and data.json.
 """
 
 import errno
+import inspect
 import json
 import shutil
 from collections import deque
@@ -26,6 +27,7 @@ from vitlab.hardware import count_cores
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 2  # of an entry's files
 CAPTION_KEYS = ("tokenizer", "vocabulary", "lowercase", "target_length", "exact")  # captions are not in the cache
+BESIDE = ("keys", "blocks")  # of a Split, where it has them
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error
 
@@ -58,7 +60,8 @@ class ImageCache(Cache[ImageData]):
         return {"layout": LAYOUT, **super().settings()}
 
     def read(self) -> ImageData:
-        return self.module.load(self.config)
+        takes_progress = "progress" in inspect.signature(self.module.load).parameters
+        return self.module.load(self.config, **({"progress": self.progress} if takes_progress else {}))
 
     def is_wanted(self, data: ImageData) -> bool:
         return self.config.cache != "auto" or count_bytes(data) <= LIMIT
@@ -73,7 +76,9 @@ class ImageCache(Cache[ImageData]):
                 read = Mapped(entry / f"{part}.npy")
                 if read.images.shape != (len(labels), channels, *size):
                     return None
-                splits[part] = Split(labels, read)
+                files = {name: entry / f"{part}_{name}.npy" for name in BESIDE}
+                beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
+                splits[part] = Split(labels, read, **beside)
             return ImageData(self.config.name, tuple(about["classes"]), size, channels, **splits)
         except (OSError, ValueError, KeyError):
             return None
@@ -104,8 +109,10 @@ class ImageCache(Cache[ImageData]):
                         file.write(np.ascontiguousarray(images).data)
                     done += count
                     self.progress(f"caching {data.name}", done, total)
-            with replacing(entry / f"{part}_labels.npy") as file:
-                np.save(file, np.asarray(split.labels, dtype=np.int64), allow_pickle=False)
+            beside = {name: getattr(split, name) for name in BESIDE if getattr(split, name) is not None}
+            for name, values in {"labels": np.asarray(split.labels, dtype=np.int64), **beside}.items():
+                with replacing(entry / f"{part}_{name}.npy") as file:
+                    np.save(file, values, allow_pickle=False)
         if problems:
             if len(problems) > LISTED:
                 problems[LISTED:] = [f"... and {len(problems) - LISTED} more images that cannot be read"]

@@ -28,6 +28,10 @@ Progress = Callable[[str, int, int], None]
 T = TypeVar("T")
 
 
+def cache_root() -> Path:
+    return Path(os.environ.get("VITLAB_CACHE") or "~/.cache/vitlab").expanduser().absolute()
+
+
 class Cache(ABC, Generic[T]):
     """A data set in the cache; a subclass for each kind of data says what an entry is.
 
@@ -77,10 +81,9 @@ class Cache(ABC, Generic[T]):
         return self.path([self.settings(), self.fingerprint()])
 
     def path(self, key: Any) -> Path:
-        root = Path(os.environ.get("VITLAB_CACHE") or "~/.cache/vitlab").expanduser().absolute()
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         name = re.sub(r"[^\w.-]", "_", self.config.name)
-        return root / f"{name}-{digest}"
+        return cache_root() / f"{name}-{digest}"
 
     def load(self) -> T:
         """The data from the cache, whose entry is built when it is not there yet; one process at a time."""

@@ -1,6 +1,7 @@
 """One picture of any kind that Pillow opens -> uint8 (C, H, W)."""
 
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -8,7 +9,7 @@ from PIL import Image, ImageOps
 PAPER = "white"  # seen through transparent pixels
 
 
-def read(path: str | Path, size: tuple[int, int], channels: int) -> np.ndarray:
+def read(path: str | Path | BinaryIO, size: tuple[int, int], channels: int) -> np.ndarray:
     """The image of a file, upright, resized to cover `size` (height, width) and cropped: uint8 (channels, *size).
 
     Of a file with several frames the first. Raises whatever Pillow raises for a file it cannot read.

@@ -20,10 +20,12 @@ from omegaconf import DictConfig
 from vitlab.config import UserError, choices_text, extent, first_line, resolved
 from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.cache.file_stats import stat_files
+from vitlab.data.cache.store import Progress
 from vitlab.data.images.resize import Resized
 from vitlab.data.subset import hold_out
 
 VERSION = 1  # of how the pixels are made
+MEGABYTE = 1_000_000
 NAMES = (
     *("CIFAR10", "CIFAR100", "CLEVRClassification", "Caltech101", "Caltech256", "Country211", "DTD", "EMNIST"),
     *("EuroSAT", "FER2013", "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB", "ImageNet", "Imagenette"),
@@ -54,7 +56,7 @@ def simplify(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def load(config: DictConfig) -> ImageData:
+def load(config: DictConfig, progress: Progress | None = None) -> ImageData:
     """torchvision's set, grey or RGB, resized to cover `image_size`; downloaded when it may be and is not there."""
     name, size = config.dataset, extent(config.image_size)
     if name not in NAMES:
@@ -65,7 +67,8 @@ def load(config: DictConfig) -> ImageData:
     problems = list(check_options(config, constructor))
     if problems:
         raise UserError(problems)
-    sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
+    with download_shown(progress) if progress else contextlib.nullcontext():
+        sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
     labels = [read_labels(dataset) for dataset in sets]
     classes, labels = name_classes(sets[0], labels)
     channels = count_channels(sets)
@@ -181,6 +184,35 @@ def no_download(constructor: type) -> Iterator[None]:
                     originals.callback(setattr, module, name, getattr(module, name))
                     setattr(module, name, instead)
         yield
+
+
+@contextlib.contextmanager
+def download_shown(progress: Progress) -> Iterator[None]:
+    """torchvision's own bar, which fills a log with lines, is ours meanwhile."""
+    from torchvision.datasets import utils
+
+    class Bar:
+        """What torchvision asks of tqdm. A file's end is followed by its check and its unpacking."""
+
+        def __init__(self, total: int | None, **_: Any):
+            self.total, self.done = total, 0
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def update(self, count: int) -> None:
+            self.done += count
+            progress("downloading (MB)", self.done // MEGABYTE, self.total and -(-self.total // MEGABYTE))
+
+        def __exit__(self, error: object, *_: object) -> None:
+            if error is None:
+                progress("checking and unpacking", 0, None)
+
+    original, utils.tqdm = utils.tqdm, Bar
+    try:
+        yield
+    finally:
+        utils.tqdm = original
 
 
 def downloading(constructor: type, allowed: bool) -> dict[str, bool]:

@@ -1,6 +1,7 @@
 """Where the runs of a study train: one module for each executor, which starts cells; their files say how they end."""
 
 from importlib import import_module
+from types import ModuleType
 
 from omegaconf import DictConfig
 
@@ -8,6 +9,15 @@ from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Executor, Job
 
 
+def check_executor(config: DictConfig) -> None:
+    """Raise UserError unless runs can be started there: what it needs is missing, or it has no room for a run."""
+    load_executor(config).check(config)
+
+
 def build_executor(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> Executor:
-    """The executor of a configuration (`ExecutorConfig`); `jobs` is how many runs train at a time on this machine."""
-    return import_module(f"vitlab.studies.executors.{config.kind}").build(config, job, jobs, cells)
+    """The executor of a configuration (`ExecutorConfig`); `jobs` is how many runs train at a time, at most."""
+    return load_executor(config).build(config, job, jobs, cells)
+
+
+def load_executor(config: DictConfig) -> ModuleType:
+    return import_module(f"vitlab.studies.executors.{config.kind}")

@@ -98,6 +98,10 @@ class LocalExecutor:
         return cell.state != "running"
 
 
+def check(config: DictConfig) -> None:
+    """Nothing is needed but this machine."""
+
+
 def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> LocalExecutor:
     return LocalExecutor(job, jobs, cells)
 
@@ -152,10 +156,6 @@ class Worker:
             self.process.join()
 
 
-class ParentGone(Exception):
-    """The parent process has ended: nobody reads the pipe."""
-
-
 def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, str]) -> None:
     """The loop of a worker: receive a spec, do the job, send how it went; ends when the pipe is closed.
 
@@ -164,28 +164,32 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
     os.environ.clear()
     os.environ.update(environment)
 
+    alone = False  # the parent has ended: the run writes its checkpoint and stops
+
     def report(value: Any) -> None:
+        nonlocal alone
         try:
             connection.send(("progress", value))
         except OSError:
-            raise ParentGone from None
+            alone = True
+
+    def asked() -> bool:
+        return alone or stop.is_set()
 
     while True:
         try:
             spec = connection.recv()
         except (EOFError, OSError):
             return
-        if spec is None or stop.is_set():
+        if spec is None or asked():
             return
         try:
-            message = ("done", job(spec, report, stop.is_set))
-        except ParentGone:
-            return  # the parent is gone: whoever starts the study again resumes from the last checkpoint
+            message = ("done", job(spec, report, asked))
         except (Held, LeaseLost) as error:
             message = ("held", str(error))
         except Exception as error:
             message = ("failed", summarize_error(error))
-        if stop.is_set():
+        if asked():
             return
         try:
             connection.send(message)

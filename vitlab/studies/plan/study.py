@@ -127,7 +127,8 @@ def plan_study(config: DictConfig, *, jobs: int | None, console: Console) -> Pla
         raise UserError(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in asked]
     specs = expand(config, sizes, first)
-    jobs = min(jobs, len(specs)) if jobs else choose_jobs(by_variant, len(specs))
+    most = choose_jobs(by_variant, len(specs)) if config.executor.kind == "local" else len(specs)
+    jobs = min(jobs or most, len(specs))
     plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
     for spec in specs:
         recipe = by_variant[spec.config["variant"]].config.recipe

@@ -5,6 +5,10 @@ import pickle
 import shutil
 import struct
 import tarfile
+import urllib.request
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from threading import Thread
 from urllib.error import URLError
 
 import numpy as np
@@ -16,6 +20,7 @@ from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.images.torchvision_sets import NAMES, downloading, list_parts
 
+URLOPEN = urllib.request.urlopen
 rng = np.random.default_rng(0)
 
 
@@ -188,6 +193,29 @@ def test_an_archive_that_is_in_place_is_unpacked_without_a_network(tmp_path, mon
     pack(tmp_path, datasets.CIFAR10, monkeypatch)
     found = load("CIFAR10", tmp_path, download=download)
     assert np.array_equal(pixels(found.train), written["train_list"][0])
+
+
+def test_a_download_shows_how_far_it_is(tmp_path, monkeypatch, capfd):
+    served, root, seen = tmp_path / "served", tmp_path / "data", []
+    written = write_cifar(served, monkeypatch)
+    archive = pack(served, datasets.CIFAR10, monkeypatch)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(served))
+    monkeypatch.setattr("urllib.request.urlopen", URLOPEN)
+    monkeypatch.setattr(handler.func, "log_message", lambda *_: None)
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(datasets.CIFAR10, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}")
+        node = {"name": "CIFAR10", "kind": "torchvision", "dataset": "CIFAR10", "root": str(root)}
+        found = data.load(config.load("data", node), lambda *shown: seen.append(shown))
+        server.shutdown()
+    assert np.array_equal(pixels(found.train), written["train_list"][0])
+    total = -(-archive.stat().st_size // 1_000_000)
+    downloading = [shown for shown in seen if shown[0] == "downloading (MB)"]
+    assert len(downloading) > 5, "of 32 kB each"
+    assert {shown[2] for shown in downloading} == {total}
+    assert downloading[-1][1] >= total - 1
+    assert seen[len(downloading)] == ("checking and unpacking", 0, None)
+    assert "".join(capfd.readouterr()) == "", "torchvision's own bar is not there"
 
 
 def test_an_archive_that_is_not_the_published_one_is_not_unpacked(tmp_path, monkeypatch):

@@ -111,9 +111,9 @@ def until_stopped(spec, report, stop):
     return "never heard"
 
 
-def report_for_ever(spec, report, stop):
+def report_until_stopped(spec, report, stop):
     Path(spec.config["folder"], f"{spec.name}.pid").write_text(str(os.getpid()))
-    while True:
+    while not stop():
         report("training")
         time.sleep(0.01)
 
@@ -282,9 +282,9 @@ import sys
 sys.path.insert(0, {tests!r})
 from vitlab.studies.cells import CellReader
 from vitlab.studies.executors.local import LocalExecutor
-from tests.unit.studies.executors.test_local import report_for_ever, specs
+from tests.unit.studies.executors.test_local import report_until_stopped, specs
 if __name__ == "__main__":
-    executor = LocalExecutor(report_for_ever, 2, CellReader(None))
+    executor = LocalExecutor(report_until_stopped, 2, CellReader(None))
     executor.run(specs("a", "b", "c", folder=sys.argv[1]), lambda event: None)
 """
 

@@ -1,0 +1,234 @@
+"""Tar shards that the webdataset library wrote, whole and damaged."""
+
+import gzip
+import io
+import json
+import os
+import tarfile
+
+import numpy as np
+import pytest
+
+from vitlab import config, data
+from vitlab.config import UserError
+from vitlab.data.cache.content_hash import contents
+from vitlab.data.keys import hash_key
+
+webdataset = pytest.importorskip("webdataset")
+from PIL import Image  # noqa: E402
+
+SHARDS, EACH = 5, 12
+
+
+def picture(level, kind="PNG"):
+    file = io.BytesIO()
+    Image.new("RGB", (9, 7), (level,) * 3).save(file, kind)
+    return file.getvalue()
+
+
+def sample(number, **files):
+    """Its grey level says which it is, its label is the level by 3."""
+    return {"__key__": f"part/{number:04d}", "png": picture(number), "cls": number % 3, **files}
+
+
+def write(path, samples, **options):
+    with webdataset.TarWriter(str(path), **options) as writer:
+        for one in samples:
+            writer.write(one)
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """A pattern of 5 shards with 12 samples each."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    with webdataset.ShardWriter(f"{folder}/train-%03d.tar", maxcount=EACH, verbose=0) as writer:
+        for number in range(SHARDS * EACH):
+            writer.write(sample(number))
+    return f"{folder}/train-{{000..004}}.tar"
+
+
+@pytest.fixture(autouse=True)
+def uncarved():
+    """What is held out is chosen here, so no test needs that it is not."""
+
+
+def load(train, **changes):
+    options = {"image_size": 7, "cache": "never", **changes}
+    return data.load(config.load("data", {"name": "webdataset", "train": train, **options}))
+
+
+def problems(train, **changes):
+    with pytest.raises(UserError) as caught:
+        load(train, **changes)
+    assert all("\n" not in line for line in caught.value.problems)
+    return caught.value.problems
+
+
+def levels(split):
+    return split.read(np.arange(len(split)))[:, 0, 3, 3].tolist()
+
+
+def splits(found):
+    return found.train, found.validation, found.test
+
+
+@pytest.mark.parametrize("cache", ["never", "always"])
+def test_every_sample_is_in_one_split_with_its_label_key_and_shard(shards, cache):
+    found = load(shards, cache=cache)
+    assert (found.classes, found.image_size, found.channels) == (("0", "1", "2"), (7, 7), 3)
+    assert sorted(level for split in splits(found) for level in levels(split)) == list(range(60))
+    for split in splits(found):
+        assert [level % 3 for level in levels(split)] == split.labels.tolist()
+    assert [len(split) for split in splits(found)] == [49, 5, 6]
+    assert found.train.keys.tolist() == [hash_key(f"part/{level:04d}") for level in levels(found.train)]
+    assert found.train.blocks.tolist() == [level // EACH for level in levels(found.train)]
+    mixed = np.array([57, 0, 13, 0, 24])
+    found = load(shards, cache=cache, test=shards, validation=shards)
+    assert found.train.read(mixed)[:, 1, 0, 0].tolist() == mixed.tolist()
+
+
+def test_what_is_held_out_follows_the_keys_not_the_shards(shards, tmp_path):
+    order = np.random.default_rng(2).permutation(60)
+    for k, part in enumerate(np.split(order, 3)):
+        write(tmp_path / f"other-{k}.tar", map(sample, part.tolist()))
+    one, two = load(shards), load([str(tmp_path / f"other-{k}.tar") for k in range(3)])
+    for a, b in zip(splits(one), splits(two), strict=True):
+        assert set(levels(a)) == set(levels(b))
+
+
+@pytest.mark.parametrize("pattern", ["{folder}", "{folder}/train-*.tar", "file:{folder}/train-00{{0..4}}.tar"])
+def test_shards_are_named_by_a_folder_globs_and_braces(shards, pattern):
+    folder = os.path.dirname(shards)
+    assert len(load(pattern.format(folder=folder)).train) == 49
+    split = load([f"{folder}/train-000.tar", f"{folder}/train-00{{1,2}}.tar"], test=f"{folder}/train-00[34].tar")
+    assert (len(split.test), len(split.train) + len(split.validation)) == (24, 36)
+
+
+def test_shards_at_an_address_are_downloaded_once(shards, cache):
+    folder, log = os.path.dirname(shards), cache.parent / "log"
+    address = f"pipe:echo one >> {log}; cat {folder}/train-{{000..004}}.tar"
+    for _ in range(2):
+        assert len(load(address).train) == 49
+    assert log.read_text() == "one\n" * 5
+    (line,) = problems("pipe:cat /nowhere/{1..3}.tar")
+    assert line.startswith("data.train=pipe:cat /nowhere/1.tar: cannot download it: ")
+    assert not [path for path in cache.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_labels_are_numbers_names_or_a_field(tmp_path):
+    def named(number):
+        name = ("ant", "bee", "cat")[number % 3]
+        return sample(number, txt=name, json=json.dumps({"label": name, "id": number}))
+
+    path = str(write(tmp_path / "a.tar", map(named, range(30))))
+    by_number, by_text, by_field = (load(path, label=label) for label in ("cls", "txt", "json.label"))
+    assert by_text.classes == by_field.classes == ("ant", "bee", "cat")
+    for found in (by_number, by_text, by_field):
+        assert [level % 3 for level in levels(found.train)] == found.train.labels.tolist()
+    (tmp_path / "names").write_text("cat\nant\nbee\ndog\n")
+    found = load(path, label="txt", classes=str(tmp_path / "names"))
+    assert found.classes == ("cat", "ant", "bee", "dog")
+    assert [(level + 1) % 3 for level in levels(found.train)] == found.train.labels.tolist()
+    assert load(path, classes=["a", "b", "c"]).train.labels.tolist() == by_number.train.labels.tolist()
+    assert len(load(path, classes=7).classes) == 7
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_names_of_any_length_in_each_format_of_tar(tmp_path, form):
+    folder = "/".join(["directory" * 4] * 4)  # 147 letters, and 331 below: too long for a header's fields
+    deep = folder if form == tarfile.USTAR_FORMAT else f"{folder}/{'n' * 184}\u00e9"
+    with tarfile.open(tmp_path / "a.tar", "w", format=form) as tar:
+        for number in range(9):
+            for name, content in (
+                (f"{deep}/{number}.cls", str(number % 2).encode()),
+                (f"{deep}/{number}.PNG", picture(number)),
+            ):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    found = load(str(tmp_path / "a.tar"))
+    assert sorted(level for split in splits(found) for level in levels(split)) == list(range(9))
+    assert set(found.train.keys.tolist()) <= {hash_key(f"{deep}/{number}") for number in range(9)}
+
+
+def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
+    calls = []
+    from vitlab.data.shards import index
+
+    scan = index.scan_shard
+    monkeypatch.setattr(index, "scan_shard", lambda path, **kwargs: calls.append(path) or scan(path, **kwargs))
+    first = contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), load(shards))
+    load(shards, image_size=5)
+    assert len(calls) == SHARDS
+    before, last = load(shards), f"{os.path.dirname(shards)}/train-004.tar"
+    write(last, (sample(number, png=picture(number, "GIF")) for number in range(48, 60)))
+    rows = np.flatnonzero(before.train.blocks == 4)
+    with pytest.raises(UserError, match=r"train-004\.tar: has changed since it was indexed; run the command again"):
+        before.train.read(rows)
+    after = load(shards)
+    assert len(calls) == 2 * SHARDS
+    assert after.train.keys.tolist() == before.train.keys.tolist()
+    assert contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), after) != first
+    os.unlink(last)
+    with pytest.raises(UserError, match=r"train-004\.tar: is no longer there; restore the shard"):
+        after.train.read(rows)
+    (line,) = problems(shards)
+    assert line.endswith(f"1 of 5 shards not there: {last}")
+
+
+def refused(tmp_path, name, samples, **changes):
+    (line,) = problems(str(write(tmp_path / name, samples)), **changes)
+    return line.replace(str(tmp_path), "")
+
+
+def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
+    few = list(map(sample, range(6)))
+    assert refused(tmp_path, "a.tar", [*few, {"__key__": "x", "cls": 1}]) == (
+        "data=webdataset: /a.tar: sample x: has no image (.jpg .jpeg .png .webp), only .cls"
+    )
+    assert refused(tmp_path, "b.tar", [*few, {"__key__": "x", "png": picture(1)}]) == (
+        "data=webdataset: /b.tar: sample x: has no label (.cls), only .png; give data.label=EXTENSION"
+    )
+    assert refused(tmp_path, "c.tar", [*few, sample(3)]) == (
+        "data.train: sample part/0003 is twice in /c.tar; give each sample a key of its own"
+    )
+    assert refused(tmp_path, "d.tar", [*few, sample(7, cls=12)], classes=10) == (
+        "data=webdataset: /d.tar: sample part/0007: label 12 is none of the 10 classes, 0 to 9"
+    )
+    assert "a label is -1" in refused(tmp_path, "e.tar", [*few, sample(7, cls=-1)])
+    assert "its .json is not JSON with a field y" in refused(tmp_path, "f.tar", [sample(1, json="{}")], label="json.y")
+    assert refused(tmp_path, "g.tar", few[:2]) == "data.train: 2 samples; give 4 or more"
+    whole = (tmp_path / "shards" / "train-000.tar").read_bytes()
+    files = {
+        "cut.tar": (whole[:-9000], "is cut off, or still being written"),
+        "open.tar": (
+            whole.rstrip(b"\0") + bytes(-len(whole.rstrip(b"\0")) % 512),
+            "is cut off, or still being written",
+        ),
+        "small.tar": (
+            gzip.compress(whole),
+            "is compressed (gzip), so no image can be read by its place; decompress it",
+        ),
+        "text.tar": (b"hello " * 500, "is not a tar"),
+        "empty.tar": (b"", "is not a tar, it is empty"),
+        "bare.tar": (bytes(10240), "holds no samples (files named KEY.EXTENSION)"),
+        "torn.tar": (whole[:5120] + b"\x07" * 512 + whole[5632:], "is damaged at byte 5120"),
+    }
+    for name, (content, expected) in files.items():
+        (tmp_path / name).write_bytes(content)
+        assert problems(str(tmp_path / name)) == [f"data=webdataset: {tmp_path / name}: {expected}"]
+    assert problems(str(tmp_path / "none-*.tar")) == [f"data.train={tmp_path}/none-*.tar: no shard matches"]
+    gap = shards.replace("004", "006")
+    (line,) = problems(gap)
+    assert line.startswith(f"data.train={gap}: 2 of 7 shards not there: {tmp_path}/shards/train-005.tar, ")
+    assert problems([shards, shards])[0].endswith("train-000.tar twice")
+    assert problems(None) == [
+        "data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'"
+    ]
+    broken = load(
+        str(write(tmp_path / "h.tar", [*few, sample(7, png=b"no image")])), test=shards, validation=shards
+    ).train
+    with pytest.raises(UserError, match=r"/h\.tar: cannot read the image at byte \d+: it is not an image$"):
+        broken.read(np.arange(7))

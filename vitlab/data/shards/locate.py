@@ -1,0 +1,113 @@
+"""The shards that a configuration names: files here, or addresses to be copied here first."""
+
+import hashlib
+import os
+import re
+import shutil
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from glob import glob, has_magic
+from pathlib import Path
+from typing import NamedTuple
+
+from omegaconf import DictConfig, ListConfig
+
+from vitlab.config import UserError, first_line
+from vitlab.data.cache.store import Progress, cache_root
+from vitlab.files import replacing
+from vitlab.formatting import plural
+
+SHOWN = 3  # missing shards named in an error
+AT_ONCE = 4  # downloads
+
+
+class Shard(NamedTuple):
+    """A tar file as it was when it was indexed: bytes, and the time of its last change in ns."""
+
+    path: str
+    size: int
+    mtime: int
+
+    @property
+    def unchanged(self) -> bool:
+        return stat_shard(self.path) == self
+
+
+def stat_shard(path: str) -> Shard:
+    status = os.stat(path)
+    return Shard(path, status.st_size, status.st_mtime_ns)
+
+
+def list_sources(config: DictConfig, key: str) -> list[str]:
+    """The files and addresses that `data.<key>` names: braces expanded, globs and folders listed. Raises UserError."""
+    from webdataset.shardlists import expand_urls
+
+    asked = config[key]
+    found: list[str] = []
+    for pattern in map(str, asked if isinstance(asked, ListConfig) else [asked]):
+        try:
+            expanded = expand_urls(pattern)
+        except (AssertionError, ValueError) as error:
+            raise UserError(f"data.{key}={pattern}: {first_line(error)}") from None
+        for source in expanded:
+            if is_address(source):
+                found.append(source)
+                continue
+            path = os.path.abspath(os.path.expanduser(source.removeprefix("file://").removeprefix("file:")))
+            path = os.path.join(path, "*.tar") if os.path.isdir(path) else path
+            matches = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
+            if not matches:
+                raise UserError(f"data.{key}={pattern}: no shard matches")
+            found += matches
+    if len(set(found)) < len(found):
+        doubled = next(source for source, number in Counter(found).items() if number > 1)
+        raise UserError(f"data.{key}={asked}: names {doubled} twice")
+    return found
+
+
+def is_address(source: str) -> bool:
+    return bool(re.match(r"(?!file:)[a-z0-9+]+:", source))
+
+
+def place_of(source: str) -> str:
+    """The path of a shard; of an address, that of its copy in the cache."""
+    if not is_address(source):
+        return source
+    digest = hashlib.sha256(source.encode(errors="surrogateescape")).hexdigest()[:16]
+    return str(cache_root() / "shards" / f"{digest}-{re.sub(r'[^A-Za-z0-9._-]', '_', source)[-60:]}")
+
+
+def list_shards(config: DictConfig, key: str) -> list[Shard]:
+    """Those that are here, as they are now."""
+    paths = map(place_of, list_sources(config, key))
+    return [stat_shard(path) for path in paths if os.path.isfile(path)]
+
+
+def fetch_shards(config: DictConfig, key: str, progress: Progress) -> list[Shard]:
+    """All of them, downloaded where they are addresses. Raises UserError for those that are not there."""
+    sources = list_sources(config, key)
+    absent = [source for source in sources if not os.path.isfile(place_of(source))]
+    if missing := [source for source in absent if not is_address(source)]:
+        named = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+        raise UserError(
+            f"data.{key}={config[key]}: {len(missing)} of {plural(len(sources), 'shard')} not there: {named}"
+        )
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done, problem in enumerate(pool.map(download, absent)):
+            if problem:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise UserError(f"data.{key}={absent[done]}: {problem}")
+            progress("downloading shards", done + 1, len(absent))
+    return [stat_shard(place_of(source)) for source in sources]
+
+
+def download(source: str) -> str | None:
+    """Copy a shard into the cache; what went wrong."""
+    from webdataset.gopen import gopen
+
+    try:
+        with replacing(Path(place_of(source))) as file, gopen(source) as stream:
+            shutil.copyfileobj(stream, file, 2**20)
+    except Exception as error:  # the library's own, and those of every protocol
+        return f"cannot download it: {first_line(error)}"
+    return None

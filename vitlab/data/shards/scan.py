@@ -1,0 +1,96 @@
+"""The samples of one shard."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+
+from vitlab.config import first_line
+from vitlab.data.keys import hash_key
+from vitlab.data.shards.tar import list_members
+
+SHOWN = 3  # problems of a shard
+
+
+@dataclass(eq=False)
+class Scan:
+    """The samples of a shard in their order, (n,) each: hash of the key, place of the label in `texts`, image's place.
+
+    texts: each label's text -> the key of the first sample that has it.
+    """
+
+    keys: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    codes: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    offsets: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    sizes: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint32))
+    texts: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def scan_shard(path: str, images: tuple[str, ...], label: str) -> Scan:
+    """All samples of a shard; `images` are the extensions that an image may have, `label` as in `read_label`."""
+    rows, texts, numbers, problems = [], {}, {}, []
+    try:
+        with open(path, "rb", buffering=0) as file:
+            for key, files in list_samples(file.fileno()):
+                try:
+                    image = next((files[ext] for ext in images if ext in files), None)
+                    if image is None:
+                        raise ValueError(f"has no image (.{' .'.join(images)}), only {list_extensions(files)}")
+                    if not image[1]:
+                        raise ValueError("its image is empty")
+                    text = read_label(file.fileno(), files, label)
+                except ValueError as error:
+                    problems.append(f"{path}: sample {key}: {error}")
+                    continue
+                texts.setdefault(text, key)
+                rows.append((hash_key(key), numbers.setdefault(text, len(numbers)), *image))
+    except ValueError as error:
+        problems = [f"{path}: {error}"]
+    except OSError as error:
+        problems = [f"{path}: cannot be read: {error.strerror or first_line(error)}"]
+    if not rows and not problems:
+        problems = [f"{path}: holds no samples (files named KEY.EXTENSION)"]
+    if len(problems) > SHOWN:
+        problems[SHOWN:] = [f"{path}: ... and {len(problems) - SHOWN} more samples that cannot be used"]
+    if problems:
+        return Scan(problems=problems)
+    keys, codes, offsets, sizes = zip(*rows, strict=True)
+    kinds = (np.uint64, np.int32, np.int64, np.uint32)
+    return Scan(*(np.array(v, kind) for v, kind in zip((keys, codes, offsets, sizes), kinds, strict=True)), texts=texts)
+
+
+def list_samples(file: int) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
+    """(key, {extension: (offset, bytes)}) of neighbours that differ only in their extension, as WebDataset has it."""
+    from webdataset.tariterators import base_plus_ext
+
+    members = ((*base_plus_ext(name), *place) for name, *place in list_members(file) if not name.startswith("__"))
+    for key, files in groupby(members, key=itemgetter(0)):
+        if key is not None:
+            yield key, {extension.lower(): (offset, size) for _, extension, offset, size in files}
+
+
+def read_label(file: int, files: dict[str, tuple[int, int]], label: str) -> str:
+    """A label as text: of the file with that extension, or of a field of its JSON (`json.FIELD`)."""
+    extension, _, name = (label, "", "") if label in files else label.partition(".")
+    if extension not in files:
+        raise ValueError(f"has no label (.{extension}), only {list_extensions(files)}; give data.label=EXTENSION")
+    offset, size = files[extension]
+    text = os.pread(file, size, offset).decode(errors="replace").strip()
+    if not name:
+        return text
+    try:
+        value = json.loads(text)[name]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"its .{extension} is not JSON with a field {name}") from None
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"its label, {name} of .{extension}, is neither a whole number nor text")
+    return str(value).strip()
+
+
+def list_extensions(files: dict[str, tuple[int, int]]) -> str:
+    return " ".join(f".{extension}" for extension in files)

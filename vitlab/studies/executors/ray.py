@@ -1,0 +1,245 @@
+"""Runs on a Ray cluster, each a task of Ray Core. Imports no torch.
+
+Its files say how a run ends, so a task that is lost with its node is started again: it continues from the last
+checkpoint, on any node that sees the folder.
+"""
+
+import importlib.util
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from vitlab.config import UserError, first_line
+from vitlab.formatting import plural
+from vitlab.hardware import count_cores
+from vitlab.studies.cells import CellReader
+from vitlab.studies.events import Event, Job, summarize_error
+from vitlab.studies.grid import Spec
+from vitlab.training.lease import Held, LeaseLost
+
+LOOK = 1.0  # seconds between two looks at the cluster and at the files of its runs
+PATIENCE = 30.0  # seconds that runs have to write a checkpoint when the study is stopped
+OBJECTS = 100_000_000  # bytes of the object store of a cluster that is started here: specs and results are small
+PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin that workers are given
+
+
+@dataclass
+class Attempt:
+    """One task. `where` is who holds the run's lease, empty until the task has begun."""
+
+    spec: Spec
+    where: str = ""
+
+
+class RayExecutor:
+    """At most `jobs` runs at a time, and as many as the cluster has room for."""
+
+    def __init__(self, config: DictConfig, job: Job, jobs: int, cells: CellReader):
+        import ray
+
+        self.config, self.job, self.jobs, self.cells = config, job, jobs, cells
+        self.folder = cells.folder.absolute()
+        # what is lost is started again here, once its lease has expired; a process that has touched a GPU sees no
+        # other one, so ray ends it with its task, and keeps those without
+        task = ray.remote(max_retries=0, scheduling_strategy="SPREAD", **list_needs(config))(work)
+        given = {key: value for key, value in os.environ.items() if key.startswith(PASSED)}
+        self.submit = lambda spec: task.remote(job, spec, self.folder, os.getcwd(), given)
+
+    def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
+        """Run every spec. On KeyboardInterrupt running tasks write their checkpoint, then it is raised again.
+
+        Raises UserError for a node that does not see the study's folder.
+        """
+        import ray
+
+        waiting, running, lost = deque(specs), {}, Counter()
+        elsewhere: list[Spec] = []  # runs whose lease somebody holds, or held
+        looked, room = -math.inf, 0
+        try:
+            while waiting or running or elsewhere:
+                if time.monotonic() - looked > LOOK:
+                    room = min(self.jobs, max(1, 2 * count_places(self.config)))  # some ahead: for nodes that join
+                    self.look(running.values(), notify)
+                    elsewhere = [spec for spec in elsewhere if not self.take(spec, waiting, notify)]
+                    looked = time.monotonic()
+                while waiting and len(running) < room:
+                    spec = waiting.popleft()
+                    running[self.submit(spec)] = Attempt(spec)
+                ready, _ = ray.wait(list(running), timeout=tick) if running else (time.sleep(tick), None)
+                for task in ready or ():
+                    attempt = running.pop(task)
+                    kind, value = self.collect(task, attempt, lost)
+                    if not attempt.where and kind in ("done", "failed"):  # it was quicker than a look
+                        notify(Event("started", attempt.spec.name))
+                    if kind in ("held", "retried"):
+                        elsewhere.append(attempt.spec)
+                    notify(Event(kind, attempt.spec.name, value))
+                notify(Event("tick", ""))
+        finally:
+            stop(list(running))
+
+    def look(self, attempts: Iterable[Attempt], notify: Callable[[Event], None]) -> None:
+        """Tell of the runs that train: their leases say how far they are."""
+        for attempt in attempts:
+            cell = self.cells.read(attempt.spec.name)
+            if cell.state == "running":
+                if not attempt.where:
+                    notify(Event("started", cell.run))
+                attempt.where = cell.where
+                notify(cell.event)
+
+    def take(self, spec: Spec, waiting: deque[Spec], notify: Callable[[Event], None]) -> bool:
+        """Whether nobody holds a run any more: it has ended, or it waits to be started here."""
+        cell = self.cells.read(spec.name)
+        if cell.state == "waiting":
+            waiting.append(replace(spec, expired=cell.expired))
+        elif cell.state != "running" or cell.progress:
+            notify(cell.event)
+        return cell.state != "running"
+
+    def collect(self, task: Any, attempt: Attempt, lost: Counter[str]) -> tuple[str, Any]:
+        """The kind and value of the event that a task's end is."""
+        import ray
+        from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayError, WorkerCrashedError
+
+        try:
+            kind, value = ray.get(task)
+        except (NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError) as error:
+            reasons = {NodeDiedError: "its node died", OutOfMemoryError: "ray ended it: its node was short of memory"}
+            reason = reasons.get(type(error), "its process died")
+            reason += f" ({attempt.where})" if attempt.where else ""
+            lost[attempt.spec.name] += 1
+            if lost[attempt.spec.name] > self.config.retries:
+                return "failed", f"{reason}; executor.retries={self.config.retries}"
+            return "retried", f"{reason};"
+        except RayError as error:
+            return "failed", summarize_error(getattr(error, "cause", None) or error)
+        if kind == "unseen":
+            raise UserError(
+                f"executor=ray: {value} does not see --out {self.folder}; give a folder that all nodes of the cluster "
+                "share"
+            )
+        return kind, value
+
+
+def check(config: DictConfig) -> None:
+    """Raise UserError unless runs can be started on a cluster, which may be started here."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError("executor=ray: ray is not installed; pip install 'vitlab[ray]'")
+    connect(config.ray.address)
+    if not count_places(config) and not can_grow():
+        import ray
+
+        needs = ", ".join(f"executor.{key}={config[key]:g}" for key in ("cpus", "gpus", "memory") if config[key])
+        nodes = Counter(describe_resources(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        has = "; ".join(f"{plural(number, 'node')} of {one}" for one, number in nodes.items())
+        raise UserError(f"{needs}: no node of the ray cluster has so much for a run; it has {has}")
+
+
+def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> RayExecutor:
+    connect(config.ray.address)
+    return RayExecutor(config, job, jobs, cells)
+
+
+def connect(address: str) -> None:
+    """Connect this process to a cluster, unless it is; with "auto" and where none runs, start one that ends with it.
+
+    Raises UserError.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return
+    if "://" in address:
+        raise UserError(f"executor.ray.address={address}: Ray Client is not supported; give HOST:PORT, or auto")
+    print("ray: connecting", file=sys.stderr)
+    # not "auto": that also takes a cluster that another program has started for itself
+    asked = {"address": None if address == "auto" else address}
+    quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+    here = {"num_cpus": count_cores(), "object_store_memory": OBJECTS, "include_dashboard": False}
+    try:
+        try:
+            context = ray.init(**asked, **quiet, **here)
+            said = "started a cluster here"
+        except ValueError:  # ray refuses what is for a cluster that it starts: there is one
+            context = ray.init(**asked, **quiet)
+            said = f"cluster at {context.address_info['address']}"
+    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"executor.ray.address={address}: {first_line(error)}; start a cluster with 'ray start --head', or leave "
+            "one that has died with 'ray stop'"
+        ) from None
+    # what becomes of runs is told here in a line each: ray's own lines would stand between those of results
+    ray._private.worker._worker_logs_enabled = False
+    print(f"ray: {said}: {describe_resources(ray.cluster_resources())}", file=sys.stderr)
+
+
+def describe_resources(resources: dict[str, float]) -> str:
+    parts = [f"{resources.get(key, 0):g} {key}s" for key in ("CPU", "GPU")]
+    return ", ".join([*parts, f"{resources.get('memory', 0) / 1e9:.0f} GB"])
+
+
+def list_needs(config: DictConfig) -> dict[str, float]:
+    """What a run takes, as ray's options name it; memory in bytes."""
+    return {"num_cpus": config.cpus, "num_gpus": config.gpus, "memory": int((config.memory or 0) * 1e9)}
+
+
+def count_places(config: DictConfig) -> int:
+    """How many runs the nodes of the cluster have room for, if nobody else uses it."""
+    import ray
+
+    needs = {key: need for key, need in zip(("CPU", "GPU", "memory"), list_needs(config).values(), strict=True) if need}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(min(int(node.get(key, 0) / need) for key, need in needs.items()) for node in nodes)
+
+
+def can_grow() -> bool:
+    """Whether the cluster adds nodes by itself."""
+    from ray._private.state import state
+
+    return state.get_cluster_config() is not None
+
+
+def stop(tasks: Sequence[Any]) -> None:
+    """End tasks: one that trains writes its checkpoint first."""
+    import ray
+
+    for task in tasks:
+        ray.cancel(task)
+    late = ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)[1] if tasks else []
+    for task in late:
+        ray.cancel(task, force=True)
+
+
+def work(job: Job, spec: Spec, folder: Path, home: str, environment: dict[str, str]) -> tuple[str, Any]:
+    """A task: one run, in a worker that ray keeps. Gives the kind and value of the event that its end is.
+
+    Relative paths of its configuration are below `home`, where the study was started.
+    """
+    os.environ.update(environment)
+    if os.path.isdir(home):
+        os.chdir(home)
+    if not (folder / "study.yaml").is_file():
+        return "unseen", f"node {socket.gethostname()}"
+    stopped = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())  # so that ray.cancel asks it to stop
+    try:
+        return "done", job(spec, lambda _: None, stopped.is_set)
+    except (Held, LeaseLost) as error:
+        return "held", str(error)
+    except Exception as error:
+        return "failed", summarize_error(error)
+    finally:
+        signal.signal(signal.SIGINT, before)
