@@ -1,0 +1,146 @@
+"""Training on tar shards: memory on 200 MB and on 2 GB of them, and what a run that is killed and resumed has seen.
+
+    uv run python scripts/bench_shards.py /tmp/shards
+
+Writes the shards with webdataset's ShardWriter, JPEGs of noise with 256 x 256 pixels, 100 kB each. vit_nano, images of
+48 pixels, one thread, decoded at each read, with 0 and with 2 workers; as many steps on both sets, one epoch of the
+larger. Memory is the largest resident set (VmHWM) of each process, added up. Then a run on the smaller set is stopped
+by Ctrl-C and by kill -9 at random moments, and goes on; each class is one sample, so the targets of its steps say what
+it saw. About ten minutes on two cores of an AMD EPYC.
+"""
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+SMALL, TIMES, EACH = 2_000, 10, 1_000  # samples of the smaller set, how often the larger one, samples of a shard
+PICTURES, SIDE = 256, 256  # different ones; the rest are copies under other keys
+BATCH, EPOCHS = 100, 3
+COUNTING = """
+import sys
+from vitlab.cli import main
+from vitlab.training.module import TrainingModule
+step = TrainingModule.training_step
+def count(self, batch, batch_idx):
+    with open(sys.argv[1], "a") as file:
+        print(self.global_step, *batch[1].tolist(), file=file)
+    return step(self, batch, batch_idx)
+TrainingModule.training_step = count
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def write_shards(folder: Path, count: int) -> str:
+    """Write `count` samples, each a class of its own, unless they are there; gives the pattern of the shards."""
+    import webdataset
+    from PIL import Image
+
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        generator = np.random.default_rng(0)
+        pictures = []
+        for _ in range(PICTURES):
+            file = io.BytesIO()
+            Image.fromarray(generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(file, "JPEG", quality=88)
+            pictures.append(file.getvalue())
+        with webdataset.ShardWriter(f"{folder}/%06d.tar", maxcount=EACH, verbose=0) as writer:
+            for k in range(count):
+                writer.write({"__key__": f"{k:08d}", "cls": k, "jpg": pictures[k % PICTURES]})
+    return f"{folder}/{{000000..{-(-count // EACH) - 1:06d}}}.tar"
+
+
+def list_words(shards: str, samples: int, steps: int, workers: int, out: Path) -> list[str]:
+    """Of a training with few held-out samples."""
+    return [
+        *("train", "data=webdataset", f"data.train={shards}", f"data.classes={samples}", "data.cache=never"),
+        *(f"data.test={shards.partition('{')[0]}000000.tar", f"data.validation={shards.partition('{')[0]}000000.tar"),
+        *("trainer.threads=1", "trainer.evaluations=1", "trainer.checkpoint_every=1", f"trainer.workers={workers}"),
+        *("analyses=[]", "wandb.mode=off", f"recipe.batch_size={BATCH}", f"budget.steps={steps}", "--out", str(out)),
+    ]
+
+
+def measure(words: list[str]) -> tuple[int, int, float]:
+    """Run the program: (largest resident sets added up, the largest sum of proportional ones, in MB; seconds)."""
+    process = subprocess.Popen([sys.executable, "-m", "vitlab.cli", *words], stdout=subprocess.DEVNULL)
+    started, peaks, shares = time.monotonic(), {}, 0
+    while process.poll() is None:
+        share = 0
+        for pid in family(process.pid):
+            peaks[pid] = max(peaks.get(pid, 0), read_kb(f"/proc/{pid}/status", "VmHWM"))
+            share += read_kb(f"/proc/{pid}/smaps_rollup", "Pss")
+        shares = max(shares, share)
+        time.sleep(0.5)
+    assert process.returncode == 0, process.returncode
+    return sum(peaks.values()) // 1024, shares // 1024, time.monotonic() - started
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
+    try:
+        below = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in read_children(task)]
+    except OSError:
+        return []
+    return [pid, *(found for child in below for found in family(child))]
+
+
+def read_children(task: Path) -> list[str]:
+    return (task / "children").read_text().split()
+
+
+def read_kb(path: str, field: str) -> int:
+    try:
+        return next((int(line.split()[1]) for line in Path(path).read_text().splitlines() if line.startswith(field)), 0)
+    except OSError:  # it has just ended
+        return 0
+
+
+def kill_and_resume(words: list[str], log: Path, seconds: float) -> int:
+    """Stop a run again and again after a part of `seconds` of training, each time by another signal; how often."""
+    kills = 0
+    while True:
+        process = subprocess.Popen([sys.executable, "-c", COUNTING, str(log), *words], stdout=subprocess.DEVNULL)
+        before = log.stat().st_size if log.exists() else 0
+        while process.poll() is None and (not log.exists() or log.stat().st_size == before):
+            time.sleep(0.05)
+        try:
+            process.wait(random.uniform(0.3, 1) * seconds)
+            assert process.returncode == 0, process.returncode
+            return kills
+        except subprocess.TimeoutExpired:
+            process.send_signal((signal.SIGKILL, signal.SIGINT)[kills % 2])
+            process.wait()
+            kills += 1
+
+
+def main(folder: Path) -> None:
+    os.environ["VITLAB_CACHE"] = str(folder / "cache")
+    steps = TIMES * SMALL // BATCH
+    patterns = {count: write_shards(folder / str(count), count) for count in (SMALL, TIMES * SMALL)}
+    for count, shards in patterns.items():
+        size = sum(path.stat().st_size for path in (folder / str(count)).iterdir())
+        for workers in (0, 2):
+            out = folder / f"run-{count}-{workers}-{int(time.time())}"
+            resident, share, took = measure(list_words(shards, TIMES * SMALL, steps, workers, out))
+            print(f"{size / 1e9:.2f} GB, {workers} workers: {resident} MB (PSS {share} MB), {took:.0f} s", flush=True)
+    random.seed(0)
+    log, out = folder / f"seen-{int(time.time())}", folder / f"killed-{int(time.time())}"
+    words = list_words(patterns[SMALL], SMALL, EPOCHS * SMALL // BATCH, 2, out)
+    kills = kill_and_resume(words, log, seconds=3)
+    rows = [list(map(int, line.split())) for line in log.read_text().splitlines()]
+    last = {step: targets for step, *targets in rows}  # a step that was lost with a kill is made again
+    stream = np.concatenate([last[step] for step in range(len(last))]).reshape(EPOCHS, SMALL)
+    seen = [Counter(Counter(epoch.tolist()).values()) for epoch in stream]
+    print(f"stopped {kills} times, {len(rows) - len(last)} of {len(last)} steps made twice; how many samples were seen")
+    print(f"how often in each epoch: {', '.join(str(dict(counts)) for counts in seen)}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
