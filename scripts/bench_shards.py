@@ -39,7 +39,7 @@ sys.exit(main(sys.argv[2:]))
 
 
 def write_shards(folder: Path, count: int) -> str:
-    """Write `count` samples, each a class of its own, unless they are there; gives the pattern of the shards."""
+    """Write `count` samples unless they are there, of the smaller set each a class of its own; gives their pattern."""
     import webdataset
     from PIL import Image
 
@@ -53,14 +53,14 @@ def write_shards(folder: Path, count: int) -> str:
             pictures.append(file.getvalue())
         with webdataset.ShardWriter(f"{folder}/%06d.tar", maxcount=EACH, verbose=0) as writer:
             for k in range(count):
-                writer.write({"__key__": f"{k:08d}", "cls": k, "jpg": pictures[k % PICTURES]})
+                writer.write({"__key__": f"{k:08d}", "cls": k % SMALL, "jpg": pictures[k % PICTURES]})
     return f"{folder}/{{000000..{-(-count // EACH) - 1:06d}}}.tar"
 
 
-def list_words(shards: str, samples: int, steps: int, workers: int, out: Path) -> list[str]:
+def list_words(shards: str, steps: int, workers: int, out: Path) -> list[str]:
     """Of a training with few held-out samples."""
     return [
-        *("train", "data=webdataset", f"data.train={shards}", f"data.classes={samples}", "data.cache=never"),
+        *("train", "data=webdataset", f"data.train={shards}", f"data.classes={SMALL}", "data.cache=never"),
         *(f"data.test={shards.partition('{')[0]}000000.tar", f"data.validation={shards.partition('{')[0]}000000.tar"),
         *("trainer.threads=1", "trainer.evaluations=1", "trainer.checkpoint_every=1", f"trainer.workers={workers}"),
         *("analyses=[]", "wandb.mode=off", f"recipe.batch_size={BATCH}", f"budget.steps={steps}", "--out", str(out)),
@@ -128,11 +128,11 @@ def main(folder: Path) -> None:
         size = sum(path.stat().st_size for path in (folder / str(count)).iterdir())
         for workers in (0, 2):
             out = folder / f"run-{count}-{workers}-{int(time.time())}"
-            resident, share, took = measure(list_words(shards, TIMES * SMALL, steps, workers, out))
+            resident, share, took = measure(list_words(shards, steps, workers, out))
             print(f"{size / 1e9:.2f} GB, {workers} workers: {resident} MB (PSS {share} MB), {took:.0f} s", flush=True)
     random.seed(0)
     log, out = folder / f"seen-{int(time.time())}", folder / f"killed-{int(time.time())}"
-    words = list_words(patterns[SMALL], SMALL, EPOCHS * SMALL // BATCH, 2, out)
+    words = list_words(patterns[SMALL], EPOCHS * SMALL // BATCH, 2, out)
     kills = kill_and_resume(words, log, seconds=3)
     rows = [list(map(int, line.split())) for line in log.read_text().splitlines()]
     last = {step: targets for step, *targets in rows}  # a step that was lost with a kill is made again
