@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -254,8 +255,10 @@ class StudyJob:
         with hold(files.folder, expired=spec.expired) as lease, log_to(files.folder / "log.txt"):
             if (error := files.error()) is not None:
                 raise UserError(error)
+            doing, done = ("completing", "completed") if files.result_path.is_file() else ("training", "trained")
+            log(lease, doing)
             try:
-                return train_held(
+                result = train_held(
                     compose(TrainConfig, base=spec.config),
                     lease,
                     placement=Placement(self.cores, self.settled[spec.config["variant"]]),
@@ -263,11 +266,13 @@ class StudyJob:
                     progress=report,
                     stop=stop,
                 )
+                log(lease, done)
+                return result
             except LeaseLost as error:
-                print(error)
+                log(lease, str(error))
                 raise
             except Interrupted:
-                print(f"{spec.name}: stopped; run the same command again to continue")
+                log(lease, "stopped; the same command continues it")
                 raise
             except Exception as error:
                 traceback.print_exc()
@@ -284,3 +289,8 @@ def log_to(path: Path) -> Iterator[None]:
             yield
         finally:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+
+
+def log(lease: Lease, what: str) -> None:
+    """A line of log.txt: when, who and what."""
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {lease.claim.holder}: {what}")

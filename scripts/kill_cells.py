@@ -1,0 +1,166 @@
+"""Does a study survive kills? One of 12 runs, with a process killed -9 at random moments, against an undisturbed one.
+
+python scripts/kill_cells.py [--executor local|ray|slurm] [--kill worker,parent] [--times 5] [--seed 0] [--steps 150]
+
+- worker: a process that trains a run, chosen at random; the study must come to its end all the same.
+- parent: the process of `vitlab scale`; the same command is given again.
+
+Each time results.csv must be that of the undisturbed study on this machine (`local`), but for times, and no run may
+have been trained twice to its end. The folders stay for a look where that is not so.
+"""
+
+import argparse
+import csv
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from vitlab.training.lease import Claim, read_claim
+
+STUDY = ["models=[vit_nano,resnet_nano]", "data=digits", "sizes=[100,200,400]", "seeds=[0,1]", "wandb.mode=off"]
+STUDY += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.log_every=10"]
+STUDY += ["trainer.checkpoint_every=0.5", "set=[recipe.batch_size=16]", "executor.retries=2"]
+TIMES = ("wall_s", "images_per_s")  # columns of results.csv that no two studies share
+PATIENCE = 1200  # seconds after which a study hangs
+
+
+def start(folder: Path, words: list[str], about: str = "start") -> subprocess.Popen:
+    """`vitlab scale` in a process group of its own; what it prints goes to a file beside the folder."""
+    command = [sys.executable, "-m", "vitlab.cli", "scale", "quick", *STUDY, *words, "--out", str(folder)]
+    with folder.with_name(f"{folder.name}-{about}.txt").open("a") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+
+
+def finish(process: subprocess.Popen, folder: Path) -> None:
+    code = process.wait(PATIENCE)
+    if code:
+        sys.exit(f"{folder}: exit code {code}; see {folder}-*.txt")
+
+
+def list_claims(folder: Path) -> list[Claim]:
+    """Those of the runs that are being trained."""
+    claims = [read_claim(path) for path in folder.glob("*-n*-s*")]
+    return [claim for claim in claims if claim and not claim.released and not claim.is_gone]
+
+
+def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
+    """The claims of the runs that train, once there are some; none when the study has ended."""
+    while process.poll() is None:
+        if claims := list_claims(folder):
+            return claims
+        time.sleep(0.02)
+    return []
+
+
+def read_table(folder: Path) -> list[dict[str, str]]:
+    """results.csv without times."""
+    with (folder / "results.csv").open(newline="") as file:
+        return [{key: value for key, value in row.items() if key not in TIMES} for row in csv.DictReader(file)]
+
+
+def list_logged(folder: Path, what: str) -> dict[str, int]:
+    """How often each run was `training` (begun or continued) or `trained` (to its end), by its log."""
+    logs = sorted(folder.glob("*-n*-s*/log.txt"))
+    return {log.parent.name: sum(line.endswith(f": {what}") for line in log.read_text().splitlines()) for log in logs}
+
+
+def differences(folder: Path, expected: list[dict[str, str]]) -> Iterator[str]:
+    """What is not as it must be in a study that has ended."""
+    table = read_table(folder)
+    if len(table) != len(expected):
+        yield f"{len(table)} rows in results.csv, not {len(expected)}"
+    for row, should in zip(table, expected, strict=False):
+        keys = [key for key in {**row, **should} if row.get(key) != should.get(key)]
+        yield from (f"{should['run']}: {key} {row.get(key)}, not {should.get(key)}" for key in keys)
+    for run, times in list_logged(folder, "trained").items():
+        if times != 1:
+            yield f"{run}: trained {times} times to its end"
+
+
+def kill_worker(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
+    """Kill a process that trains; the study goes on."""
+    claims = wait_for_claims(folder, process)
+    if not claims:
+        return "nothing (all runs had ended)"
+    claim = random.choice(claims)
+    os.kill(claim.pid, signal.SIGKILL)
+    finish(process, folder)
+    return f"process {claim.pid} at step {claim.progress.get('step', 0)}"
+
+
+def kill_parent(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
+    """Kill `vitlab scale` and start it again."""
+    process.kill()
+    process.wait()
+    finished = len(list(folder.glob("*/result.json")))
+    finish(start(folder, words), folder)
+    return f"process {process.pid} with {finished} runs finished"
+
+
+KILLS = {"worker": kill_worker, "parent": kill_parent}
+
+
+def train_undisturbed(folder: Path, words: list[str]) -> float:
+    """Seconds from the first run's beginning to the end of all."""
+    process = start(folder, words)
+    wait_for_claims(folder, process)
+    began = time.monotonic()
+    finish(process, folder)
+    return time.monotonic() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--executor", choices=["local", "ray", "slurm"], default="local")
+    parser.add_argument("--kill", default="worker,parent", help=f"some of {','.join(KILLS)}")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/kill_cells"))
+    args = parser.parse_args()
+    random.seed(args.seed)
+    steps = f"budget.steps={args.steps}"
+    shutil.rmtree(args.folder, ignore_errors=True)
+    args.folder.mkdir(parents=True)
+
+    alone = args.folder / "undisturbed"
+    span = train_undisturbed(alone, [steps, "--jobs", "2"])
+    expected = read_table(alone)
+    print(f"undisturbed on this machine: {len(expected)} runs, {span:.0f} s", flush=True)
+    words = [steps, "--executor", args.executor] if args.executor != "local" else [steps, "--jobs", "2"]
+    if args.executor != "local":
+        folder = args.folder / args.executor
+        span = train_undisturbed(folder, words)
+        found = [*differences(folder, expected)]
+        print(f"undisturbed by {args.executor}: {span:.0f} s; {'; '.join(found) or 'the same results'}", flush=True)
+
+    failed = 0
+    for kind in args.kill.split(","):
+        for number in range(args.times):
+            folder = args.folder / f"{kind}-{number}"
+            process, began = start(folder, words), time.monotonic()
+            wait_for_claims(folder, process)
+            moment = random.uniform(0, span)
+            time.sleep(moment)
+            killed = KILLS[kind](folder, process, words)
+            found = [*differences(folder, expected)]
+            failed += bool(found)
+            again = sum(list_logged(folder, "training").values()) - len(expected)
+            print(
+                f"{kind} {number + 1}: killed {killed} after {moment:.1f} s; all in {time.monotonic() - began:.0f} s, "
+                f"{again} runs continued; {'; '.join(found) or 'the same results, each run trained once'}",
+                flush=True,
+            )
+            if not found:
+                shutil.rmtree(folder)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
