@@ -44,6 +44,15 @@ def read_umask() -> int:
     return current
 
 
+def read_stamp(path: str | Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
 def write_text(path: str | Path, text: str) -> None:
     with replacing(path) as file:
         file.write(text.encode(errors="backslashreplace"))  # file names may hold bytes that are not text

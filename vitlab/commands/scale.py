@@ -31,6 +31,7 @@ from vitlab.studies.events import Event, Executor
 from vitlab.studies.executors import build_executor, check_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec, compose_models, compose_study, make_spec, name_run
+from vitlab.studies.live_table import LiveTable, collect
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.store import Cell, StudyFiles
 from vitlab.training.files import refuse_changes, source_of, source_problems
@@ -251,16 +252,17 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
 
 def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
     """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
-    known = {read_json(path)["seed"] for path in files.subsets.glob("*.json")}
-    seeds, sizes = known | {subset_seed(spec.config) for spec in plan.specs}, files.config()["sizes"]
-    for seed in sorted(seeds):
+    known = {one["seed"]: one["sizes"] for path in files.subsets.glob("*.json") if (one := read_json(path))}
+    seeds, sizes = {*known, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
+    for seed in sorted(seed for seed in seeds if known.get(seed) != sizes):
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
         write_manifest(path, plan.task.train, plan.task.strata, sizes, seed, name=plan.data.name)
     return seeds
 
 
 def make_specs(plan: "Plan", cells: Sequence[Cell]) -> list[Spec]:
-    return [make_spec(resolved(plan.by_variant[variant].config), size, seed) for variant, size, seed in cells]
+    variants = {name: resolved(one.config) for name, one in plan.by_variant.items()}
+    return [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
 
 
 def run_rounds(
@@ -284,22 +286,23 @@ def run_rounds(
         plan.specs.extend(specs)
         write_manifests(files, plan)
         found |= run_all(files, plan, specs, live)
-        collect(files)
 
 
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
     board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    executor = make_executor(files, plan)
+    executor, table = make_executor(files, plan), LiveTable(files)
     with display(board) as shown:
 
         def notify(event: Event) -> None:
             shown.notify(event)
-            if event.kind == "done":
-                collect(files)
-            live.update(changed=event.kind == "done")
+            for one in (table, live):
+                one.update(changed=event.kind == "done")
 
-        executor.run(todo, notify)
+        try:
+            executor.run(todo, notify)
+        finally:
+            collect(files)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
 
 
@@ -317,11 +320,6 @@ def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
     """Submit the runs and say so; the exit code."""
     print(*make_executor(files, plan).submit(todo).describe(files.folder), sep="\n")
     return 0
-
-
-def collect(files: StudyFiles) -> None:
-    """Rewrite results.csv from the result of every finished run of the study."""
-    files.write_rows(files.finished_rows())
 
 
 def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> None:

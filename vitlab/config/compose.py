@@ -13,6 +13,7 @@ from vitlab.config import groups
 from vitlab.config.checks import choose_patch, find_problems, read_image_size
 from vitlab.config.errors import UserError
 from vitlab.config.keys import flatten
+from vitlab.config.plain_yaml import load_yaml
 from vitlab.config.schema import BudgetConfig
 from vitlab.config.tuning import check_tune, list_settings
 
@@ -225,7 +226,7 @@ def find_choice_field(parent: Any, key: str) -> Field | None:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
-        config = yaml.safe_load(Path(path).read_text())
+        config = load_yaml(Path(path).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path}: cannot read the configuration: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):

@@ -6,7 +6,7 @@ expectation.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +96,36 @@ def training_items(split: Split, size: Size, seed: int) -> np.ndarray:
     A larger one contains it. Where the unit is a document, all items of the chosen ones. Raises UserError where no
     key is chosen.
     """
-    count = resolve_size(size, split.total)
-    if split.keys is not None:
-        items = np.flatnonzero(choose_share(split.keys, find_threshold(split, count), f"subset {seed}"))
-        if not len(items):
-            raise UserError(f"size={size}: the hashes of {split.total} keys choose none with seed {seed}; give more")
-        return items
-    if split.groups is None:
-        return subset(split.labels, max(1, count // split.per_item), seed)
-    documents, first = np.unique(split.groups, return_index=True)
-    return np.flatnonzero(np.isin(split.groups, documents[subset(split.labels[first], count, seed)]))
+    return next(nested_items(split, [size], seed))
+
+
+def nested_items(split: Split, sizes: Sequence[Size], seed: int) -> Iterator[np.ndarray]:
+    """`training_items` of each size, of one draw."""
+    documents, labels = None, split.labels
+    if split.groups is not None:
+        documents, first = np.unique(split.groups, return_index=True)
+        labels = labels[first]
+    order = nested_order(labels, seed) if split.keys is None else None
+    for size in sizes:
+        count = resolve_size(size, split.total)
+        if split.keys is not None:
+            items = np.flatnonzero(choose_share(split.keys, find_threshold(split, count), f"subset {seed}"))
+            if not len(items):
+                raise UserError(
+                    f"size={size}: the hashes of {split.total} keys choose none with seed {seed}; give more"
+                )
+            yield items
+        elif documents is not None:
+            yield np.flatnonzero(np.isin(split.groups, documents[order[:count]]))
+        else:
+            yield np.sort(order[: max(1, count // split.per_item)])
+
+
+def count_items(split: Split, size: Size, seed: int) -> int:
+    """The number of `training_items`; drawn only where it depends on the draw: with keys or documents."""
+    if split.groups is not None or split.keys is not None:
+        return len(training_items(split, size, seed))
+    return max(1, resolve_size(size, split.total) // split.per_item)
 
 
 def find_threshold(split: Split, count: int) -> int:
@@ -135,8 +155,7 @@ def write_manifest(
     path = Path(path)
     counts = sorted(resolve_size(size, split.total) for size in sizes)
     subsets, smaller = [], np.empty(0, dtype=np.int64)
-    for count in counts:
-        indices = training_items(split, count, seed)
+    for count, indices in zip(counts, nested_items(split, counts, seed), strict=True):
         assert np.isin(smaller, indices).all(), "a subset does not contain the smaller one"
         per_class = np.bincount(split.labels[indices], minlength=len(classes)).tolist()
         chosen, by_key = indices.astype("<i8"), {}

@@ -64,7 +64,10 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
 
 @dataclass(frozen=True)
 class Spec:
-    """One run of a study: its folder's name, and its resolved configuration as plain containers."""
+    """One run of a study: its folder's name, and its resolved configuration as plain containers.
+
+    The runs of a variant share those below the top: copy them before you change one.
+    """
 
     name: str
     config: dict[str, Any]

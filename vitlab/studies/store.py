@@ -3,18 +3,19 @@
 import csv
 import io
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from vitlab.config import StudyConfig, UserError, read_config
 from vitlab.config.groups import is_file_choice
-from vitlab.files import read_json, write_json, write_text
+from vitlab.config.plain_yaml import dump_yaml
+from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.studies.grid import list_study_changes, name_run
 from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import RunFiles, refuse_changes, refuse_folder, round_numbers
@@ -23,6 +24,7 @@ COLUMNS = (
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
+Row = dict[str, Any]
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
@@ -40,7 +42,9 @@ class StudyFiles:
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
         self.subsets = self.folder / "subsets"
-        self._varied: dict[str, dict[str, Any]] = {}
+        # what files held, with their stamps: a study that runs asks again for each run that ends
+        self._config: tuple[Any, dict[str, Any]] = (None, {})
+        self._rows: dict[str, tuple[Any, Row | None]] = {}
 
     def refuse(self, config: DictConfig) -> None:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
@@ -50,15 +54,19 @@ class StudyFiles:
 
     def config(self) -> dict[str, Any]:
         """The resolved study. Raises UserError when the folder holds none, and for keys that no study has."""
-        if not self.config_path.is_file():
+        stamp = read_stamp(self.config_path)
+        if stamp is None:
             raise UserError(
                 f"{self.folder}: not a study, it holds no study.yaml; give the folder that 'vitlab scale' wrote"
             )
-        config = read_config(StudyConfig, self.config_path)
-        return {**config, "models": add_words(config["models"], config["per_model"]), "per_model": {}}
+        if stamp != self._config[0]:
+            config = read_config(StudyConfig, self.config_path)
+            config = {**config, "models": add_words(config["models"], config["per_model"]), "per_model": {}}
+            self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
+        return self._config[1]
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
+        write_text(self.config_path, dump_yaml(config))
 
     def cells(self) -> list[Cell]:
         """(variant, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
@@ -125,29 +133,27 @@ class StudyFiles:
         lines = [format_line(columns), *(format_line([row.get(column) for column in columns]) for row in rows)]
         write_text(self.results_path, "".join(lines))
 
-    def finished_rows(self) -> list[dict[str, Any]]:
+    def finished_rows(self) -> list[Row]:
         """The row of every finished run from its result.json, by model, size and seed. Raises UserError."""
-        study, rows = self.config(), []
-        name, varied = study.get("name"), list_varied_keys(study)
-        for path in self.folder.glob("*/result.json"):
-            run = self.run(path.parent.name)
-            result = run.result() if run.config_path.exists() else None  # others' folders have no config.yaml
-            if result and result["study"] == name and not self.is_copy(path.parent.name, result):
-                columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
-                varies = {key: value for key, value in self.varied(run, varied).items() if key not in columns}
-                rows.append({**columns, **varies, "run": path.parent.name})
-        return self.sort_rows(rows)
+        study, rows = self.config(), {}
+        for entry in os.scandir(self.folder):
+            stamp = read_stamp(f"{entry.path}/result.json")
+            if stamp is not None and stamp != self._rows.get(entry.name, (None,))[0]:
+                self._rows[entry.name] = stamp, self.read_row(study, self.run(entry.name))
+            if stamp is not None and (row := self._rows[entry.name][1]):
+                rows[entry.name] = row
+        copies = {name for name, row in rows.items() if row["run"] != name and row["run"] in rows}
+        # a copy of a run that is here too is left out, for one seed must not count twice; one renamed is a run
+        return self.sort_rows([{**row, "run": name} for name, row in rows.items() if name not in copies])
 
-    def varied(self, run: RunFiles, keys: list[str]) -> dict[str, Any]:
-        """The values of what a study varies in a finished run, whose configuration is read once."""
-        known = self._varied.setdefault(run.folder.name, {})
-        if any(key not in known for key in keys):
-            known |= read_varied(run.config(), keys)
-        return {key: known[key] for key in keys}
-
-    def is_copy(self, name: str, result: dict[str, Any]) -> bool:
-        """Whether a folder is a copy of a run that is here too: one seed must not count twice."""
-        return result["run"] != name and self.run(result["run"]).result_path.is_file()
+    def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
+        """A finished run's row, under the name that it was trained as; None for a folder of something else."""
+        result = run.result() if run.config_path.exists() else None
+        if not result or result["study"] != study.get("name"):
+            return None
+        columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
+        keys = [key for key in list_varied_keys(study) if key not in columns]
+        return {**columns, **(read_varied(run.config(), keys) if keys else {})}
 
     def sort_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """By the study's variants, then size and seed."""

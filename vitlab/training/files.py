@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, identity, read_config, read_yaml, resolved
 from vitlab.config.identity import list_changes, weight_settings
+from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
 
 VALIDATION = "validation/"  # how keys of metrics.jsonl begin that are of an evaluation while training
@@ -134,7 +134,7 @@ class RunFiles:
         return read_yaml(self.config_path)
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_text(self.config_path, yaml.safe_dump(config, sort_keys=False))
+        write_text(self.config_path, dump_yaml(config))
 
     def result(self) -> dict[str, Any] | None:
         """What the finished run wrote, None while it is not finished. Raises UserError."""

@@ -15,7 +15,7 @@ from vitlab.config import UserError, resolved
 from vitlab.config.identity import drop_keys, subset_seed
 from vitlab.config.tuning import list_settings
 from vitlab.data.opening import open_data
-from vitlab.data.subset import resolve_size, size_problems, training_items
+from vitlab.data.subset import count_items, resolve_size, size_problems
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 from vitlab.models import count
@@ -73,7 +73,7 @@ class Plan:
         if self.task.train.groups is None and self.task.train.keys is None:
             return max(1, size // self.task.train.per_item)
         if (size, seed) not in self.counted:
-            self.counted[size, seed] = len(training_items(self.task.train, size, seed))
+            self.counted[size, seed] = count_items(self.task.train, size, seed)
         return self.counted[size, seed]
 
     @cached_property
