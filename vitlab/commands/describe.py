@@ -50,7 +50,7 @@ def shape_problems(config: DictConfig, overrides: Sequence[str]) -> Iterator[str
 def describe(config: DictConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
     with status_line("loading torch and timm", quiet=as_json):
-        from vitlab.models import count, described_shape, family
+        from vitlab.models import count, described_shape, family, memory
 
     shape = described_shape(config)
     if config.data is not None:
@@ -80,7 +80,7 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
         "weight_bytes": FLOAT * params,
         "optimizer": recipe.optimizer,
         "train_state_bytes": FLOAT * params * (2 + moments),
-        "activation_bytes_per_image": count.activation_bytes(model, shape),
+        "activation_bytes_per_image": memory.activation_bytes(model, shape),
     }
     if as_json:
         print(json.dumps(counts, indent=1))

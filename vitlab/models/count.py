@@ -1,4 +1,4 @@
-"""The size and cost of a model: parameters by part and by layer, tokens, floating-point operations, memory."""
+"""The size and cost of a model: parameters by part and by layer, tokens, floating-point operations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from vitlab.config import UserError, first_line
@@ -170,36 +168,6 @@ def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[st
             own[above] -= total
     named = {name.removeprefix(root).removeprefix("."): amount for name, amount in own.items() if amount}
     return by_part(model, named)
-
-
-def activation_bytes(model: nn.Module, shape: Mapping[str, Any], batch_size: int = 2) -> float:
-    """Bytes per example that a training step keeps for its backward pass in fp32, without parameters and buffers.
-
-    Each storage is counted once, however many views of it are kept; the model is in training mode, so dropout masks
-    count. `model` is on the meta device. Fake CPU tensors replace its own: on the meta device attention would take the
-    unfused path, which keeps the N x N weights.
-    """
-    kept: dict[int, Tensor] = {}
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        held = {name: torch.empty_like(buffer, device="cpu") for name, buffer in model.named_buffers()}
-        for name, parameter in model.named_parameters():
-            held[name] = torch.empty_like(parameter, device="cpu").requires_grad_(parameter.requires_grad)
-        own = {storage(tensor) for tensor in held.values()}
-
-        def keep(tensor: Tensor) -> Tensor:
-            if storage(tensor) not in own:
-                kept[storage(tensor)] = tensor  # keeps it alive, so that no other storage gets its address
-            return tensor
-
-        examples = inputs(shape, batch_size, "cpu")
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            out = functional_call(model.train(), held, examples)  # the graph lives as long as its output
-    del out
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) / batch_size
-
-
-def storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 def convolution_backward_flops(
