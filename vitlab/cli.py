@@ -14,6 +14,7 @@ from vitlab.config.errors import UserError, choices_text, printable
 
 COMMANDS = {  # command: module in vitlab.commands, what it does
     "scale": ("scale", "train models on nested subsets of a data set and compare them"),
+    "status": ("status", "say how a study goes: what waits, trains, has finished, failed"),
     "train": ("train", "train one model"),
     "eval": ("evaluate", "evaluate a finished run, probe its features"),
     "analyze": ("analyze", "analyse what a model has learned"),

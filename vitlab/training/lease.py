@@ -112,6 +112,13 @@ def read_claim(folder: Path) -> Claim | None:
             return Claim(**found)
 
 
+def find_last_beat(folder: Path) -> float | None:
+    """When the file of a lease was last written, by the clock of its file system; None where there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return max((entry.stat().st_mtime for entry in os.scandir(folder / FOLDER)), default=None)
+    return None
+
+
 def path_of(folder: Path, generation: int) -> Path:
     return folder / FOLDER / f"{generation}.json"
 

@@ -70,8 +70,6 @@ class Plan:
 
     def count_items(self, size: int, seed: int) -> int:
         """The number of items in the training set of a size and a subset seed."""
-        if self.task.train.groups is None and self.task.train.keys is None:
-            return max(1, size // self.task.train.per_item)
         if (size, seed) not in self.counted:
             self.counted[size, seed] = count_items(self.task.train, size, seed)
         return self.counted[size, seed]

@@ -1,0 +1,104 @@
+"""`vitlab status`: how a study goes. Imports no torch."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from vitlab.commands.arguments import CommandParser
+from vitlab.formatting import duration, plural
+from vitlab.studies.status import RunStatus, StudyStatus, read_status
+
+DESCRIPTION = """Say what of a study waits, trains, has finished and has failed.
+
+Reads the study's files alone, on any host that sees them. A run whose process has not been heard of for a minute is
+probably lost: start the study again, and it is taken over."""
+MOST = 20  # failed runs that are listed
+STATES = ("finished", "failed", "running", "waiting")
+
+
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("status", DESCRIPTION)
+    parser.add_argument("study", metavar="STUDY_DIR", type=Path)
+    parser.add_json()
+    args = parser.parse_args(words)
+    status = read_status(args.study)
+    if args.json:
+        print(json.dumps(to_json(status), indent=1))
+    else:
+        show(status, args.study)
+    return 0
+
+
+def to_json(status: StudyStatus) -> dict[str, object]:
+    return {
+        "runs": len(status.runs),
+        **{state: status.counts[state] for state in STATES},
+        "seconds_left": status.seconds_left,
+        "cells": [describe(run) for run in status.runs],
+    }
+
+
+def describe(run: RunStatus) -> dict[str, object]:
+    """What is known of a run; what is not is left out."""
+    cell, progress = run.cell, run.cell.progress
+    known = {
+        "step": progress and progress.step,
+        "steps": progress and progress.steps,
+        "seconds_left": run.seconds_left if cell.state == "running" else None,
+        "heard_seconds_ago": run.heard,
+        "where": cell.where or None,
+        "job": run.job or None,
+        "error": cell.error or None,
+    }
+    return {"run": cell.run, "state": cell.state, **{key: one for key, one in known.items() if one is not None}}
+
+
+def show(status: StudyStatus, folder: Path) -> None:
+    """The counts, the runs that train, those that failed; the others are only counted."""
+    console = Console(soft_wrap=True, highlight=False)
+    counts = [f"{status.counts[state]:,} {state}" for state in STATES if status.counts[state]]
+    left = status.seconds_left
+    ending = f"; about {duration(left)} left" if left is not None else ""
+    console.print(escape(f"{plural(len(status.runs), 'run')}: {', '.join(counts)}{ending}"))
+    queued = {run.job for run in status.of_state("waiting") if run.job}
+    if queued:
+        console.print(escape(f"submitted to SLURM, not begun or to be continued: {list_jobs(queued)}"))
+    if running := status.of_state("running"):
+        table = Table(box=None, pad_edge=False)
+        for name in ("running", "step", "left", "heard of", "where"):
+            table.add_column(name, justify="right" if name in ("step", "left") else "left", no_wrap=True)
+        for run in running:
+            table.add_row(*map(escape, format_running(run)))
+        console.print()
+        console.print(table)
+    if silent := [run for run in running if run.is_silent]:
+        lost = f"{plural(len(silent), 'run')} not heard of for over a minute, probably lost"
+        console.print(f"{lost}: start the study again, and it is taken over", style="yellow")
+    if failed := status.of_state("failed"):
+        console.print("\nfailed")
+        for run in failed[:MOST]:
+            console.print(f"[red]{escape(run.cell.run)}[/red]  {escape(run.cell.error)}")
+        more = f"and {len(failed) - MOST:,} more, which --json lists; " if len(failed) > MOST else ""
+        console.print(escape(f"{more}what they said: {folder}/RUN/log.txt"))
+
+
+def format_running(run: RunStatus) -> tuple[str, ...]:
+    progress = run.cell.progress
+    return (
+        run.cell.run,
+        f"{progress.step:,} of {progress.steps:,}" if progress else "starts",
+        duration(run.seconds_left) if run.seconds_left is not None else "",
+        f"{duration(run.heard)} ago" if run.heard is not None else "",
+        run.cell.where,
+    )
+
+
+def list_jobs(jobs: set[str]) -> str:
+    """`job 12 (8 tasks), job 15 (1 task)`: an array is one job."""
+    tasks = Counter(job.partition("_")[0] for job in jobs)
+    return ", ".join(f"job {number} ({plural(tasks[number], 'task')})" for number in sorted(tasks, key=int))
