@@ -120,7 +120,7 @@ def test_a_list_that_the_shell_cut_at_a_space_asks_for_quotes(vitlab):
 
 
 MISTAKES = [
-    (("scal",), "vitlab: unknown command 'scal'; did you mean 'scale'? choices: scale, train"),
+    (("scal",), "vitlab: unknown command 'scal'; did you mean 'scale'? choices: scale, status"),
     (("train", "--ouut", "x"), "unrecognized arguments: --ouut; did you mean '--out'?"),
     (("scale", "--jobs", "0"), "--jobs: '0' is not a positive integer"),
     (("scale", "--executor", "locl"), "--executor: unknown 'locl'; did you mean 'local'? choices: local"),
@@ -134,6 +134,7 @@ MISTAKES = [
     (("train", "vit_nano"), "'vit_nano' is not key=value; did you mean model=vit_nano?"),
     (("train", "model="), "model=: has no value; give one after '=', null for none"),
     (("report", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
+    (("status", "nowhere"), "nowhere: not a study, it holds no study.yaml"),
     (("generate", "run", "--temperature", "-1"), "--temperature: '-1' is not a number from 0 to 1e+06"),
     (
         ("generate", "run", "--beams", "3", "--temperature", "0.5", "--top-p", "0.9"),
@@ -251,7 +252,7 @@ def test_a_pipe_that_closes_early_is_no_traceback(tmp_path):
     "module",
     ["vitlab", "vitlab.cli", "vitlab.config", "vitlab.data", "vitlab.studies.grid", "vitlab.studies.store",
      "vitlab.studies.cells", "vitlab.studies.executors.local", "vitlab.training.files", "vitlab.files",
-     "vitlab.registry", "vitlab.reports.tracking.uploads", "vitlab.commands.sync"],
+     "vitlab.registry", "vitlab.reports.tracking.uploads", "vitlab.commands.sync", "vitlab.commands.status"],
 )  # fmt: skip
 def test_what_says_it_imports_no_torch_imports_none(module, tmp_path):
     code = f"import sys, {module}; print(*sys.modules)"
