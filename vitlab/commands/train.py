@@ -1,7 +1,9 @@
 """`vitlab train`: one run."""
 
+import contextlib
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from rich.markup import escape
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
+from vitlab.hardware import Launched, find_launched
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, summarize_error
 from vitlab.studies.grid import name_run
@@ -21,6 +24,7 @@ from vitlab.training.files import RunFiles, source_of, source_problems
 from vitlab.training.lease import watch_until_expired
 
 if TYPE_CHECKING:
+    from vitlab.training.devices import Group
     from vitlab.training.progress import Progress
 
 DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
@@ -34,24 +38,50 @@ def main(words: Sequence[str]) -> int:
     parser = CommandParser("train", DESCRIPTION)
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_out("the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")
+    launched = find_launched()
+    if launched is not None and launched.rank > 0:
+        # nothing is printed once for each device
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     args = parser.parse_intermixed_args(words)
     config = compose(TrainConfig, args.overrides)
+    if launched is not None:
+        refuse_launched(config.trainer, launched)
+        if launched.rank > 0:
+            from vitlab.training.following import follow_launched
+
+            return follow_launched(launched)
     name = name_run(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     files = RunFiles(args.out or Path("runs") / name)
     files.refuse(config)
     if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
         raise UserError(problems)
-    return train(config, files.folder)
+    return train(config, files.folder, launched)
 
 
-def train(config: DictConfig, folder: Path) -> int:
-    """Train one run in its folder, resuming what is there; the exit code. Raises UserError."""
+def train(config: DictConfig, folder: Path, launched: Launched | None = None) -> int:
+    """Train one run in its folder, resuming what is there; the exit code. Raises UserError.
+
+    By several processes where a launcher has started them, of which this is the first.
+    """
     with status_line("loading torch, lightning and timm"):
-        from vitlab.reports.observer import RunReporter
-        from vitlab.studies.experiment import train_run
-        from vitlab.training.callbacks import Diverged, Interrupted
+        from vitlab.training.devices import DeviceLost
+        from vitlab.training.processes import meet_launched
 
     console = Console(stderr=True)
+    try:
+        with meet_launched(launched) if launched else contextlib.nullcontext() as group:
+            return train_shown(config, folder, console, group)
+    except DeviceLost as error:
+        console.print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
+        return 1
+
+
+def train_shown(config: DictConfig, folder: Path, console: Console, group: "Group | None") -> int:
+    """The same with its progress on the console."""
+    from vitlab.reports.observer import RunReporter
+    from vitlab.studies.experiment import train_run
+    from vitlab.training.callbacks import Diverged, Interrupted
+
     open_data(config.data, console)  # with its progress, before the board takes the terminal
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     stopping = Stopping()
@@ -64,9 +94,8 @@ def train(config: DictConfig, folder: Path) -> int:
 
         try:
             expired = watch_until_expired(folder)
-            result = train_run(
-                config, folder, observer=RunReporter(), progress=progress, stop=stopping.asked, expired=expired
-            )
+            options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked, "expired": expired}
+            result = train_run(config, folder, group=group, **options)
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:
@@ -76,6 +105,15 @@ def train(config: DictConfig, folder: Path) -> int:
         shown.notify(Event("done", folder.name, result))
     show(result, RunFiles(folder))
     return 0
+
+
+def refuse_launched(trainer: DictConfig, launched: Launched) -> None:
+    """Raise UserError for another number of processes than of devices."""
+    if launched.size != trainer.devices * trainer.nodes:
+        raise UserError(
+            f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: {launched.by} started {launched.size} "
+            "processes; give as many devices on each node, and nodes, as it starts"
+        )
 
 
 class Stopping:

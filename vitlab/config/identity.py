@@ -10,6 +10,7 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
     *("task.data", "task.model", "task.analyses", "analyses", "probes"),
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
     "trainer.workers",
+    *(f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")),
     "recipe.budget",  # `budget` says what came of it
     *("model.published_vocabulary", "model.published_length"),
 )

@@ -128,6 +128,11 @@ class RecipeConfig(Choice):
 @dataclass
 class TrainerConfig:
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int = ranged(1, least=1, most=1024)  # of a machine, that share each batch: a process for each
+    nodes: int = ranged(1, least=1, most=4096)  # machines, with as many devices each
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"  # of several devices; auto: ddp
+    accumulate: int = ranged(1, least=1, most=2**20)  # parts of a batch that a device computes one after another
+    checkpoint_activations: bool = False  # compute a block's activations again rather than keep them
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     memory_format: Literal["auto", "contiguous", "channels_last"] = "auto"
     threads: Union[int, Literal["auto"]] = ranged("auto", least=1, most=1024)

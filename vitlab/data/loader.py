@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitlab.config import UserError, first_line
 from vitlab.data.base import Split
+from vitlab.data.parts import Part
 from vitlab.data.subset import examples
 
 BLOCKS, ITEMS = 16, 131_072  # that are shuffled together, at least
@@ -57,7 +58,7 @@ class BatchLoader(DataLoader):
 
 
 class StepBatches:
-    """The indices of each step's batch.
+    """The indices of each step's batch, or of the part of it that a device reads.
 
     Epoch e is a permutation seeded by (seed, e); the epochs are joined end to end, and step k takes items
     [k * batch_size, (k + 1) * batch_size) of that stream. So a run can begin at any step. With the `blocks` of all
@@ -76,9 +77,11 @@ class StepBatches:
         start: int,
         repeats: int = 1,
         blocks: np.ndarray | None = None,
+        part: Part | None = None,
     ):
         self.indices, self.blocks = np.asarray(indices, dtype=np.int64), blocks
         self.batch_size, self.steps, self.seed, self.start = batch_size, steps, seed, start
+        self.places = (part or Part()).places(batch_size).tolist()
         self.distinct = math.ceil(batch_size / repeats)
         assert len(self.indices), "nothing to train on"
 
@@ -101,7 +104,8 @@ class StepBatches:
                 part = epoch(number)[offset : offset + last - first]
                 batch += part.tolist()
                 first += len(part)
-            yield self.repeated(batch)
+            batch = self.repeated(batch)
+            yield [batch[place] for place in self.places]
 
     def repeated(self, items: list[int]) -> list[int]:
         """The items over and over to a whole batch; the part at its end begins at the second, as the first follows it
@@ -134,12 +138,14 @@ def train_loader(
     start: int = 0,
     workers: int = 0,
     repeats: int = 1,
+    part: Part | None = None,
 ) -> DataLoader:
-    """Batches (items, targets) of the steps start..steps-1, all of batch_size items.
+    """Batches (items, targets) of the steps start..steps-1, all of batch_size items, or the `part` of each.
 
     The same seed and step give the same batch, whatever the start and the number of workers.
     """
-    return make_loader(split, StepBatches(indices, batch_size, steps, seed, start, repeats, split.blocks), workers)
+    batches = StepBatches(indices, batch_size, steps, seed, start, repeats, split.blocks, part)
+    return make_loader(split, batches, workers)
 
 
 def eval_loader(
@@ -149,13 +155,23 @@ def eval_loader(
     workers: int = 0,
     limit: int | None = None,
     indices: np.ndarray | None = None,
+    part: Part | None = None,
 ) -> DataLoader:
-    """Every item once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them."""
+    """Every item once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them.
+
+    Of these a `part` has its own, in as many batches as each other part. Raises UserError for fewer items than parts.
+    """
     rows = np.arange(len(split)) if indices is None else np.asarray(indices, dtype=np.int64)
     if limit is not None and limit < len(rows):
         rows = rows[examples(split.labels[rows], limit)]
-    parts = [rows[k : k + batch_size].tolist() for k in range(0, len(rows), batch_size)]
-    return make_loader(split, parts, workers)
+    if part is None or part.count == 1:
+        batches = [rows[k : k + batch_size] for k in range(0, len(rows), batch_size)]
+    elif len(rows) < part.count:
+        raise UserError(f"trainer.devices: {len(rows)} held-out items are fewer than {part.count} devices")
+    else:
+        most = math.ceil(math.ceil(len(rows) / part.count) / max(2, batch_size))  # of the largest part
+        batches = np.array_split(np.array_split(rows, part.count)[part.number], most)
+    return make_loader(split, [batch.tolist() for batch in batches], workers)
 
 
 def make_loader(split: Split, sampler, workers: int) -> DataLoader:

@@ -29,8 +29,10 @@ from vitlab.studies.events import summarize_error
 from vitlab.studies.grid import Spec
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
+from vitlab.training.devices import Group
 from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
 from vitlab.training.lease import Lease, LeaseLost, hold
+from vitlab.training.processes import start_group
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
@@ -78,11 +80,12 @@ def train_held(
     lease: Lease,
     *,
     placement: Placement = HERE,
+    group: Group | None = None,
     observer: Observer | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
-    """The same in a folder that this process holds.
+    """The same in a folder that this process holds, by the `group` of processes, else by those that it starts.
 
     Raises UserError, `LeaseLost` when somebody has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
     """
@@ -106,10 +109,12 @@ def train_held(
     run = Run(config, data, files.folder, placement=placement)
     if run.finished:
         return complete(run, lease, observer, report, asked)
-    if config.tune and not files.config_path.is_file():
-        chosen = tuning.choose_settings(config, data, files, placement=placement, progress=report, stop=asked)
-        run = Run(chosen, data, files.folder, placement=placement)
-    return train(run, lease, observer, report, asked)
+    with start_group(config.trainer) if group is None else contextlib.nullcontext(group) as run.group:
+        if config.tune and not files.config_path.is_file():
+            options = {"placement": placement, "group": run.group}
+            chosen = tuning.choose_settings(config, data, files, **options, progress=report, stop=asked)
+            run = Run(chosen, data, files.folder, **options)
+        return train(run, lease, observer, report, asked)
 
 
 def train(

@@ -17,6 +17,7 @@ from vitlab.config.tuning import list_settings, read_choice
 from vitlab.files import replacing, write_json
 from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged
+from vitlab.training.devices import Group
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
@@ -44,6 +45,7 @@ def choose_settings(
     files: RunFiles,
     *,
     placement: Placement,
+    group: Group,
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> DictConfig:
@@ -56,7 +58,8 @@ def choose_settings(
     for place, values in enumerate(settings):
         note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
         report = progress and track_trial(progress, f"{note} ({place + 1} of {len(settings)})", place, len(settings))
-        trials.append(train_trial(config, values, data, files, placement=placement, progress=report, stop=stop))
+        options = {"placement": placement, "group": group, "progress": report, "stop": stop}
+        trials.append(train_trial(config, values, data, files, **options))
     finished = [trial for trial in trials if trial["status"] == "finished"]
     if not finished:
         raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
@@ -76,6 +79,7 @@ def train_trial(
     files: RunFiles,
     *,
     placement: Placement,
+    group: Group,
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Trial:
@@ -83,7 +87,7 @@ def train_trial(
     own = trial_files(files, values)
     trial = set_values(config, values, tune={}, analyses=[], probes=[])
     own.refuse(trial)
-    run = Run(trial, data, own.folder, placement=placement)
+    run = Run(trial, data, own.folder, placement=placement, group=group)
     if run.finished:
         return own.result()
     own.write_config(resolved(trial))

@@ -16,6 +16,7 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
+from vitlab.tasks.base import add_terms
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
@@ -28,6 +29,7 @@ class CausalLM:
     item = "sequence"
     classes = strata = ()
     training_indices = None
+    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
@@ -68,11 +70,15 @@ class CausalLM:
         tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
         return tokens, tokens
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def count_targets(self, batch: Batch) -> Tensor:
+        return (batch[1] != NOTHING).sum()[None]
+
+    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
         # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
         tokens, following = batch
         logits = model(tokens).flatten(0, 1)
-        return F.cross_entropy(logits, following.flatten(), ignore_index=NOTHING, label_smoothing=self.label_smoothing)
+        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing}
+        return add_terms([F.cross_entropy(logits, following.flatten(), **options)], weights)
 
     @cached_property
     def log_unigram(self) -> Tensor:

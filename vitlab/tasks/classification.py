@@ -18,6 +18,7 @@ from torchmetrics.classification import (
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.mixup_cutmix import Mixing
+from vitlab.tasks.base import add_terms
 from vitlab.tasks.common.images import ImagePreparation
 from vitlab.tasks.common.metrics import BalancedAccuracy, LargestShare, Mean, Outcomes, Reliability
 
@@ -41,6 +42,7 @@ class Classification:
         self.label_smoothing = recipe.label_smoothing
         self.images = ImagePreparation(recipe, data, data_config)
         self.mixing = Mixing(recipe, self.outputs)
+        self.context = self.mixing.context
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
         """Normalised images, and labels (B,), or (B, classes) of shares where the recipe mixed them."""
@@ -55,9 +57,12 @@ class Classification:
         images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
         return images, torch.zeros(1, dtype=torch.int64, device="meta")
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def count_targets(self, batch: Batch) -> None:
+        return None
+
+    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
         images, labels = batch
-        return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)
+        return add_terms([F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)], weights)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """accuracy and loss; `detailed` adds what `build_class_metrics` says."""

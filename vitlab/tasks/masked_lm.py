@@ -20,6 +20,7 @@ from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
+from vitlab.tasks.base import add_terms
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity, SumOfMeans
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
@@ -49,6 +50,7 @@ class MaskedLM:
     item = "sequence"
     classes = strata = ()
     head = "masked"
+    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
@@ -161,10 +163,15 @@ class MaskedLM:
         found = {"masked": (logits, batch.targets)}
         return found if batch.follows is None else found | {NEXT: (model.next_sentence_logits(hidden), batch.follows)}
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def count_targets(self, batch: Batch) -> Tensor:
+        pairs = torch.tensor(len(batch.targets), device=batch.targets.device)
+        masked = (batch.targets != NOTHING).sum()
+        return torch.stack([pairs if name == NEXT else masked for name in self.added])
+
+    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
         """The mean over masked tokens, and where there are pairs the mean over them, added."""
         terms = self.terms(model, batch)
-        return sum(self.cross_entropy(*term, smoothed=name != NEXT) for name, term in terms.items())
+        return add_terms([self.cross_entropy(*terms[name], smoothed=name != NEXT) for name in self.added], weights)
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, smoothed: bool = True) -> Tensor:
         """(..., C), (...) -> the mean; 0 where nothing is to be predicted."""

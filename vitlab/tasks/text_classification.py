@@ -17,7 +17,8 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.pair_inputs import frame_texts
-from vitlab.data.text.types import TextData
+from vitlab.data.text.types import NO_TAG, TextData
+from vitlab.tasks.base import add_terms
 from vitlab.tasks.common.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
 
@@ -28,6 +29,7 @@ Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 class TextClassification:
     item = "text"
+    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
@@ -79,14 +81,23 @@ class TextClassification:
         targets = torch.zeros(1, dtype=self.objective.dtype, device="meta")
         return tokens, None, tokens, tokens if self.tagged else targets
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def count_targets(self, batch: Batch) -> Tensor:
+        """Those of the objective and, with `auxiliary_lm`, the next tokens."""
+        targets = batch[3][batch[3] != NO_TAG] if self.tagged else batch[3]
+        counts = [targets.numel()]
+        if self.auxiliary_lm:
+            tokens, mask, _ = flatten_sequences(batch)
+            counts.append(int((torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask)[:, 1:].sum()))
+        return torch.tensor(counts, device=batch[0].device)
+
+    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
         """That of the targets and, with `auxiliary_lm`, that much of the next tokens' (Radford et al., 2018, eq. 5)."""
         tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
         if not self.auxiliary_lm:
-            return self.targets_loss(model(tokens, mask, segments), batch)
+            return add_terms([self.targets_loss(model(tokens, mask, segments), batch)], weights)
         hidden = model.hidden(tokens, mask, segments)
         own = self.targets_loss(model.logits(model.read(hidden, mask)), batch)
-        return own + self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)
+        return add_terms([own, self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)], weights)
 
     def targets_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return self.objective.loss(*self.combine_sequences(logits, batch))

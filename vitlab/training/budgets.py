@@ -3,6 +3,7 @@
 import math
 
 from omegaconf import DictConfig
+from torch import nn
 
 from vitlab.config import UserError
 from vitlab.models import count
@@ -43,7 +44,20 @@ def count_train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -
 
     Raises UserError for examples that the model does not take.
     """
-    model, example = count.meta(config, **task.shape), task.example()
+    model, example = make_meta_model(config, task, frozen), task.example()
+    return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
+
+
+def make_meta_model(config: DictConfig, task: Task, frozen: bool) -> nn.Module:
+    """The model without numbers, and with `frozen` its body frozen."""
+    model = count.meta(config, **task.shape)
     if frozen:
         freeze_body(model)
-    return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
+    return model
+
+
+def leaves_unused(config: DictConfig, task: Task) -> bool:
+    """Whether a run's loss does not depend on all parameters that train."""
+    model = make_meta_model(config.model, task, config.recipe.freeze is not None).eval()
+    task.loss(model, task.example()).backward()
+    return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())

@@ -177,18 +177,10 @@ class Looking(L.Callback):
 
 
 class Reporting(L.Callback):
-    """Reports to `progress` every `seconds` at most, and stops the run when `stop` says so."""
+    """Reports to `progress` every `seconds` at most."""
 
-    def __init__(
-        self,
-        progress: Callable[[Progress], None] | None,
-        stop: Callable[[], bool] | None,
-        save: Callable[[L.Trainer], None],
-        seconds: float = 0.3,
-    ):
+    def __init__(self, progress: Callable[[Progress], None] | None, seconds: float = 0.3):
         self.progress = progress
-        self.stop = stop
-        self.save = save
         self.seconds = seconds
         self.last = -math.inf
         self.first: tuple[float, int] | None = None  # time and step from which the pace is measured
@@ -202,6 +194,3 @@ class Reporting(L.Callback):
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (module.steps - step)
             self.progress(Progress(step, module.steps, left, float(module.loss), dict(module.validation)))
-        if self.stop and not evaluation_follows(trainer, module) and self.stop():
-            self.save(trainer)
-            raise Interrupted

@@ -1,7 +1,7 @@
 """Checkpoints, written atomically."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from vitlab.config import UserError, first_line
 from vitlab.files import replacing
-from vitlab.training.callbacks import Clock, evaluation_follows
+from vitlab.training.callbacks import Clock, Interrupted, evaluation_follows
 
 KEYS = ("state_dict", "global_step", "shape", "classes")
 
@@ -63,20 +63,38 @@ def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
 
 
 class Checkpointing(L.Callback):
-    """Writes last.ckpt every `seconds`, and at the end."""
+    """Writes last.ckpt every `seconds`, at the end, and when `stop` says that the run is to stop here.
 
-    def __init__(self, path: Path, seconds: float, clock: Clock):
+    `agree` makes what the first of several processes decides what all of them do.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        seconds: float,
+        clock: Clock,
+        stop: Callable[[], bool] | None = None,
+        agree: Callable[..., Sequence[bool]] = lambda *decisions: decisions,
+    ):
         self.path = path
         self.seconds = seconds
         self.clock = clock
+        self.stop = stop
+        self.agree = agree
         self.saved_at = 0.0  # wall time, not `clock`, which stops during analyses: a kill would lose those too
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.saved_at = time.perf_counter()
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
-        if time.perf_counter() - self.saved_at >= self.seconds and not evaluation_follows(trainer, module):
+        if evaluation_follows(trainer, module):
+            return
+        due = time.perf_counter() - self.saved_at >= self.seconds
+        stopping, due = self.agree(self.stop is not None and self.stop(), due)
+        if stopping or due:
             self.save(trainer)
+        if stopping:
+            raise Interrupted
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.save(trainer)

@@ -1,7 +1,8 @@
 """The one LightningModule: a model, its task, its recipe."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import lightning.pytorch as L
@@ -9,19 +10,22 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.data.parts import Part, PartGenerator
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.optimization.schedules import build_schedule
 
 SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
+PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator takes 32 bits of a seed
 
 
 class TrainingModule(L.LightningModule):
     """Trains `model` on `task` for `steps` optimizer steps.
 
     All randomness of a step (augmentation, dropout, stochastic depth) is seeded by (seed, step), so that a resumed
-    training repeats the step bit for bit. `shape` is what the model was built for, `classes` are the names of its
-    classes; `width` is the model's, for the schedule noam.
+    training repeats the step bit for bit. This process has the `part` of each batch, which it computes in `accumulate`
+    parts: augmentation is that of the whole batch, dropout differs from part to part. `shape` is what the model was
+    built for, `classes` are the names of its classes; `width` is the model's, for the schedule noam.
 
     `train/loss` is in the trainer's `callback_metrics` at every `log_every_n_steps`, the task's metrics as
     `validation/NAME` after every validation; with `log_to_loggers` in its loggers too.
@@ -39,6 +43,8 @@ class TrainingModule(L.LightningModule):
         classes: Sequence[str],
         width: int | None = None,
         log_to_loggers: bool = True,
+        part: Part | None = None,
+        accumulate: int = 1,
     ):
         super().__init__()
         self.model = model
@@ -50,6 +56,8 @@ class TrainingModule(L.LightningModule):
         self.classes = classes
         self.width = width
         self.log_to_loggers = log_to_loggers
+        self.part = part or Part()
+        self.accumulate = accumulate
         self.loss: Tensor | None = None  # of the last step, on its device
         self.grad_norm: Tensor | None = None
         self.rate = math.nan  # the learning rate of the last step
@@ -62,17 +70,63 @@ class TrainingModule(L.LightningModule):
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
 
+    @property
+    def step_seed(self) -> int:
+        return self.seed * SEED_STRIDE + self.global_step
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        torch.manual_seed(self.seed * SEED_STRIDE + self.global_step)
+        if self.accumulate > 1:
+            self.trainer.optimizers[0].zero_grad()
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        # not the stream that dropout draws from
-        generator = torch.Generator(self.device).manual_seed(~(self.seed * SEED_STRIDE + self.global_step))
-        with torch.autocast(self.device.type, enabled=False):  # bfloat16 is too coarse for the positions of pixels
-            batch = self.task.prepare(batch, generator)
-        loss = self.task.loss(self.model, batch)
-        self.loss = loss.detach()
+        """The loss of the last part, after the backward passes of those before it."""
+        parts = self.part.split(self.accumulate)
+        prepared, weights = (self.prepare(batch, part) for part in parts), itertools.repeat(None)
+        if parts[0].count > 1 and hasattr(self.task, "count_targets"):
+            prepared = list(prepared)
+            weights = self.weigh_terms([self.task.count_targets(examples) for examples in prepared])
+        losses: list[Tensor] = []
+        for part, examples, of_terms in zip(parts, prepared, weights, strict=False):
+            torch.manual_seed(self.step_seed + part.number * PART_STRIDE)
+            loss = self.task.loss(self.model, examples, *([] if of_terms is None else [of_terms])) / len(parts)
+            losses.append(loss.detach())
+            if len(losses) < len(parts):
+                self.trainer.strategy.backward(loss, None)
+                torch.clear_autocast_cache()  # of weights whose graph is gone
+        self.loss = self.add_devices(torch.stack(losses).sum()) / self.part.count
         return loss
+
+    def prepare(self, batch: Any, part: Part) -> Any:
+        """What the model sees of a part of what this process read."""
+        seed = ~self.step_seed  # not the stream that dropout draws from
+        if part.count == 1:
+            generator = torch.Generator(self.device).manual_seed(seed)
+        else:
+            size = self.recipe.batch_size
+            generator = PartGenerator(self.device, part, size).manual_seed(seed)
+            batch = [part.take(rows, self.part, size) for rows in batch]
+        with torch.autocast(self.device.type, enabled=False):  # bfloat16 is too coarse for the positions of pixels
+            return self.task.prepare(batch, generator)
+
+    def weigh_terms(self, counts: Sequence[Tensor | None]) -> Iterable[Tensor | None]:
+        """What makes the mean of the parts' losses that of the whole batch: for each part the weights of its terms.
+
+        counts: of each of this process's parts the targets of each term.
+        """
+        if counts[0] is None:
+            return counts
+        total = self.add_devices(torch.stack(counts).sum(dim=0))
+        return [own * len(counts) * self.part.count / total.clamp(min=1) for own in counts]
+
+    def add_devices(self, values: Tensor) -> Tensor:
+        """The sum over the devices of what each one has."""
+        if self.part.count > 1:
+            torch.distributed.all_reduce(values)
+        return values
+
+    def optimizer_zero_grad(self, *args: Any) -> None:
+        if self.accumulate == 1:  # else `training_step` has begun to add them up
+            super().optimizer_zero_grad(*args)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         every = self.trainer.log_every_n_steps  # 0: never

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from vitlab.config import UserError, identity, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import eval_loader, train_loader
+from vitlab.data.parts import Part
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import write_json
@@ -29,6 +30,7 @@ from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, environment, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Reporting, refuse_not_finite
+from vitlab.training.devices import ALONE, Group, count_parts, refuse_parts
 from vitlab.training.files import RunFiles, round_numbers, source_of
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
@@ -37,7 +39,7 @@ from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.progress import Progress
 from vitlab.training.selection import Selection
-from vitlab.training.settings import HERE, Placement, evaluation_context
+from vitlab.training.settings import HERE, SETTLED, Placement, evaluation_context
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.trainer import JsonLines, Stream, build_trainer
 
@@ -47,8 +49,18 @@ SIZED_BY = {"image": "example"}  # how results name the unit of a training set's
 class Run:
     """A model, its data and its folder. Raises UserError when they do not fit."""
 
-    def __init__(self, config: DictConfig, data: Any, folder: str | Path, *, placement: Placement = HERE):
+    def __init__(
+        self,
+        config: DictConfig,
+        data: Any,
+        folder: str | Path,
+        *,
+        placement: Placement = HERE,
+        group: Group = ALONE,
+    ):
         self.config = config
+        self.placement = placement
+        self.group = group  # the processes that train it
         self.data = data
         self.files = RunFiles(folder)
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
@@ -64,6 +76,8 @@ class Run:
         self.init = self.initialise()
         if config.recipe.freeze:
             freeze_body(self.model)
+        if count_parts(config.trainer) > 1:
+            refuse_parts(config, self.model, settings.choose_accelerator(config.trainer.accelerator))
         self.family = models.family(config.model, self.model)
         self.task.training_indices = self.indices
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, placement=placement)
@@ -161,8 +175,26 @@ class Run:
 
         Raises Interrupted when `stop` says so, Diverged for a loss or a metric that is not finite.
         """
-        write_json(self.files.data_path, {"sha256": self.contents})
-        self.drop_rows_after_checkpoint()
+        if self.group.leads:
+            write_json(self.files.data_path, {"sha256": self.contents})
+            self.drop_rows_after_checkpoint()
+            settled = {key: getattr(self.settings, key) for key in SETTLED}
+            placement = asdict(replace(self.placement, settled=settled))
+            self.group.order(
+                {"config": resolved(self.config), "folder": str(self.files.folder), "placement": placement}
+            )
+        with self.group.together("fit"):
+            return self.fit_together(loggers, progress, stop, look, confirm)
+
+    def fit_together(
+        self,
+        loggers: Sequence[Logger],
+        progress: Callable[[Progress], None] | None,
+        stop: Callable[[], bool] | None,
+        look: Callable[[int], None] | None,
+        confirm: Callable[[], None],
+    ) -> dict[str, Any]:
+        """`fit`, as each of the run's processes does it."""
         self.set_memory_format()
         if self.settings.compile:
             self.model.compile()
@@ -178,13 +210,15 @@ class Run:
             classes=self.task.classes,
             width=self.config.model.get("width"),
             log_to_loggers=False,  # Measurements writes the rows
+            part=self.part,
+            accumulate=trainer_config.accumulate,
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
-        lines = JsonLines(self.files)
+        lines = JsonLines(self.files) if self.group.leads else None
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
-        saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock)
-        reporting = Reporting(progress, stop, saving.save)
+        saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock, stop, self.group.agree)
+        reporting = Reporting(progress)
         device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
         averages = averaging.build_averages(recipe, self.steps, device)  # before the callbacks that save
         weights = averages[0].show_average if averages else nullcontext
@@ -194,15 +228,18 @@ class Run:
         trainer = build_trainer(
             self.settings,
             confirm,
+            self.group,
+            unused=self.settings.strategy == "ddp" and budgets.leaves_unused(self.config, self.task),
             max_steps=self.trained_steps,
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
             log_every_n_steps=trainer_config.log_every,
-            logger=[lines, *loggers],
+            logger=[lines, *loggers] if lines else False,
             callbacks=[*averages, clock, measurements, selection, *looking, reporting, saving],
             default_root_dir=self.files.folder,
         )
         together = self.task.eval_batch_size or max(batch_size, 256)
-        validation = eval_loader(self.task.validation, batch_size=together, workers=self.settings.workers)
+        shared = {"workers": self.settings.workers, "part": self.group.part()}
+        validation = eval_loader(self.task.validation, batch_size=together, **shared)
         batches = train_loader(
             self.task.train,
             self.indices,
@@ -212,6 +249,7 @@ class Run:
             start=resumed_step,
             repeats=recipe.repeats,
             workers=self.settings.workers,
+            part=self.part,
         )
         try:
             trainer.fit(
@@ -223,12 +261,14 @@ class Run:
             if module.evaluated_step != self.trained_steps:
                 trainer.validate(module, validation, verbose=False)
         finally:
-            lines.close()
+            if lines:
+                lines.close()
         self.validation, kept = module.validation, {}
         if selection.keep:
             self.model.load_state_dict(selection.weights)
-            confirm()
-            checkpoint.write_weights(self.files.best_path, module, selection.step)
+            if self.group.leads:
+                confirm()
+                checkpoint.write_weights(self.files.best_path, module, selection.step)
             self.validation, kept = selection.metrics, {"kept_step": selection.step}
         return {
             **kept,
@@ -245,16 +285,22 @@ class Run:
 
         Raises Diverged for a metric that is not finite.
         """
-        _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
-        model = self.placed_model().eval()
-        collected = evaluate_held_out(model, self.task, autocast, self.settings.workers)
-        found, texts = collected.compute(), dict(collected).get("texts")
-        self.generated = texts.list_texts() if texts is not None else None
+        with self.group.together("test"):
+            _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
+            model = self.placed_model().eval()
+            collected = evaluate_held_out(model, self.task, autocast, self.settings.workers, part=self.group.part())
+            found, texts = collected.compute(), dict(collected).get("texts")
+            self.generated = texts.list_texts() if texts is not None else None
         self.outcomes = found["outcomes"].cpu().numpy()
         metrics = {name: float(value) for name, value in found.items() if not value.ndim}
         for name, value in metrics.items():
             refuse_not_finite(f"test {name}", value, self.trained_steps, self.config.recipe)
         return {"accuracy": None, **metrics, "test_items": len(self.task.test)}
+
+    @property
+    def part(self) -> Part:
+        """What this process reads of each training batch."""
+        return self.group.part(getattr(self.task, "context", 0))
 
     def set_memory_format(self) -> None:
         if self.settings.memory_format == "channels_last":
@@ -267,7 +313,8 @@ class Run:
 
     def placed_model(self) -> nn.Module:
         """The model on the device that it trains on."""
-        return self.model.to("cuda" if self.settings.accelerator == "gpu" else "cpu")
+        gpu = self.settings.accelerator == "gpu"
+        return self.model.to(torch.device("cuda", self.group.local_rank) if gpu else "cpu")
 
     def result(self, metrics: dict[str, Any], **extra: Any) -> dict[str, Any]:
         """The row of results.csv, with the run's identity, settings and environment."""

@@ -6,7 +6,7 @@
 - memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
   trains 1.3 times as fast with it); else contiguous. `scripts/bench_settings.py` measures both.
 - threads: 1 below 2 million parameters (such models are no faster with two); else the cores of the run: those of the
-  machine, divided by the number of runs that train at the same time.
+  machine, divided by the number of processes that train at the same time.
 - workers: 0 for cached images; else one per core of the run.
 """
 
@@ -21,6 +21,7 @@ from torch import nn
 
 from vitlab.config import UserError
 from vitlab.hardware import count_cores
+from vitlab.training.devices import refuse_devices
 
 LARGE = 2_000_000  # parameters
 SETTLED = ("accelerator", "precision", "memory_format", "threads")  # what a study chooses once: it changes results
@@ -36,6 +37,10 @@ class Settings:
     workers: int
     compile: bool
     deterministic: bool
+    devices: int  # on each of `nodes`
+    nodes: int
+    strategy: str
+    accumulate: int
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
     config = OmegaConf.merge(config, placement.settled)
     parameters = sum(p.numel() for p in model.parameters())
     accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
+    if placement.here:
+        refuse_devices(config, accelerator)
     if accelerator == "gpu":
         fast_bf16 = gpu_has_bf16() if placement.here else True
     else:
@@ -71,11 +78,22 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
     convolutions = sum(isinstance(m, nn.Conv2d) for m in model.modules()) > 1
     best = "channels_last" if convolutions else "contiguous"
     memory_format = best if config.memory_format == "auto" else config.memory_format
-    share = placement.cores or count_cores()
+    share = max(1, (placement.cores or count_cores()) // config.devices)
     threads = (1 if parameters < LARGE else share) if config.threads == "auto" else config.threads
     workers = (0 if cached else share) if config.workers == "auto" else config.workers
+    strategy = "ddp" if config.strategy == "auto" else config.strategy
     return Settings(
-        accelerator, precision, memory_format, threads, workers, bool(config.compile), bool(config.deterministic)
+        accelerator,
+        precision,
+        memory_format,
+        threads,
+        workers,
+        bool(config.compile),
+        bool(config.deterministic),
+        config.devices,
+        config.nodes,
+        strategy if config.devices * config.nodes > 1 else "none",
+        config.accumulate,
     )
 
 

@@ -9,25 +9,35 @@ from typing import Any
 
 import lightning.pytorch as L
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from vitlab.training.checkpoint import AtomicCheckpointIO
+from vitlab.training.devices import ALONE, PATIENCE, Group, Member
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
 
 
-def build_trainer(settings: Settings, confirm: Callable[[], None], **options: Any) -> L.Trainer:
-    """A trainer on these settings; `confirm` is that of its checkpoints, `options` are Lightning's."""
+def build_trainer(
+    settings: Settings, confirm: Callable[[], None], group: Group = ALONE, unused: bool = False, **options: Any
+) -> L.Trainer:
+    """A trainer on these settings; `confirm` is that of its checkpoints, `options` are Lightning's.
+
+    `unused`: the loss does not depend on all parameters of the model.
+    """
     silence_lightning()
     trainer = L.Trainer(
         accelerator=settings.accelerator,
-        devices=1,
+        devices=settings.devices,
+        num_nodes=settings.nodes,
+        strategy=build_strategy(settings, unused),
+        sync_batchnorm=settings.strategy == "ddp" and settings.accelerator == "gpu",
+        use_distributed_sampler=False,  # the loaders know of the devices
         precision=settings.precision,
         deterministic=settings.deterministic,
         max_epochs=-1,
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO(confirm), LightningEnvironment()],  # one process, also inside SLURM
+        plugins=[AtomicCheckpointIO(confirm), Member(group)],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -36,6 +46,13 @@ def build_trainer(settings: Settings, confirm: Callable[[], None], **options: An
     # its own handler of SIGTERM ends a run in the middle of an evaluation, with exit code 0 and no checkpoint
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer
+
+
+def build_strategy(settings: Settings, unused: bool) -> str | Strategy:
+    if settings.strategy == "none":
+        return "auto"
+    # buffers are those of synchronised BatchNorm, the same everywhere
+    return DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
 
 
 class JsonLines(Logger):

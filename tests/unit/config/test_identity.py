@@ -13,6 +13,9 @@ from vitlab.config.compose import SETTLED
 CONTENTS = "57d18f90"  # the SHA-256 of some data
 LOOKED_AT = ("analyses", "probes", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
 ELSEWHERE = ("study", "variant", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers")
+SHARED = tuple(
+    f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")
+)  # one result on any number of devices
 
 
 def identify(*overrides, contents=CONTENTS):
@@ -63,6 +66,7 @@ DEFAULTS = train()
 
 OTHER_VALUES = """
 variant=x subset_seed=7 recipe.patience=3 recipe.keep=best
+trainer.strategy=fsdp
 model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
 wandb.entity=x model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
 model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x
@@ -100,7 +104,7 @@ def test_a_key_is_part_of_the_identity_unless_the_final_weights_do_not_depend_on
         "recipe.timescale": ["recipe.schedule=rsqrt"],
         "recipe.milestones": ["recipe.schedule=multistep", "recipe.milestones=[0.4]"],
     }.get(key, [])
-    same = key in (*LOOKED_AT, *ELSEWHERE) or key.startswith(("wandb.", "recipe.budget."))
+    same = key in (*LOOKED_AT, *ELSEWHERE, *SHARED) or key.startswith(("wandb.", "recipe.budget."))
     beside += ["budget.steps=1000"] if key.startswith("recipe.budget.") else []
     assert (identify(*beside, f"{key}={other_value(key, value)}") == identify(*beside)) == same
 

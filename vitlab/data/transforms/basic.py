@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vitlab.data.parts import draw
 
 ATTEMPTS = 10  # to find a crop that fits, as in torchvision
 
@@ -30,15 +33,14 @@ def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) 
     if not flip and not shift:
         return images
     B, C, H, W = images.shape
-    where = {"generator": generator, "device": generator.device}
     rows = torch.arange(H, device=images.device).expand(B, H)
     columns = torch.arange(W, device=images.device).expand(B, W)
     if shift:
-        moves = torch.randint(-shift, shift + 1, (2, B, 1), **where).to(images.device)
+        moves = draw(partial(torch.randint, -shift, shift + 1), (2, B, 1), generator, 1).to(images.device)
         rows, columns = rows + moves[0], columns + moves[1]
     inside = ((rows >= 0) & (rows < H))[:, None, :, None] & ((columns >= 0) & (columns < W))[:, None, None, :]
     if flip:
-        mirrored = torch.randint(0, 2, (B, 1), **where).to(images.device, torch.bool)
+        mirrored = draw(partial(torch.randint, 0, 2), (B, 1), generator).to(images.device, torch.bool)
         columns = torch.where(mirrored, W - 1 - columns, columns)
     source = rows.clamp(0, H - 1)[:, :, None] * W + columns.clamp(0, W - 1)[:, None, :]
     taken = images.reshape(B, C, H * W).gather(2, source.view(B, 1, H * W).expand(B, C, H * W))
@@ -72,7 +74,7 @@ def crop_boxes(
 ) -> Tensor:
     """(top, left, height, width) in whole pixels of a random box of each of B images of H x W: float32 (4, B)."""
     B, H, W = shape
-    area, tilt, x, y = torch.rand((4, ATTEMPTS, B), generator=generator, device=generator.device)
+    area, tilt, x, y = draw(torch.rand, (4, ATTEMPTS, B), generator, rows=2)
     area = (scale[0] + (scale[1] - scale[0]) * area) * (H * W)
     low, high = (math.log(value) for value in aspect)
     ratio = torch.exp(low + (high - low) * tilt)

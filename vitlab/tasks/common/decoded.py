@@ -1,10 +1,11 @@
 """Scores of generated texts against references: BLEU and chrF by sacrebleu, ROUGE by torchmetrics, exact match."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from sacrebleu.metrics import BLEU, CHRF
-from torch import Tensor
+from torch import Tensor, distributed
 from torchmetrics import Metric
 from torchmetrics.functional.text.rouge import rouge_score
 
@@ -33,9 +34,17 @@ class Decoded(Metric):
 
     def list_texts(self) -> list[dict[str, str]]:
         """`{"source", "reference", "generated"}` of each item; of several references all, `|` between them."""
-        references = (text if isinstance(text, str) else " | ".join(text) for text in self.references)
-        rows = zip(self.sources, references, self.hypotheses, strict=True)
-        return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
+        with self.sync_context(should_sync=distributed.is_initialized()):
+            references = (text if isinstance(text, str) else " | ".join(text) for text in self.references)
+            rows = zip(self.sources, references, self.hypotheses, strict=True)
+            return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
+
+    def _sync_dist(self, *_: Any, **__: Any) -> None:
+        """Join the texts of all devices; torchmetrics' own joins tensors."""
+        for name in self._reductions:
+            parts: list[Any] = [None] * distributed.get_world_size()
+            distributed.all_gather_object(parts, getattr(self, name))
+            setattr(self, name, [text for part in parts for text in part])
 
     def compute(self) -> dict[str, Tensor]:
         found = [score(self.hypotheses, self.references) for score in self.scores] if self.hypotheses else []

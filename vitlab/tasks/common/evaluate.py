@@ -8,6 +8,7 @@ from torch import nn
 from torchmetrics import MetricCollection
 
 from vitlab.data.loader import eval_loader
+from vitlab.data.parts import Part
 from vitlab.tasks.base import Task
 
 BATCH = 256
@@ -19,15 +20,17 @@ def evaluate_held_out(
     autocast: AbstractContextManager,
     workers: int,
     progress: Callable[[str, int, int], None] | None = None,
+    part: Part | None = None,
 ) -> MetricCollection:
     """Every metric of the task: scalars, and the tables and texts that `task.metrics(detailed=True)` adds to them.
 
-    On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode.
+    On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode. Where several
+    devices have a `part` of the examples each, `compute` joins what they found.
     """
     device, done = next(model.parameters()).device, 0
     metrics = task.metrics(detailed=True).to(device)
     with torch.inference_mode():
-        for batch in eval_loader(task.test, batch_size=task.eval_batch_size or BATCH, workers=workers):
+        for batch in eval_loader(task.test, batch_size=task.eval_batch_size or BATCH, workers=workers, part=part):
             with autocast:
                 task.update(metrics, model, task.prepare([part.to(device) for part in batch]))
             done += len(batch[0])

@@ -22,6 +22,7 @@ from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
+from vitlab.tasks.base import add_terms
 from vitlab.tasks.common.decoded import Decoded, Score, score_exact_match, score_translation
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
@@ -48,6 +49,7 @@ class SequenceToSequence:
     item = "pair"
     classes = strata = ()
     training_indices = None
+    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
@@ -103,13 +105,13 @@ class SequenceToSequence:
         """(B, N, V) of what follows each token of `given`."""
         return model(batch.inputs, batch.given, batch.mask)
 
-    def loss(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
-        return F.cross_entropy(
-            self.logits(model, batch).flatten(0, 1),
-            batch.following.flatten(),
-            ignore_index=NOTHING,
-            label_smoothing=self.label_smoothing,
-        )
+    def count_targets(self, batch: SourceTargetBatch) -> Tensor:
+        return (batch.following != NOTHING).sum()[None]
+
+    def loss(self, model: nn.Module, batch: SourceTargetBatch, weights: Tensor | None = None) -> Tensor:
+        logits = self.logits(model, batch).flatten(0, 1)
+        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing}
+        return add_terms([F.cross_entropy(logits, batch.following.flatten(), **options)], weights)
 
     @property
     def scores(self) -> tuple[Score, ...]:
