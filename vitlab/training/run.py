@@ -76,11 +76,11 @@ class Run:
         self.init = self.initialise()
         if config.recipe.freeze:
             freeze_body(self.model)
-        if count_parts(config.trainer) > 1:
-            refuse_parts(config, self.model, settings.choose_accelerator(config.trainer.accelerator))
         self.family = models.family(config.model, self.model)
         self.task.training_indices = self.indices
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, placement=placement)
+        if count_parts(config.trainer) > 1:
+            refuse_parts(config, self.model, self.settings.accelerator)
         torch.set_num_threads(self.settings.threads)
         self.steps = budgets.compute_steps(
             config.budget,
