@@ -20,7 +20,6 @@ from vitlab.config.identity import subset_seed
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json, write_text
 from vitlab.formatting import plural
-from vitlab.hardware import count_cores
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.results.summary import headline
@@ -291,7 +290,7 @@ def run_rounds(
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
     board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    executor, table = make_executor(files, plan), LiveTable(files)
+    executor, table, expected = make_executor(files, plan), LiveTable(files), expect(files, plan, todo)
     with display(board) as shown:
 
         def notify(event: Event) -> None:
@@ -300,7 +299,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
                 one.update(changed=event.kind == "done")
 
         try:
-            executor.run(todo, notify)
+            executor.run(expected, notify)
         finally:
             collect(files)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
@@ -310,15 +309,27 @@ def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
     from vitlab.reports.observer import RunReporter
     from vitlab.studies.experiment import StudyJob
 
-    config = plan.config.executor
-    cores = max(1, count_cores() // plan.jobs) if config.kind == "local" else config.cpus
-    job = StudyJob(files.folder.absolute(), cores=cores, settled=files.config()["settled"], observe=RunReporter)
-    return build_executor(config, job, plan.jobs, CellReader(files.folder))
+    job = StudyJob(files.folder.absolute(), cores=plan.cores, settled=files.config()["settled"], observe=RunReporter)
+    return build_executor(plan.config.executor, job, plan.jobs, CellReader(files.folder))
+
+
+def expect(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> Sequence[Spec]:
+    """The runs with the seconds that each is expected to take, where several may share an allocation of SLURM."""
+    executor = plan.config.executor
+    if executor.kind != "slurm" or executor.slurm.cells != "auto":
+        return todo
+    from vitlab.data.opening import progress_bar
+    from vitlab.reports.observer import RunReporter
+    from vitlab.studies.plan.expected import expect_times
+
+    start_server(WORKER_MODULES)
+    with progress_bar(Console(stderr=True)) as progress:
+        return expect_times(plan, todo, files.finished_rows(), RunReporter, progress)
 
 
 def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
     """Submit the runs and say so; the exit code."""
-    print(*make_executor(files, plan).submit(todo).describe(files.folder), sep="\n")
+    print(*make_executor(files, plan).submit(expect(files, plan, todo)).describe(files.folder), sep="\n")
     return 0
 
 

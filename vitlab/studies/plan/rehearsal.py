@@ -20,13 +20,13 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import Rows, Split
 from vitlab.data.opening import open_data
 from vitlab.data.subset import examples
-from vitlab.hardware import count_cores
 from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.experiment import Observer, train
 from vitlab.studies.grid import Spec
 from vitlab.studies.plan.study import ModelPlan, Plan, describe_costs
+from vitlab.training.lease import hold
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.settings import Placement
@@ -134,7 +134,7 @@ class RehearsalJob:
 
     def __init__(self, folder: Path, plan: Plan, observe: Callable[[], Observer]):
         self.folder, self.observe = folder, observe
-        self.cores = max(1, count_cores() // plan.jobs)
+        self.cores = plan.cores
         self.settled = {name: one.settled for name, one in plan.by_variant.items()}
         self.lengths = {
             spec.config["variant"]: choose_length(plan.by_variant[spec.config["variant"]], plan.steps(spec))
@@ -153,7 +153,8 @@ class RehearsalJob:
             run.begin(self.lengths[variant])
             if not run.analysed:
                 config.analyses, config.probes = [], []
-            train(run, self.observe(), run.advance, stop)
+            with hold(folder) as lease:
+                train(run, lease, self.observe(), run.advance, stop)
             return run.times(started)
 
 
@@ -170,7 +171,7 @@ def rehearse(
     copies = [
         replace(same[0], name=f"{same[0].config['variant']}/{copy}")
         for same in alike.values()
-        for copy in range(plan.jobs)
+        for copy in range(plan.neighbours)
     ]
     found: dict[str, list[Times]] = {}
 
@@ -184,7 +185,7 @@ def rehearse(
 
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
         job = RehearsalJob(Path(folder), plan, observe)
-        LocalExecutor(job, plan.jobs, CellReader(Path(folder))).run(copies, notify)
+        LocalExecutor(job, plan.neighbours, CellReader(Path(folder))).run(copies, notify)
     return {
         spec.config["variant"]: find_median(found[same[0].config["variant"]])
         for same in alike.values()

@@ -74,6 +74,17 @@ class Plan:
             self.counted[size, seed] = count_items(self.task.train, size, seed)
         return self.counted[size, seed]
 
+    @property
+    def neighbours(self) -> int:
+        """How many runs share this machine; a run on a cluster has cores of its own."""
+        return self.jobs if self.config.executor.kind == "local" else 1
+
+    @property
+    def cores(self) -> int:
+        """The cores that a run has."""
+        executor = self.config.executor
+        return max(1, count_cores() // self.jobs) if executor.kind == "local" else executor.cpus
+
     @cached_property
     def trials(self) -> int:
         """How often each run is trained: once for each setting of `tune`."""
