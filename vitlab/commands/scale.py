@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vitlab.reports.pages.live import LiveReport
     from vitlab.studies.plan.study import Plan
 
-WORKER_MODULES = ("vitlab.studies.experiment", "vitlab.reports.observer")
+WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.observer")
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
 STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
@@ -307,7 +307,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
 
 def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
     from vitlab.reports.observer import RunReporter
-    from vitlab.studies.experiment import StudyJob
+    from vitlab.studies.job import StudyJob
 
     job = StudyJob(files.folder.absolute(), cores=plan.cores, settled=files.config()["settled"], observe=RunReporter)
     return build_executor(plan.config.executor, job, plan.jobs, CellReader(files.folder))

@@ -7,9 +7,8 @@ import contextlib
 import itertools
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,17 @@ from omegaconf import DictConfig
 from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
-from vitlab.config import TrainConfig, UserError, compose, load, resolved
+from vitlab.config import UserError, load, resolved
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.models.features import before_head
 from vitlab.studies import tuning
-from vitlab.studies.events import summarize_error
-from vitlab.studies.grid import Spec
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices import Group
 from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
-from vitlab.training.lease import Lease, LeaseLost, hold
+from vitlab.training.lease import Lease, hold
 from vitlab.training.processes import start_group
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
@@ -235,67 +232,3 @@ def analyse(run: Run, observer: Observer, name: str, step: int) -> None:
 def measure_probes(run: Run, names: Sequence[str]) -> dict[str, float | None]:
     """The probes' numbers of the trained model, for results.csv."""
     return probes.measure(run.placed_model(), run.task, names, run.indices, run.settings.workers)
-
-
-class StudyJob:
-    """What any executor does with a spec, on whatever host: train it, its output in the run's log.txt.
-
-    `settled` are the trainer's settings of each variant, `cores` those that a run has. Where it fails for good,
-    error.json says why, before the run is given back: what failed in one start of a study is not tried in another that
-    goes on meanwhile. A start takes away those of earlier ones.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        cores: int,
-        settled: Mapping[str, Mapping[str, Any]],
-        observe: Callable[[], Observer] = Observer,
-    ):
-        self.folder, self.cores, self.settled, self.observe = folder, cores, settled, observe
-
-    def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
-        files = RunFiles(self.folder / spec.name)
-        with hold(files.folder, expired=spec.expired) as lease, log_to(files.folder / "log.txt"):
-            if (error := files.error()) is not None:
-                raise UserError(error)
-            doing, done = ("completing", "completed") if files.result_path.is_file() else ("training", "trained")
-            log(lease, doing)
-            try:
-                result = train_held(
-                    compose(TrainConfig, base=spec.config),
-                    lease,
-                    placement=Placement(self.cores, self.settled[spec.config["variant"]]),
-                    observer=self.observe(),
-                    progress=report,
-                    stop=stop,
-                )
-                log(lease, done)
-                return result
-            except LeaseLost as error:
-                log(lease, str(error))
-                raise
-            except Interrupted:
-                log(lease, "stopped; the same command continues it")
-                raise
-            except Exception as error:
-                traceback.print_exc()
-                files.write_error(summarize_error(error))
-                raise
-
-
-@contextlib.contextmanager
-def log_to(path: Path) -> Iterator[None]:
-    """What this process prints goes to the end of a file."""
-    with path.open("a", buffering=1) as log:
-        sys.stdout = sys.stderr = log
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-
-
-def log(lease: Lease, what: str) -> None:
-    """A line of log.txt: when, who and what."""
-    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {lease.claim.holder}: {what}")

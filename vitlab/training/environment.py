@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def describe_environment(accelerator: str) -> dict[str, Any]:
     }
 
 
+@cache
 def find_version(package: str) -> str | None:
     try:
         return version(package)
@@ -40,6 +42,7 @@ def read_cpu_name() -> str:
         return platform.processor() or platform.machine()
 
 
+@cache  # of the code that this process has loaded
 def find_commit() -> str | None:
     """The commit of this checkout, with + when files differ from it; None for an installed package."""
     checkout = Path(__file__).resolve().parents[2]

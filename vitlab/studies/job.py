@@ -1,0 +1,95 @@
+"""One cell of a study as any executor starts it, in any process and on any host that sees the study's folder."""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.studies.events import summarize_error
+from vitlab.studies.experiment import Observer, train_held
+from vitlab.studies.grid import Spec
+from vitlab.training.callbacks import Interrupted
+from vitlab.training.files import RunFiles
+from vitlab.training.lease import Lease, LeaseLost, hold
+from vitlab.training.settings import Placement
+
+
+class StudyJob:
+    """What any executor does with a spec, on whatever host: train it, its output in the run's log.txt.
+
+    `settled` are the trainer's settings of each variant, `cores` those that a run has. Where it fails for good,
+    error.json says why, before the run is given back: what failed in one start of a study is not tried in another that
+    goes on meanwhile. A start takes away those of earlier ones.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cores: int,
+        settled: Mapping[str, Mapping[str, Any]],
+        observe: Callable[[], Observer] = Observer,
+    ):
+        self.folder, self.cores, self.settled, self.observe = folder, cores, settled, observe
+        self.checked: dict[str, DictConfig] = {}  # of each variant that this process has met
+
+    def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
+        files = RunFiles(self.folder / spec.name)
+        with hold(files.folder, expired=spec.expired) as lease, log_to(files.folder / "log.txt"):
+            if (error := files.error()) is not None:
+                raise UserError(error)
+            doing, done = ("completing", "completed") if files.result_path.is_file() else ("training", "trained")
+            log(lease, doing)
+            try:
+                result = train_held(
+                    self.compose(spec.config),
+                    lease,
+                    placement=Placement(self.cores, self.settled[spec.config["variant"]]),
+                    observer=self.observe(),
+                    progress=report,
+                    stop=stop,
+                )
+                log(lease, done)
+                return result
+            except LeaseLost as error:
+                log(lease, str(error))
+                raise
+            except Interrupted:
+                log(lease, "stopped; the same command continues it")
+                raise
+            except Exception as error:
+                traceback.print_exc()
+                files.write_error(summarize_error(error))
+                raise
+
+    def compose(self, config: Mapping[str, Any]) -> DictConfig:
+        """A run's configuration, checked once a variant: that takes 0.1 s, as long as a tiny run trains."""
+        own = {key: config[key] for key in ("train_size", "seed")}
+        variant = str({**config, **dict.fromkeys(own)})
+        if variant not in self.checked:
+            self.checked[variant] = compose(TrainConfig, base=config)
+        found = self.checked[variant].copy()
+        found.update(own)
+        return found
+
+
+@contextlib.contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """What this process prints goes to the end of a file."""
+    with path.open("a", buffering=1) as log:
+        sys.stdout = sys.stderr = log
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+
+
+def log(lease: Lease, what: str) -> None:
+    """A line of log.txt: when, who and what."""
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {lease.claim.holder}: {what}")
