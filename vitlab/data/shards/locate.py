@@ -44,7 +44,9 @@ def list_sources(config: DictConfig, key: str) -> list[str]:
 
     asked = config[key]
     found: list[str] = []
-    for pattern in map(str, asked if isinstance(asked, ListConfig) else [asked]):
+    for pattern in asked if isinstance(asked, ListConfig) else [asked]:
+        if not isinstance(pattern, str) or not pattern:
+            raise UserError(f"data.{key}={asked}: give the name of a shard, a pattern, or a list of them, in quotes")
         try:
             expanded = expand_urls(pattern)
         except (AssertionError, ValueError) as error:
@@ -109,5 +111,8 @@ def download(source: str) -> str | None:
         with replacing(Path(place_of(source))) as file, gopen(source) as stream:
             shutil.copyfileobj(stream, file, 2**20)
     except Exception as error:  # the library's own, and those of every protocol
-        return f"cannot download it: {first_line(error)}"
+        code = re.search(r"exit (\d+) ", str(error))
+        if isinstance(error, ValueError):  # no program is known that fetches it
+            return "cannot be opened by webdataset; give pipe:COMMAND, which writes the shard to its output"
+        return f"cannot download it: {f'the command ended with code {code[1]}' if code else first_line(error)}"
     return None

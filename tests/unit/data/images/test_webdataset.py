@@ -113,7 +113,8 @@ def test_shards_at_an_address_are_downloaded_once(shards, cache):
         assert len(load(address).train) == 49
     assert log.read_text() == "one\n" * 5
     (line,) = problems("pipe:cat /nowhere/{1..3}.tar")
-    assert line.startswith("data.train=pipe:cat /nowhere/1.tar: cannot download it: ")
+    assert line == "data.train=pipe:cat /nowhere/1.tar: cannot download it: the command ended with code 1"
+    assert "give pipe:COMMAND" in problems("s3://bucket/1.tar")[0]
     assert not [path for path in cache.rglob("*") if path.name.endswith(".tmp")]
 
 
@@ -223,6 +224,9 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
     gap = shards.replace("004", "006")
     (line,) = problems(gap)
     assert line.startswith(f"data.train={gap}: 2 of 7 shards not there: {tmp_path}/shards/train-005.tar, ")
+    assert problems({"pipe": "cat a.tar"})[0].endswith(
+        "give the name of a shard, a pattern, or a list of them, in quotes"
+    )
     assert problems([shards, shards])[0].endswith("train-000.tar twice")
     assert problems(None) == [
         "data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'"
