@@ -8,19 +8,14 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import (
-    MulticlassAccuracy,
-    MulticlassCalibrationError,
-    MulticlassConfusionMatrix,
-    MulticlassF1Score,
-)
+from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.mixup_cutmix import Mixing
 from vitlab.tasks.base import add_terms
 from vitlab.tasks.common.images import ImagePreparation
-from vitlab.tasks.common.metrics import BalancedAccuracy, LargestShare, Mean, Outcomes, Reliability
+from vitlab.tasks.common.metrics import BalancedAccuracy, Confusion, LargestShare, MacroF1, Mean, Outcomes, Reliability
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 TOP = 5
@@ -83,7 +78,7 @@ def build_class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metri
     found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(outputs, average="micro"), "loss": Mean()}
     if detailed:
         found["balanced_accuracy"] = BalancedAccuracy(outputs)
-        found["macro_f1"] = MulticlassF1Score(outputs, average="macro")
+        found["macro_f1"] = MacroF1(outputs)
         found["chance"] = LargestShare(outputs)
         found["outcomes"] = Outcomes()
         if outputs > TOP:
@@ -91,7 +86,7 @@ def build_class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metri
         found["calibration_error"] = MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1")
         found["reliability"] = Reliability(outputs, n_bins=BINS)
         if outputs <= MOST_CONFUSED:
-            found["confusion_matrix"] = MulticlassConfusionMatrix(outputs)
+            found["confusion_matrix"] = Confusion(outputs)
     return found
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score
 from torchmetrics import MetricCollection
 
 from tests import classified
@@ -55,9 +55,25 @@ def test_uneven_classes_are_seen_by_balanced_accuracy_macro_f1_and_chance():
     found, predicted = metrics.compute(), logits.argmax(1).numpy()
     assert 4 in predicted
     assert found["macro_f1"].item() == pytest.approx(f1_score(labels, predicted, average="macro"))
+    assert np.array_equal(found["confusion_matrix"].numpy(), confusion_matrix(labels, predicted, labels=range(5)))
     assert found["chance"].item() == pytest.approx(np.bincount(labels).max() / 500)
     with pytest.warns(UserWarning, match="not in y_true"):
         assert found["balanced_accuracy"].item() == pytest.approx(balanced_accuracy_score(labels, predicted))
     always = BalancedAccuracy(5)
     always.update(torch.eye(5)[[0] * 500], torch.from_numpy(labels))
     assert always.compute().item() == pytest.approx(0.25)
+
+
+def test_metrics_of_thousands_of_classes_need_no_array_of_all_pairs_for_each_example():
+    """torchmetrics' own would take 32 GB here."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        metrics = MetricCollection(build_class_metrics(4000, detailed=True), compute_groups=False)
+        labels = torch.arange(256) * 15
+        update_class_metrics(metrics, torch.eye(4000)[labels - labels % 2], labels)
+        found = metrics.compute()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found["balanced_accuracy"].item() == found["accuracy"].item() == 0.5
+    assert found["macro_f1"].item() == pytest.approx(128 / 384), "128 of 256 that are true and 128 that are not"
+    assert found["confusion_matrix"].sum() == 256

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection, SpearmanCorrCoef
-from torchmetrics.classification import MulticlassF1Score, MulticlassMatthewsCorrCoef
+from torchmetrics.classification import MulticlassMatthewsCorrCoef
 
 from vitlab.data.text.types import NO_TAG, Texts
 from vitlab.tasks.classification import MOST_CONFUSED, build_class_metrics, update_class_metrics
-from vitlab.tasks.common.metrics import Mean, Outcomes, Pearson, SecondClassF1
+from vitlab.tasks.common.metrics import MacroF1, Mean, Outcomes, Pearson, SecondClassF1
 
 
 class Classes:
@@ -41,7 +41,7 @@ class Classes:
         classes.
         """
         found = build_class_metrics(self.outputs, detailed)
-        found["f1"] = SecondClassF1() if self.outputs == 2 else MulticlassF1Score(self.outputs, average="macro")
+        found["f1"] = SecondClassF1() if self.outputs == 2 else MacroF1(self.outputs)
         if self.outputs <= MOST_CONFUSED:
             found["matthews"] = MulticlassMatthewsCorrCoef(self.outputs)
         return found
@@ -54,7 +54,7 @@ class Tags(Classes):
     """A class of each token that carries one; f1 is the mean over classes, also over two: neither is the one sought."""
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        return super().metrics(detailed) | {"f1": MulticlassF1Score(self.outputs, average="macro")}
+        return super().metrics(detailed) | {"f1": MacroF1(self.outputs)}
 
 
 class Choices(Classes):
