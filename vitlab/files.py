@@ -62,7 +62,9 @@ def read_json(path: str | Path) -> Any:
     """What a JSON file of this program holds, None where there is none. Raises UserError if it does not parse."""
     path = Path(path)
     try:
-        return json.loads(path.read_text()) if path.is_file() else None
+        return json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot read it ({first_line(error)}); delete it and run the command again") from None
 

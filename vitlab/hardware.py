@@ -1,12 +1,103 @@
-"""What this machine offers. Imports no torch."""
+"""What this machine offers to this process, within the limits of its control groups (containers, batch systems).
 
+Imports no torch.
+"""
+
+import math
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+ROOT = Path("/")  # where `proc` and `sys` are
 
 
 def count_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The cores that this process may use: its affinity, and the whole cores of the quota of its control groups."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quotas = (read_quota(folder) for folder in list_groups("cpu"))
+    return max(1, int(min(cores, *quotas, cores)))
+
+
+def read_available_memory() -> float:
+    """Bytes that can still be taken without swapping; infinity where the system does not say."""
+    groups = (read_group_memory(folder) for folder in list_groups("memory"))
+    return min(read_numbers(ROOT / "proc/meminfo").get("MemAvailable:", math.inf) * 1024, *groups, math.inf)
+
+
+def read_private_memory(pid: int) -> float:
+    """Bytes that only this process has, so that they come free when it ends; 0 where the system does not say."""
+    numbers = read_numbers(ROOT / f"proc/{pid}/smaps_rollup")
+    return 1024 * sum(numbers.get(key, 0) for key in ("Private_Clean:", "Private_Dirty:", "Swap:"))
+
+
+def list_gpus(count: int) -> list[str]:
+    """The names of the GPUs that this process sees, as CUDA_VISIBLE_DEVICES has them; `count` is how many it sees.
+
+    A user may have named them: numbers, UUIDs, or the parts of one (MIG).
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(number) for number in range(count)] if named is None else [one.strip() for one in named.split(",")]
+    return names[:count]  # CUDA stops at the first name that it does not know
+
+
+def share_gpus(gpus: Sequence[str], place: int, each: int) -> str:
+    """CUDA_VISIBLE_DEVICES of the worker at a place, whose runs take so many GPUs each: round robin."""
+    return ",".join(gpus[(place * each + one) % len(gpus)] for one in range(min(each, len(gpus))))
+
+
+def list_groups(controller: str) -> Iterator[Path]:
+    """The folders of the control groups that this process is in, the innermost first: of version 2, then of 1.
+
+    A container may show its own group as the root, though the process's path says otherwise: what does not exist has
+    no limits.
+    """
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, inner = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            mount = ROOT / "sys/fs/cgroup" / (controller if controllers else "")
+            path = PurePosixPath(inner)
+            yield from (mount / one.relative_to("/") for one in (path, *path.parents))
+
+
+def read_quota(folder: Path) -> float:
+    """Cores: of cpu.max (`150000 100000`, or `max 100000`), or of the two files of version 1 (-1: no limit)."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        try:
+            quota, period = " ".join((folder / name).read_text() for name in names).split()
+        except (OSError, ValueError):
+            continue
+        if quota not in ("max", "-1"):
+            return int(quota) / int(period)
+    return math.inf
+
+
+def read_group_memory(folder: Path) -> float:
+    """Bytes left below a group's limit; its cached files count as free, for they make room."""
+    statistics = read_numbers(folder / "memory.stat")
+    for limit, used, cached in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            left = int((folder / limit).read_text()) - int((folder / used).read_text())
+        except (OSError, ValueError):  # `max`: no limit
+            continue
+        return left + statistics.get(cached, 0)
+    return math.inf
+
+
+def read_numbers(path: Path) -> dict[str, int]:
+    """The lines `name number ...` of a file of the system; empty where there is none."""
+    try:
+        parts = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {words[0]: int(words[1]) for words in parts if len(words) > 1 and words[1].isdigit()}
 
 
 @dataclass(frozen=True)

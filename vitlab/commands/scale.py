@@ -56,9 +56,10 @@ def main(words: Sequence[str]) -> int:
     parser.add_out("the study's folder (default: runs/STUDY)")
     parser.add_argument(
         "--jobs",
-        type=positive_integer,
+        type=parse_jobs,
         metavar="N",
-        help="runs at a time (default: one per core, one on a GPU; on a cluster what it has room for)",
+        help="runs at a time, fewer while memory is short; auto (default): what the cores have room for, one a GPU, on "
+        "a cluster what it has room for",
     )
     parser.add_argument("--executor", choices=["local", "ray", "slurm"], help="where runs train (default: local)")
     parser.add_argument("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
@@ -93,6 +94,10 @@ def main(words: Sequence[str]) -> int:
             f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
         )
     return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
+
+
+def parse_jobs(text: str) -> int | None:
+    return None if text == "auto" else positive_integer(text)
 
 
 def scale(

@@ -47,11 +47,11 @@ class CellReader:
     def read(self, run: str) -> Cell:
         files = RunFiles(self.folder / run)
         standing, claim = self.watch.look(files.folder)  # before the result, which its holder writes first
+        progress = Progress(**claim.progress) if claim and claim.progress else None
+        if standing == "held":  # a finished run, too, while analyses are added to it
+            return Cell(run, "running", progress, claim.holder)
         if (result := files.result()) is not None:
             return Cell(run, "finished", result=result)
-        progress = Progress(**claim.progress) if claim and claim.progress else None
-        if standing == "held":
-            return Cell(run, "running", progress, claim.holder)
         if standing == "free" and (error := files.error()) is not None:
             return Cell(run, "failed", progress, error=error)
         return Cell(run, "waiting", progress, expired=claim.pulse if standing == "expired" else None)

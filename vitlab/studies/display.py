@@ -17,6 +17,7 @@ from vitlab.studies.events import Event
 from vitlab.studies.metrics import Metric, main_metric
 from vitlab.training.progress import Progress
 
+TOLD = ("retried", "delayed")  # events of a run that waits again, and why: a line each
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal
 
 
@@ -55,7 +56,7 @@ class Board:
         row, now = self.rows[event.run], time.monotonic()
         if event.kind == "started":
             row.state, row.started = "starting", now
-        elif event.kind == "retried":
+        elif event.kind in TOLD:
             row.state, row.progress = "waiting", None
         elif event.kind == "held":
             row.state, row.progress = "elsewhere", None
@@ -113,8 +114,8 @@ class LiveDisplay:
 
     def notify(self, event: Event) -> None:
         self.board.update(event)
-        if event.kind == "retried":
-            self.console.print(escape(describe_retry(event)), soft_wrap=True, highlight=False)
+        if event.kind in TOLD:
+            self.console.print(escape(f"{event.run}: {event.value}"), soft_wrap=True, highlight=False)
 
     def render(self) -> Table:
         rows = sorted(self.board.rows.values(), key=lambda row: self.ORDER.index(row.state))
@@ -183,8 +184,8 @@ class PlainDisplay:
             self.print(f"{row.name}: {reached}in {duration(row.seconds)}; {self.board.describe()}")
         elif event.kind == "failed":
             self.print(f"{event.run}: failed: {event.value}; {self.board.describe()}")
-        elif event.kind == "retried":
-            self.print(describe_retry(event))
+        elif event.kind in TOLD:
+            self.print(f"{event.run}: {event.value}")
         elif event.kind == "tick" and now - self.last >= PLAIN_EVERY:
             running = ", ".join(
                 f"{row.name} {row.done_steps / row.steps:.0%}"
@@ -196,10 +197,6 @@ class PlainDisplay:
     def print(self, text: str) -> None:
         self.last = time.monotonic()
         self.console.print(escape(text), soft_wrap=True, highlight=False)
-
-
-def describe_retry(event: Event) -> str:
-    return f"{event.run}: {event.value} trying it once more, after the others"
 
 
 def display(board: Board) -> LiveDisplay | PlainDisplay:

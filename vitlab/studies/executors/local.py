@@ -9,92 +9,155 @@ import math
 import os
 import signal
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from typing import Any
 
 from omegaconf import DictConfig
 
+from vitlab.formatting import plural
+from vitlab.hardware import list_gpus, read_available_memory, read_private_memory, share_gpus
 from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event, Job, summarize_error
 from vitlab.studies.executors.processes import blocked_sigint, start_server
 from vitlab.studies.grid import Spec
-from vitlab.training.lease import Held, LeaseLost
+from vitlab.training.files import RunFiles
+from vitlab.training.lease import Held, LeaseLost, hold
 
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
 LOOK = 1.0  # seconds between two looks at the runs that others train
+MEASURE = 5.0  # seconds between two looks at the memory of a worker
+PLENTY = 8e9  # bytes free for each worker with which all begin at once, before the first run's memory is known
 
 
 class LocalExecutor:
-    """`jobs` processes on this machine. A process that dies takes only its own run with it, and is replaced."""
+    """At most `jobs` processes on this machine. One that dies takes only its own run with it, and is replaced.
 
-    def __init__(self, job: Job, jobs: int, cells: CellReader):
-        self.job, self.jobs, self.cells = job, jobs, cells
+    `gpus` are names of CUDA_VISIBLE_DEVICES, which the processes share round robin.
+    """
+
+    def __init__(self, job: Job, jobs: int, cells: CellReader, *, retries: int = 1, gpus: Sequence[str] = ()):
+        self.job, self.jobs, self.cells, self.retries, self.gpus = job, jobs, cells, retries, gpus
         self.context = start_server()
         self.stop = self.context.Event()
 
     def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
         """Run every spec; `notify` is called here, in this process, at each event and with kind "tick" in between.
 
-        A run whose process is killed is started once more, after the others. Ends early on KeyboardInterrupt: running
-        jobs are told to stop and waited for, then it is raised again.
+        A run whose process is killed is started again, after the others and with a run less beside it; then alone.
+        Ends early on KeyboardInterrupt: running jobs are told to stop and waited for, then it is raised again.
         """
-        waiting = list(reversed(specs))
-        elsewhere: list[Spec] = []  # runs that another start of this study trains
-        retried: set[str] = set()
-        workers = [Worker(self) for _ in range(min(self.jobs, len(specs)))]
+        self.notify, self.waiting = notify, deque(specs)
+        self.elsewhere: list[Spec] = []  # runs that another start of this study trains
+        self.killed: Counter[str] = Counter()
+        self.needed, self.short = 0.0, False  # bytes of the largest run; whether a run has waited for memory
+        self.gpus_each = max((spec.config.get("trainer", {}).get("devices", 1) for spec in specs), default=1)
+        self.workers = [self.make_worker(place) for place in range(min(self.jobs, len(specs)))]
         looked = -math.inf
         try:
             while True:
-                for place, worker in enumerate(workers):
-                    if not worker.spec and waiting:
-                        if not worker.process.is_alive():
-                            workers[place] = worker = Worker(self)
-                        worker.give(waiting.pop(), notify)
-                busy = [worker for worker in workers if worker.spec]
-                if not busy and not elsewhere:
+                self.hand_out()
+                if not self.busy and not self.elsewhere:
                     return
-                ready = wait([worker.connection for worker in busy], timeout=tick)
-                for worker in busy:
-                    if worker.connection not in ready:
-                        continue
-                    spec, (kind, value) = worker.spec, worker.receive()
-                    if kind == "killed":
-                        kind = "failed" if spec.name in retried else "retried"
-                    if kind == "retried":
-                        retried.add(spec.name)
-                        waiting.insert(0, spec)
-                    if kind == "held":
-                        elsewhere.append(spec)
-                    if kind != "progress":
-                        worker.spec = None
-                    notify(Event(kind, spec.name, value))
-                if elsewhere and time.monotonic() - looked > LOOK:
+                for connection in wait([worker.connection for worker in self.busy], timeout=tick):
+                    self.hear(next(worker for worker in self.busy if worker.connection is connection))
+                if self.elsewhere and time.monotonic() - looked > LOOK:
                     looked = time.monotonic()
-                    elsewhere = [spec for spec in elsewhere if not self.take(spec, waiting, notify)]
+                    self.elsewhere = [spec for spec in self.elsewhere if not self.take(spec)]
                 notify(Event("tick", ""))
         except KeyboardInterrupt:
             self.stop.set()
             deadline = PATIENCE
-            for worker in workers:
+            for worker in self.workers:
                 worker.dismiss()
-            for worker in workers:
-                if worker.spec:
-                    worker.process.join(deadline)
-                    deadline = 1.0 if worker.process.is_alive() else deadline
+            for worker in self.busy:
+                worker.process.join(deadline)
+                deadline = 1.0 if worker.process.is_alive() else deadline
             raise
         finally:
-            for worker in workers:
+            for worker in self.workers:
                 worker.close()
 
-    def take(self, spec: Spec, waiting: list[Spec], notify: Callable[[Event], None]) -> bool:
-        """Whether nobody else trains a run any more: it has ended, or it waits to be started here."""
+    @property
+    def busy(self) -> list["Worker"]:
+        return [worker for worker in self.workers if worker.spec]
+
+    def make_worker(self, place: int) -> "Worker":
+        environment = dict(os.environ)
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = share_gpus(self.gpus, place, self.gpus_each)
+        return Worker(self.context, self.job, self.stop, environment)
+
+    def hand_out(self) -> None:
+        """Give runs to idle workers, as far as they may train beside those that do."""
+        for place, worker in enumerate(self.workers):
+            while not worker.spec and self.waiting and self.may_start(self.waiting[0], worker):
+                spec = self.waiting.popleft()
+                cell = self.cells.read(spec.name)
+                if cell.state == "running":
+                    self.elsewhere.append(spec)
+                    self.notify(Event("held", spec.name, cell.where))
+                elif cell.state == "failed":  # in another start: those of before have been forgotten
+                    self.notify(cell.event)
+                else:
+                    if not worker.process.is_alive():
+                        self.workers[place] = worker = self.make_worker(place)
+                    worker.give(spec, self.notify)
+
+    def may_start(self, spec: Spec, idle: "Worker") -> bool:
+        """Whether a run may train beside those that do, by its kills and theirs and by the memory that is left."""
+        busy = self.busy
+        if not busy:
+            return True
+        if len(busy) >= min(self.limit(one.name) for one in (spec, *(worker.spec for worker in busy))):
+            return False
+        free = read_available_memory()
+        if not self.needed:  # nothing is known of these runs yet
+            return free > PLENTY * self.jobs
+        left = free - sum(max(0.0, self.needed - worker.memory) for worker in busy)
+        enough = left >= self.needed - idle.memory
+        if not enough and not self.short:
+            self.short = True
+            needs = f"a run takes {self.needed / 1e9:.1f} GB, {max(left, 0) / 1e9:.1f} GB are left"
+            self.notify(Event("delayed", spec.name, f"waits for memory: {needs} beside {plural(len(busy), 'run')}"))
+        return enough
+
+    def limit(self, run: str) -> int:
+        """How many runs may train at a time while this one does."""
+        return (self.jobs, max(1, self.jobs - 1), 1)[min(self.killed[run], 2)]
+
+    def hear(self, worker: "Worker") -> None:
+        """Receive what a worker says, or that it has died."""
+        spec, (kind, value) = worker.spec, worker.receive()
+        if kind == "progress":
+            self.needed = max(self.needed, worker.measure_memory())
+        else:
+            worker.spec = None
+        if kind == "killed":
+            self.killed[spec.name] += 1
+            kind = "retried" if self.killed[spec.name] <= self.retries else "died"
+        if kind == "retried":
+            beside = self.limit(spec.name) - 1
+            value += f"; started again, {'with at most ' + plural(beside, 'run') + ' beside it' if beside else 'alone'}"
+            self.waiting.append(spec)
+        if kind == "died":  # it could not say so itself
+            kind = "failed"
+            with contextlib.suppress(Held, FileNotFoundError), hold(self.cells.folder / spec.name):
+                RunFiles(self.cells.folder / spec.name).write_error(value)
+        if kind == "held":
+            self.elsewhere.append(spec)
+        self.notify(Event(kind, spec.name, value))
+
+    def take(self, spec: Spec) -> bool:
+        """Whether nobody else trains a run any more: it has failed, or a worker is to look what is left to do."""
         cell = self.cells.read(spec.name)
-        if cell.state == "waiting":
-            waiting.insert(0, replace(spec, expired=cell.expired))
-        elif cell.state != "running" or cell.progress:
-            notify(cell.event)
+        if cell.state in ("waiting", "finished"):
+            self.waiting.append(replace(spec, expired=cell.expired))
+        elif cell.state == "failed" or cell.progress:
+            self.notify(cell.event)
         return cell.state != "running"
 
 
@@ -103,21 +166,22 @@ def check(config: DictConfig) -> None:
 
 
 def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> LocalExecutor:
-    return LocalExecutor(job, jobs, cells)
+    from torch.cuda import device_count
+
+    return LocalExecutor(job, jobs, cells, retries=config.retries, gpus=list_gpus(device_count()))
 
 
 class Worker:
     """One process and the pipe to it."""
 
-    def __init__(self, executor: LocalExecutor):
-        self.connection, theirs = executor.context.Pipe()
-        self.process = executor.context.Process(
-            target=work, args=(theirs, executor.job, executor.stop, dict(os.environ))
-        )
+    def __init__(self, context: BaseContext, job: Job, stop: Any, environment: Mapping[str, str]):
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs, job, stop, environment))
         with blocked_sigint():
             self.process.start()
         theirs.close()
         self.spec: Spec | None = None
+        self.memory, self.measured = 0.0, -math.inf  # bytes, and when
 
     def give(self, spec: Spec, notify: Callable[[Event], None]) -> None:
         self.spec = spec
@@ -128,16 +192,23 @@ class Worker:
             self.process.join(1.0)
 
     def receive(self) -> tuple[str, Any]:
-        """The kind and value of the next message; "killed" or "failed" when the process has ended without one."""
+        """The kind and value of the next message; "killed" or "died" when the process has ended without one."""
         try:
             return self.connection.recv()
         except (EOFError, OSError):
             self.process.join(5.0)
         code = self.process.exitcode
         if code is None or code >= 0:
-            return "failed", f"worker exited unexpectedly (exit code {code})"
+            return "died", f"worker exited unexpectedly (exit code {code})"
         cause = ": out of memory?" if code == -signal.SIGKILL else ""
-        return "killed", f"worker exited unexpectedly ({signal.Signals(-code).name}){cause}"
+        return "killed", f"worker exited unexpectedly ({signal.Signals(-code).name}{cause})"
+
+    def measure_memory(self) -> float:
+        """Bytes that it has taken at most, as far as seen; it keeps them from run to run."""
+        if time.monotonic() - self.measured > MEASURE:
+            self.measured = time.monotonic()
+            self.memory = max(self.memory, read_private_memory(self.process.pid))
+        return self.memory
 
     def dismiss(self) -> None:
         """End a process that waits for a spec; one that trains sees the stop by itself."""

@@ -123,7 +123,7 @@ class RayExecutor:
             lost[attempt.spec.name] += 1
             if lost[attempt.spec.name] > self.config.retries:
                 return "failed", f"{reason}; executor.retries={self.config.retries}"
-            return "retried", f"{reason};"
+            return "retried", f"{reason}; started again from its last checkpoint"
         except RayError as error:
             return "failed", summarize_error(getattr(error, "cause", None) or error)
         if kind == "unseen":

@@ -197,7 +197,7 @@ class SlurmExecutor:
         """The run to submit again, after its job was lost; none where that was too often, which is its error."""
         lost = before.lost + self.is_to_blame(before, known)
         if lost <= self.config.retries:
-            notify(Event("retried", spec.name, f"its job {before.job} has ended ({state});"))
+            notify(Event("retried", spec.name, f"its job {before.job} has ended ({state}); submitted again"))
             return [(spec, replace(before, lost=lost))]
         files, log = RunFiles(self.study / spec.name), self.study / FOLDER / f"{before.job}_0_log.out"
         with contextlib.suppress(Held), hold(files.folder, expired=watch_until_expired(files.folder)):

@@ -193,7 +193,10 @@ def plan_model(config: DictConfig, task: Task, placement: settings.Placement) ->
 
 
 def choose_jobs(by_variant: dict[str, ModelPlan], runs: int) -> int:
-    """The default of --jobs: one worker per core for small models on a CPU, else one."""
-    small = all(plan.params < settings.LARGE for plan in by_variant.values())
-    cpu = not torch.cuda.is_available() or all(p.config.trainer.accelerator == "cpu" for p in by_variant.values())
-    return min(runs, count_cores()) if small and cpu else 1
+    """The default of --jobs: as many runs as there are GPUs for, else as the cores have room for with their threads."""
+    devices = max(plan.config.trainer.devices for plan in by_variant.values())
+    if any(plan.settled["accelerator"] == "gpu" for plan in by_variant.values()):
+        room = torch.cuda.device_count() // devices
+    else:
+        room = count_cores() // (devices * max(plan.settled["threads"] for plan in by_variant.values()))
+    return min(runs, max(1, room))

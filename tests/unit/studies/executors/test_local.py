@@ -1,20 +1,26 @@
 """Worker processes: kept from run to run, replaced when they die, gone when their parent is. Real ones throughout."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from vitlab.config import UserError
+from vitlab.hardware import list_gpus
 from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event
+from vitlab.studies.executors import local
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
+from vitlab.training.files import RunFiles
+from vitlab.training.lease import hold
 
 DEADLINE = 60  # seconds after which something hangs; nothing here takes a tenth of it
 
@@ -23,7 +29,7 @@ def specs(*names, **config):
     return [Spec(name, config) for name in names]
 
 
-def run(job, todo, jobs=1, notify=None):
+def run(job, todo, jobs=1, notify=None, **options):
     """Every event but ticks, in order."""
     events = []
 
@@ -33,8 +39,8 @@ def run(job, todo, jobs=1, notify=None):
         if notify:
             notify(event)
 
-    executor = LocalExecutor(job, jobs, CellReader(Path("nowhere")))
-    executor.run(todo, note)
+    with tempfile.TemporaryDirectory() as folder:
+        LocalExecutor(job, jobs, CellReader(Path(folder)), **options).run(todo, note)
     return events
 
 
@@ -200,13 +206,13 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_after_the_others(tmp_p
     assert kinds(events, "once") == ["started", "retried", "started", "done"]
     assert [event.run for event in events if event.kind == "started"] == ["ok 1", "once", "ok 2", "once"]
     (retry,) = [event.value for event in events if event.kind == "retried"]
-    assert retry == "worker exited unexpectedly (SIGKILL): out of memory?"
+    assert retry == "worker exited unexpectedly (SIGKILL: out of memory?); started again, alone"
 
 
 def test_a_run_whose_process_is_killed_twice_has_failed():
     events = run(misbehave, specs("kill", "ok"))
     assert kinds(events, "kill") == ["started", "retried", "started", "failed"]
-    assert value(events, "kill") == "worker exited unexpectedly (SIGKILL): out of memory?"
+    assert value(events, "kill") == "worker exited unexpectedly (SIGKILL: out of memory?)"
     assert kinds(events, "ok") == ["started", "done"]
 
 
@@ -230,6 +236,90 @@ def test_a_process_that_dies_between_two_runs_is_replaced_for_the_run_that_it_wa
     assert kinds(events, "a") == ["started", "done"]
     assert kinds(events, "b") in (["started", "done"], ["started", "retried", "started", "done"])
     assert kinds(events, "c") == ["started", "done"]
+
+
+def test_a_run_that_was_killed_trains_with_fewer_beside_it_then_alone_and_no_oftener_than_allowed(tmp_path):
+    """Those that train beside it note how many they are."""
+    names = ["kill", *(f"ok {i}" for i in range(8))]
+    events = run(count_neighbours, specs(*names, folder=str(tmp_path)), jobs=3, retries=2)
+    assert kinds(events, "kill") == ["started", "retried", "started", "retried", "started", "failed"]
+    said = [event.value.partition("; ")[2] for event in events if event.kind == "retried"]
+    assert said == ["started again, with at most 1 run beside it", "started again, alone"]
+    beside = [int(line) for line in (tmp_path / "beside").read_text().splitlines()]
+    assert beside[1] <= 1, "the second time"
+    assert beside[2] == 0, "the third time"
+    assert {kinds(events, name)[-1] for name in names[1:]} == {"done"}
+
+
+def count_neighbours(spec, report, stop):
+    folder = Path(spec.config["folder"])
+    if spec.name == "kill":
+        with (folder / "beside").open("a") as file:
+            file.write(f"{len(list(folder.glob('* trains')))}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+    mark = folder / f"{spec.name} trains"
+    mark.touch()
+    time.sleep(0.2)
+    mark.unlink()
+
+
+def test_a_run_waits_until_there_is_memory_for_it(monkeypatch):
+    """What the first run takes is measured, and a process keeps it."""
+    took = set()
+    monkeypatch.setattr(local, "read_available_memory", lambda: 3.5e9 - 2e9 * len(took))
+    monkeypatch.setattr(local, "read_private_memory", lambda pid: 2e9 if took.add(pid) is None else 0)
+    events = run(say_when, specs("a", "b", "c"), jobs=3)
+    most, running = 0, 0
+    for event in events:
+        running += {"started": 1, "done": -1}.get(event.kind, 0)
+        most = max(most, running)
+    assert most == 1
+    assert [event.value for event in events if event.kind == "delayed"] == [
+        "waits for memory: a run takes 2.0 GB, 1.5 GB are left beside 1 run"
+    ]
+
+
+def say_when(spec, report, stop):
+    for step in range(5):
+        report(step)
+        time.sleep(0.05)
+
+
+def test_workers_share_the_gpus_that_the_user_has_named_round_robin(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a, 3")
+    monkeypatch.setattr(local, "PLENTY", 0.0)
+    gpus = list_gpus(2)
+    events = run(see_gpus, specs("a", "b", "c", folder=str(tmp_path)), jobs=3, gpus=gpus)
+    assert sorted(value(events, name) for name in "abc") == ["3", "MIG-a", "MIG-a"]
+
+
+def see_gpus(spec, report, stop):
+    """Waits for its neighbours, so that each run is another worker's."""
+    Path(spec.config["folder"], spec.name).touch()
+    wait_until(lambda: len(os.listdir(spec.config["folder"])) == 3)
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_what_another_start_trains_or_has_seen_fail_is_not_started(tmp_path):
+    """The run that is trained elsewhere is waited for, and given to a worker once it is free."""
+    folder = tmp_path / "study"
+    RunFiles(folder / "failed").write_error("as it was there")
+    held, events = contextlib.ExitStack(), []
+    held.enter_context(hold(folder / "held"))
+
+    def notify(event):
+        events.append(event)
+        if event == Event("done", "free", "done"):
+            held.close()
+
+    with held:
+        LocalExecutor(say_done, 2, CellReader(folder)).run(specs("failed", "held", "free"), notify)
+    assert [(event.kind, event.value) for event in events if event.run == "failed"] == [("failed", "as it was there")]
+    assert kinds(events, "held") == ["held", "started", "done"]
+
+
+def say_done(spec, report, stop):
+    return "done"
 
 
 # ---- stopping
@@ -279,12 +369,13 @@ def test_an_error_of_the_display_leaves_no_process_either(tmp_path):
 
 PARENT = """
 import sys
+from pathlib import Path
 sys.path.insert(0, {tests!r})
 from vitlab.studies.cells import CellReader
 from vitlab.studies.executors.local import LocalExecutor
 from tests.unit.studies.executors.test_local import report_until_stopped, specs
 if __name__ == "__main__":
-    executor = LocalExecutor(report_until_stopped, 2, CellReader(None))
+    executor = LocalExecutor(report_until_stopped, 2, CellReader(Path(sys.argv[1]) / 'study'))
     executor.run(specs("a", "b", "c", folder=sys.argv[1]), lambda event: None)
 """
 
@@ -310,9 +401,9 @@ def test_an_idle_worker_ends_when_its_parent_is_killed(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(
         f"import os, sys, time\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from vitlab.studies.executors.local import LocalExecutor, Worker\nfrom test_local import say_pid, specs\n"
+        "from vitlab.studies.executors.local import LocalExecutor\nfrom test_local import say_pid, specs\n"
         "if __name__ == '__main__':\n"
-        "    executor = LocalExecutor(say_pid, 1, None)\n    worker = Worker(executor)\n"
+        "    executor = LocalExecutor(say_pid, 1, None)\n    worker = executor.make_worker(0)\n"
         "    worker.give(*specs('a'), lambda event: None)\n"
         "    print(worker.connection.recv()[1], flush=True)\n"
         "    time.sleep(600)\n"
