@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.checkpoint import checkpoint
 
 from vitlab.models.count import inputs
 
@@ -202,3 +204,19 @@ def count_state(optimizer: Optimizer) -> int:
 
 def storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
+
+
+@contextmanager
+def checkpointed(model: nn.Module) -> Iterator[None]:
+    """Meanwhile each block computes its activations again in the backward pass rather than keep them.
+
+    Chen et al., 2016. What is computed is the same, dropout too.
+    """
+    blocks = list_blocks(model)
+    for block in blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward

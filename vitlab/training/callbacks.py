@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from omegaconf import DictConfig
 
 from vitlab.training.files import RunFiles
+from vitlab.training.module import gather
 from vitlab.training.progress import Progress
 
 
@@ -114,7 +115,8 @@ class Measurements(L.Callback):
         seconds, steps = self.clock.train_s - self.timed[0], self.clock.steps_timed - self.timed[1]
         self.timed = (self.clock.train_s, self.clock.steps_timed)
         with torch.no_grad():
-            norm = torch.stack(torch._foreach_norm(list(module.model.parameters()))).norm().item()
+            norms = torch._foreach_norm(list(module.model.parameters()))
+            norm = torch.stack([gather(norm) for norm in norms]).norm().item()
         row = {
             "examples_seen": step * self.batch_size,
             "wall_s": round(self.clock.wall_s, 3),

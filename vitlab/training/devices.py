@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vitlab.config import UserError
 from vitlab.data.parts import Part
 from vitlab.hardware import count_cores
+from vitlab.models.memory import list_blocks
 from vitlab.training.callbacks import Diverged, Interrupted
 
 # what one waits for the others: while the first analyses, they wait; a process that dies is noticed otherwise
@@ -152,6 +153,11 @@ def refuse_parts(config: DictConfig, model: nn.Module, accelerator: str) -> None
                 f"{shown}: model={name} has BatchNorm, which torch synchronises {where}; give trainer.devices=1, or a "
                 "model with another norm"
             )
+    if trainer.checkpoint_activations:
+        blocks = list_blocks(model)
+        if not blocks or any(isinstance(module, _BatchNorm) for block in blocks for module in block.modules()):
+            why = "would count each batch twice in its BatchNorm" if blocks else "has no blocks that could do so"
+            problems.append(f"trainer.checkpoint_activations=true: model={config.model.name} {why}; give false")
     if devices > 1 and trainer.strategy == "fsdp":
         problems += list_unsharded(config)
     if problems:

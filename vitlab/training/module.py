@@ -136,7 +136,8 @@ class TrainingModule(L.LightningModule):
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         self.rate = max(group["lr"] for group in optimizer.param_groups)  # with layer-wise decay: of the last layer
         limit = self.recipe.clip_norm
-        self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
+        self.grad_norm = gather(norm)
 
     def on_validation_epoch_start(self) -> None:
         self.metrics.reset()
@@ -154,3 +155,8 @@ class TrainingModule(L.LightningModule):
         optimizer = build_optimizer(self.model, self.recipe)
         scheduler = build_schedule(optimizer, self.recipe, self.steps, self.width)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """A tensor whole, where it is sharded."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -26,6 +26,7 @@ from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import write_json
 from vitlab.models import count
+from vitlab.models.memory import checkpointed
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, environment, settings
@@ -40,6 +41,7 @@ from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.progress import Progress
 from vitlab.training.selection import Selection
 from vitlab.training.settings import HERE, SETTLED, Placement, evaluation_context
+from vitlab.training.sharding import ShardedModule
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.trainer import JsonLines, Stream, build_trainer
 
@@ -79,7 +81,7 @@ class Run:
         self.family = models.family(config.model, self.model)
         self.task.training_indices = self.indices
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, placement=placement)
-        if count_parts(config.trainer) > 1:
+        if count_parts(config.trainer) > 1 or config.trainer.checkpoint_activations:
             refuse_parts(config, self.model, self.settings.accelerator)
         torch.set_num_threads(self.settings.threads)
         self.steps = budgets.compute_steps(
@@ -183,7 +185,8 @@ class Run:
             self.group.order(
                 {"config": resolved(self.config), "folder": str(self.files.folder), "placement": placement}
             )
-        with self.group.together("fit"):
+        computed = checkpointed(self.model) if self.config.trainer.checkpoint_activations else nullcontext()
+        with self.group.together("fit"), computed:
             return self.fit_together(loggers, progress, stop, look, confirm)
 
     def fit_together(
@@ -200,7 +203,8 @@ class Run:
             self.model.compile()
         recipe, trainer_config = self.config.recipe, self.config.trainer
         batch_size = recipe.batch_size
-        module = TrainingModule(
+        sharded = self.settings.strategy == "fsdp"
+        module = (ShardedModule if sharded else TrainingModule)(
             self.model,
             self.task,
             recipe,
@@ -263,6 +267,8 @@ class Run:
         finally:
             if lines:
                 lines.close()
+        if sharded:  # each device tests with the whole
+            self.load_weights(path)
         self.validation, kept = module.validation, {}
         if selection.keep:
             self.model.load_state_dict(selection.weights)
@@ -305,6 +311,13 @@ class Run:
     def set_memory_format(self) -> None:
         if self.settings.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
+
+    def load_weights(self, path: Path) -> None:
+        """Build the model anew, with a checkpoint's weights."""
+        self.model = models.build(self.config.model, **self.task.shape)
+        state = checkpoint.read_checkpoint(path)["state_dict"]
+        self.model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+        self.set_memory_format()
 
     def load_trained(self) -> None:
         """Load the finished run's weights into the model. Raises UserError."""

@@ -15,6 +15,7 @@ from vitlab.training.checkpoint import AtomicCheckpointIO
 from vitlab.training.devices import ALONE, PATIENCE, Group, Member
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
+from vitlab.training.sharding import ShardedStrategy
 
 
 def build_trainer(
@@ -51,6 +52,8 @@ def build_trainer(
 def build_strategy(settings: Settings, unused: bool) -> str | Strategy:
     if settings.strategy == "none":
         return "auto"
+    if settings.strategy == "fsdp":
+        return ShardedStrategy(settings.devices * settings.nodes)
     # buffers are those of synchronised BatchNorm, the same everywhere
     return DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
 

@@ -1,5 +1,6 @@
 """One run on several devices: two processes with gloo, of which the first leads."""
 
+import math
 import multiprocessing
 
 import pytest
@@ -10,6 +11,7 @@ from vitlab.studies.outcomes import read_outcomes
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices import DeviceLost
 from vitlab.training.files import RunFiles
+from vitlab.training.sharding import ShardedStrategy
 
 TINY = ["data=digits", "model=vit_nano", "model.width=24", "model.heads=3", "model.depth=1", "train_size=128"]
 TINY += ["trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1", "trainer.evaluations=2"]
@@ -31,8 +33,15 @@ def stop_at(folder, step):
     return lambda: any(row["step"] >= step for row in RunFiles(folder).metrics())
 
 
-def test_a_run_goes_on_with_any_number_of_devices_as_if_on_one(tmp_path):
-    words = [*AUGMENTED, "recipe.ema=0.8", "recipe.keep=best", ADAMW]
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ("ddp", ["recipe.ema=0.8", "recipe.keep=best"]),
+        pytest.param("fsdp", ["trainer.checkpoint_activations=true"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_goes_on_with_any_number_of_devices_as_if_on_one(tmp_path, strategy, words):
+    words = [*AUGMENTED, ADAMW, f"trainer.strategy={strategy}", *words]
     alone = train_run(configure(*words), tmp_path / "alone")
     run = tmp_path / "run"
     for step, others in ((9, [TWO]), (13, [])):
@@ -42,10 +51,27 @@ def test_a_run_goes_on_with_any_number_of_devices_as_if_on_one(tmp_path):
     shared = train_run(configure(*words, TWO, "trainer.accumulate=3"), run)
     assert curve(run) == pytest.approx(curve(tmp_path / "alone"), abs=1e-5)
     assert shared["id"] == alone["id"]
-    for key in ("loss", "accuracy", "calibration_error", "macro_f1", "kept_step", "examples_seen"):
+    for key in ("loss", "accuracy", "calibration_error", "macro_f1"):
         assert shared[key] == pytest.approx(alone[key], rel=1e-4), key
+    assert shared.get("kept_step") == alone.get("kept_step")
     ours, theirs = (read_outcomes(RunFiles(folder).heldout_path) for folder in (run, tmp_path / "alone"))
     assert (ours.means == theirs.means).mean() > 0.98, "in the order of the data"
+
+
+def test_sharded_weights_and_states_are_half_on_each_device(tmp_path, monkeypatch):
+    parameters = []
+
+    def keep(strategy, optimizer):
+        parameters.extend(p for group in optimizer.param_groups for p in group["params"])
+        parameters.extend(optimizer.state[p]["exp_avg"] for p in [*parameters])
+        return optimizer_state(strategy, optimizer)
+
+    optimizer_state = ShardedStrategy.optimizer_state
+    monkeypatch.setattr(ShardedStrategy, "optimizer_state", keep)
+    train_run(configure(ADAMW, TWO, "trainer.strategy=fsdp", "budget.steps=2"), tmp_path)
+    assert parameters
+    for whole in parameters:
+        assert whole.to_local().numel() == whole.shape[1:].numel() * math.ceil(len(whole) / 2)
 
 
 def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
