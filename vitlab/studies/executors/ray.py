@@ -159,31 +159,31 @@ def connect(address: str) -> None:
     Raises UserError.
     """
     import ray
+    from ray._private.services import canonicalize_bootstrap_address
 
     if ray.is_initialized():
         return
     if "://" in address:
         raise UserError(f"executor.ray.address={address}: Ray Client is not supported; give HOST:PORT, or auto")
-    print("ray: connecting", file=sys.stderr)
-    # not "auto": that also takes a cluster that another program has started for itself
-    asked = {"address": None if address == "auto" else address}
-    quiet = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
-    here = {"num_cpus": count_cores(), "object_store_memory": OBJECTS, "include_dashboard": False}
+    options = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
     try:
-        try:
-            context = ray.init(**asked, **quiet, **here)
-            said = "started a cluster here"
-        except ValueError:  # ray refuses what is for a cluster that it starts: there is one
-            context = ray.init(**asked, **quiet)
-            said = f"cluster at {context.address_info['address']}"
+        # not ray.init("auto"): that also takes a cluster that another program has started for itself
+        if found := canonicalize_bootstrap_address(None if address == "auto" else address):
+            host, _, port = found.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()  # ray would try for minutes
+            print(f"ray: connecting to the cluster at {found}", file=sys.stderr)
+        else:
+            print("ray: no cluster is here; starting one for this study", file=sys.stderr)
+            options |= {"num_cpus": count_cores(), "object_store_memory": OBJECTS, "include_dashboard": False}
+        ray.init(found or "local", **options)
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"executor.ray.address={address}: {first_line(error)}; start a cluster with 'ray start --head', or leave "
-            "one that has died with 'ray stop'"
+            f"executor.ray.address={address}: {first_line(error)}; start a cluster with 'ray start --head', or end what "
+            "is left of a dead one with 'ray stop'"
         ) from None
     # what becomes of runs is told here in a line each: ray's own lines would stand between those of results
     ray._private.worker._worker_logs_enabled = False
-    print(f"ray: {said}: {describe_resources(ray.cluster_resources())}", file=sys.stderr)
+    print(f"ray: {describe_resources(ray.cluster_resources())}", file=sys.stderr)
 
 
 def describe_resources(resources: dict[str, float]) -> str:

@@ -141,7 +141,7 @@ def test_workers_are_kept_and_only_runs_whose_process_died_are_started_again(stu
         "unpicklable": ["started", "failed"],
     }
     assert study.value("user", "failed") == "data.root=x: no such folder"
-    assert study.value("once", "retried") == "its process died;"
+    assert study.value("once", "retried") == "its process died; started again from its last checkpoint"
     assert study.value("kill", "failed") == "its process died; executor.retries=1"
     assert "pickle" in study.value("unpicklable", "failed")
     workers = {study.value(f"ok {number}") for number in range(1, 6)}
