@@ -1,12 +1,13 @@
 """What is known of each run of a study from its files alone, on any host. Imports no torch."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from vitlab.studies.events import Event
 from vitlab.training.files import RunFiles
-from vitlab.training.lease import Watch
+from vitlab.training.lease import Held, Watch, hold
 from vitlab.training.progress import Progress
 
 State = Literal["waiting", "running", "finished", "failed"]
@@ -55,3 +56,8 @@ class CellReader:
         if standing == "free" and (error := files.error()) is not None:
             return Cell(run, "failed", progress, error=error)
         return Cell(run, "waiting", progress, expired=claim.pulse if standing == "expired" else None)
+
+    def fail(self, run: str, error: str) -> None:
+        """Write why a run has failed, which died before it could say so itself; not while somebody else trains it."""
+        with contextlib.suppress(Held, FileNotFoundError), hold(self.folder / run):
+            RunFiles(self.folder / run).write_error(error)

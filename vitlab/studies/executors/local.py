@@ -24,8 +24,7 @@ from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event, Job, summarize_error
 from vitlab.studies.executors.processes import blocked_sigint, start_server
 from vitlab.studies.grid import Spec
-from vitlab.training.files import RunFiles
-from vitlab.training.lease import Held, LeaseLost, hold
+from vitlab.training.lease import Held, LeaseLost
 
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
 LOOK = 1.0  # seconds between two looks at the runs that others train
@@ -145,8 +144,7 @@ class LocalExecutor:
             self.waiting.append(spec)
         if kind == "died":  # it could not say so itself
             kind = "failed"
-            with contextlib.suppress(Held, FileNotFoundError), hold(self.cells.folder / spec.name):
-                RunFiles(self.cells.folder / spec.name).write_error(value)
+            self.cells.fail(spec.name, value)
         if kind == "held":
             self.elsewhere.append(spec)
         self.notify(Event(kind, spec.name, value))

@@ -76,7 +76,14 @@ class RayExecutor:
                     looked = time.monotonic()
                 while waiting and len(running) < room:
                     spec = waiting.popleft()
-                    running[self.submit(spec)] = Attempt(spec)
+                    cell = self.cells.read(spec.name)
+                    if cell.state == "running":  # another start trains it
+                        elsewhere.append(spec)
+                        notify(Event("held", spec.name, cell.where))
+                    elif cell.state == "failed":  # in another start: those of before have been forgotten
+                        notify(cell.event)
+                    else:
+                        running[self.submit(spec)] = Attempt(spec)
                 ready, _ = ray.wait(list(running), timeout=tick) if running else (time.sleep(tick), None)
                 for task in ready or ():
                     attempt = running.pop(task)
@@ -101,11 +108,11 @@ class RayExecutor:
                 notify(cell.event)
 
     def take(self, spec: Spec, waiting: deque[Spec], notify: Callable[[Event], None]) -> bool:
-        """Whether nobody holds a run any more: it has ended, or it waits to be started here."""
+        """Whether nobody holds a run any more: it has failed, or a task is to look what is left to do."""
         cell = self.cells.read(spec.name)
-        if cell.state == "waiting":
+        if cell.state in ("waiting", "finished"):
             waiting.append(replace(spec, expired=cell.expired))
-        elif cell.state != "running" or cell.progress:
+        elif cell.state == "failed" or cell.progress:
             notify(cell.event)
         return cell.state != "running"
 
@@ -122,7 +129,9 @@ class RayExecutor:
             reason += f" ({attempt.where})" if attempt.where else ""
             lost[attempt.spec.name] += 1
             if lost[attempt.spec.name] > self.config.retries:
-                return "failed", f"{reason}; executor.retries={self.config.retries}"
+                reason += f"; executor.retries={self.config.retries}"
+                self.cells.fail(attempt.spec.name, reason)
+                return "failed", reason
             return "retried", f"{reason}; started again from its last checkpoint"
         except RayError as error:
             return "failed", summarize_error(getattr(error, "cause", None) or error)
@@ -178,8 +187,8 @@ def connect(address: str) -> None:
         ray.init(found or "local", **options)
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"executor.ray.address={address}: {first_line(error)}; start a cluster with 'ray start --head', or end what "
-            "is left of a dead one with 'ray stop'"
+            f"executor.ray.address={address}: {first_line(error)}; start a cluster with 'ray start --head', or clear "
+            "away a dead one with 'ray stop'"
         ) from None
     # what becomes of runs is told here in a line each: ray's own lines would stand between those of results
     ray._private.worker._worker_logs_enabled = False
