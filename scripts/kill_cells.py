@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vitlab.training.lease import Claim, read_claim
@@ -30,9 +30,9 @@ TIMES = ("wall_s", "images_per_s")  # columns of results.csv that no two studies
 PATIENCE = 1200  # seconds after which a study hangs
 
 
-def start(folder: Path, words: list[str], about: str = "start") -> subprocess.Popen:
+def start(folder: Path, words: list[str], about: str = "start", within: Sequence[str] = ()) -> subprocess.Popen:
     """`vitlab scale` in a process group of its own; what it prints goes to a file beside the folder."""
-    command = [sys.executable, "-m", "vitlab.cli", "scale", "quick", *STUDY, *words, "--out", str(folder)]
+    command = [*within, sys.executable, "-m", "vitlab.cli", "scale", "quick", *STUDY, *words, "--out", str(folder)]
     with folder.with_name(f"{folder.name}-{about}.txt").open("a") as file:
         return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
 

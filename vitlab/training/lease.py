@@ -9,6 +9,7 @@ that finds one above its own has lost the run and stops.
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -242,7 +243,7 @@ def hold(folder: str | Path, *, expired: str | None = None, keep: bool = True) -
 @contextlib.contextmanager
 def hold_in_turn(folder: Path) -> Iterator[Lease]:
     """The same, for something short: waits for whoever holds it, and leaves nothing behind."""
-    watch = Watch()
+    watch, began, told = Watch(), time.monotonic(), False
     with contextlib.ExitStack() as stack:
         while True:
             standing, claim = watch.look(folder)
@@ -250,6 +251,9 @@ def hold_in_turn(folder: Path) -> Iterator[Lease]:
                 expired = claim.pulse if standing == "expired" else None
                 lease = stack.enter_context(hold(folder, expired=expired, keep=False))
                 break
+            if not told and claim and time.monotonic() - began > 3:
+                told = True
+                print(f"{folder}: waiting for {claim.holder}, which is writing there", file=sys.stderr)
             time.sleep(0.1)
         yield lease
 
@@ -261,9 +265,11 @@ def watch_until_expired(folder: Path) -> str | None:
     """
     watch = Watch()
     standing, first = watch.look(folder)
-    while standing == "held":
+    if standing == "held":
         if first.is_here:  # its process is there
             raise held_by(folder, first)
+        print(f"{folder}: waiting up to a minute whether {first.holder} still works there", file=sys.stderr)
+    while standing == "held":
         time.sleep(1.0)
         standing, claim = watch.look(folder)
         if standing == "held" and claim.pulse != first.pulse:

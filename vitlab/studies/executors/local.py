@@ -153,7 +153,7 @@ class LocalExecutor:
         """Whether nobody else trains a run any more: it has failed, or a worker is to look what is left to do."""
         cell = self.cells.read(spec.name)
         if cell.state in ("waiting", "finished"):
-            self.waiting.append(replace(spec, expired=cell.expired))
+            self.waiting.appendleft(replace(spec, expired=cell.expired))  # it may have begun already
         elif cell.state == "failed" or cell.progress:
             self.notify(cell.event)
         return cell.state != "running"

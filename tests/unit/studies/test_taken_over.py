@@ -1,0 +1,92 @@
+"""A run whose process was suspended is taken over, and what wakes up late writes nothing more. Real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vitlab.config import TrainConfig, compose
+from vitlab.studies.experiment import train_run
+from vitlab.training import lease as leases
+from vitlab.training.files import RunFiles
+from vitlab.training.lease import Watch
+
+WORDS = [
+    "model=resnet_nano",
+    "data=digits",
+    "train_size=60",
+    "recipe.batch_size=8",
+    "budget.steps=60",
+    "wandb.mode=off",
+]
+WORDS += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.log_every=1"]
+WORDS += ["trainer.checkpoint_every=0"]
+SLOW = f"""
+import sys, time
+from vitlab.config import TrainConfig, compose
+from vitlab.studies.experiment import train_run
+from vitlab.training import lease
+
+lease.BEAT, lease.EXPIRY = 0.1, 1.0
+try:
+    train_run(compose(TrainConfig, {WORDS}), sys.argv[1], stop=lambda: time.sleep(0.1))
+except lease.LeaseLost as error:
+    sys.exit(str(error))
+"""
+
+
+def list_files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_a_process_that_wakes_up_when_another_has_finished_its_run_leaves_it_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(leases, "EXPIRY", 1.0)
+    folder = tmp_path / "run"
+    slow = subprocess.Popen([sys.executable, "-c", SLOW, str(folder)], stderr=subprocess.PIPE, text=True)
+    try:
+        files, watch, end = RunFiles(folder), Watch(), time.monotonic() + 300
+        while not files.checkpoint_path.exists() or len(files.metrics()) < 5:
+            assert slow.poll() is None, slow.stderr.read()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        slow.send_signal(signal.SIGSTOP)
+        while (seen := watch.look(folder))[0] != "expired":
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        result = train_run(compose(TrainConfig, WORDS), folder, expired=seen[1].pulse)
+        (folder / "checkpoints" / ".last.ckpt.x.tmp").touch()  # as a process leaves it that is killed as it writes
+        before = list_files(folder)
+        slow.send_signal(signal.SIGCONT)
+        _, said = slow.communicate(timeout=60)
+    finally:
+        slow.kill()
+    assert slow.returncode == 1
+    assert said.endswith("another vitlab has taken it over, for this one was not heard of\n")
+    assert list_files(folder) == before
+    whole = train_run(compose(TrainConfig, WORDS), tmp_path / "whole")
+    for key in ("loss", "accuracy", "train_loss"):
+        assert result[key] == whole[key]
+    assert [row["step"] for row in files.metrics()] == [row["step"] for row in RunFiles(tmp_path / "whole").metrics()]
+
+
+def test_what_killed_writers_leave_is_removed_by_who_goes_on(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def stop():
+        raise Enough
+
+    config = compose(TrainConfig, WORDS)
+    with pytest.raises(Enough):
+        train_run(config, tmp_path, stop=stop)
+    left = [tmp_path / ".config.yaml.x.tmp", tmp_path / "checkpoints" / ".last.ckpt.x.tmp"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(os.urandom(9))
+    with pytest.raises(Enough):
+        train_run(config, tmp_path, stop=stop)
+    assert not any(path.exists() for path in left)
