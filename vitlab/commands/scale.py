@@ -334,7 +334,11 @@ def expect(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> Sequence[Sp
 
 def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
     """Submit the runs and say so; the exit code."""
-    print(*make_executor(files, plan).submit(expect(files, plan, todo)).describe(files.folder), sep="\n")
+    submission = make_executor(files, plan).submit(expect(files, plan, todo))
+    print(submission.describe())
+    if submission.unsubmitted:
+        print("Run the command again later to submit those")
+    print(f"'vitlab status {files.folder}' says how the runs go; the command without --detach waits for them")
     return 0
 
 

@@ -69,6 +69,7 @@ class Board:
             row.state, row.seconds = event.kind, now - row.started
             if event.kind == "done":
                 row.result = event.value
+                row.seconds = max(row.seconds, row.result.get("wall_s") or 0.0)  # it may have begun unseen
             else:
                 row.error = str(event.value)
 

@@ -124,6 +124,7 @@ MISTAKES = [
     (("train", "--ouut", "x"), "unrecognized arguments: --ouut; did you mean '--out'?"),
     (("scale", "--jobs", "0"), "--jobs: '0' is not a positive integer"),
     (("scale", "--executor", "locl"), "--executor: unknown 'locl'; did you mean 'local'? choices: local"),
+    (("scale", "--detach"), "--detach: runs on executor=local end with this command; leave it out, or give --executor"),
     (("scale", "qick"), "study=qick: unknown study; did you mean 'quick'?"),
     (("scale", "quick", "other"), "'other' is not key=value, and the study is 'quick' already"),
     (("train", "data=imagefolder"), "data.root is missing: give data.root=VALUE"),

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -69,17 +68,15 @@ class Submission:
     unsubmitted: int = 0  # runs for which the queue has no room
     refusal: str = ""  # what sbatch says of them
 
-    def describe(self, study: Path) -> list[str]:
-        """What a start that does not wait says."""
+    def describe(self) -> str:
+        """What a start says of it, in a line."""
         numbers = [one.partition("_")[0] for one in self.added]
         jobs = [f"{number} ({plural(len([*same]), 'task')})" for number, same in groupby(numbers)]
-        lines = [f"Submitted {plural(len(self.added), 'job')} to SLURM: {', '.join(jobs)}"]
-        if not jobs:
-            lines = ["Nothing is submitted: every run has ended, or is in the queue"]
+        text = f"Submitted to SLURM: job {', '.join(jobs)}" if jobs else "Submitted nothing: all is in the queue"
         if self.unsubmitted:
             why = self.refusal or "executor.slurm.submitted jobs are in the queue"
-            lines.append(f"{plural(self.unsubmitted, 'run')} not submitted yet ({why}); run the command again later")
-        return [*lines, f"'vitlab status {study}' says how the runs go; the command without --detach waits for them"]
+            text += f"; {plural(self.unsubmitted, 'run')} not yet ({why})"
+        return text
 
 
 class SlurmExecutor:
@@ -96,7 +93,7 @@ class SlurmExecutor:
         left = {spec.name: spec for spec in specs}
         said: dict[str, Event | str] = {}
         try:
-            self.submit(specs, notify)
+            print(self.submit(specs, notify).describe(), file=sys.stderr)
             asked = looked = time.monotonic()
             while left:
                 now = time.monotonic()

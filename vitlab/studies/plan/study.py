@@ -124,9 +124,9 @@ def plan_study(config: DictConfig, *, jobs: int | None, console: Console) -> Pla
     problems = size_problems(asked, task.train, task.strata, data.name)
     by_variant, counted = {}, {}
     for name, run_config in first.items():
-        placement = place(config.executor, jobs, config.settled.get(name, {}))
-        alike = describe_costs(run_config), str(run_config.init), str(placement)
         try:
+            placement = place(config.executor, run_config.trainer, jobs, config.settled.get(name, {}))
+            alike = describe_costs(run_config), str(run_config.init), str(placement)
             if alike not in counted:
                 counted[alike] = plan_model(run_config, build_task(run_config, data), placement)
             by_variant[name] = replace(counted[alike], config=run_config)
@@ -167,11 +167,27 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
     return list({size // item: size for size in in_range}.values())
 
 
-def place(executor: DictConfig, jobs: int | None, settled: Mapping[str, Any]) -> settings.Placement:
-    """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose."""
+def place(
+    executor: DictConfig, trainer: DictConfig, jobs: int | None, settled: Mapping[str, Any]
+) -> settings.Placement:
+    """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose.
+
+    Raises UserError for more devices than a run has on a cluster.
+    """
     if executor.kind == "local":
         return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
-    device = {"accelerator": "gpu" if executor.gpus else "cpu"}
+    kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
+    if trainer.nodes > 1:
+        raise UserError(
+            f"trainer.nodes={trainer.nodes}: a study trains each run on one machine; leave it out, or train the run "
+            "with 'vitlab train' under srun or torchrun"
+        )
+    if trainer.devices > max(1, has):
+        raise UserError(
+            f"trainer.devices={trainer.devices}: executor.{kind}s={has} is what a run has on executor={executor.kind}; "
+            f"give executor.{kind}s={trainer.devices}"
+        )
+    device = {"accelerator": kind}
     return settings.Placement(executor.cpus, {**device, **settled}, here=False)
 
 

@@ -129,7 +129,9 @@ def test_what_is_submitted_is_not_submitted_again_and_the_queue_takes_no_more_th
     again = Watcher(tmp_path, "slurm.cells=1", "slurm.submitted=2").executor.submit(specs)
     assert again.added == []
     assert again.live == {"a": first.added[0], "b": first.added[1]}
-    assert "1 run not submitted yet" in "\n".join(again.describe(tmp_path))
+    assert again.describe() == (
+        "Submitted nothing: all is in the queue; 1 run not yet (executor.slurm.submitted jobs are in the queue)"
+    )
     study.run(specs)
     assert {study.result(name)["first"] for name in "abc"} == {0}
     assert len({one.job for one in read_submitted(tmp_path).values()}) == 3

@@ -1,0 +1,68 @@
+"""`vitlab scale --executor slurm` on a real SLURM of one node: submit, leave, look, collect."""
+
+import json
+import time
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.integration import commands
+from tests.integration.test_scale import results
+from tests.slurm import one_node
+from vitlab.studies.executors.slurm_jobs import read_submitted
+
+STUDY = [
+    "quick",
+    "data=digits",
+    "sizes=[60,150]",
+    "seeds=[0]",
+    "budget.steps=20",
+    "trainer.evaluations=1",
+    "analyses=[]",
+]
+STUDY += ["wandb.mode=off", "trainer.threads=1"]
+TIMES = {"wall_s", "images_per_s"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tmp_path_factory):
+    with one_node(tmp_path_factory.mktemp("slurm")), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield
+
+
+def status(folder):
+    done = commands.vitlab("status", folder, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def table(folder):
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in results(folder)]
+
+
+@pytest.mark.slow
+def test_submit_leave_look_and_collect_gives_what_this_machine_gives(tmp_path):
+    folder, here = tmp_path / "slurm", tmp_path / "here"
+    words = ["scale", *STUDY, "--executor", "slurm", "--out", folder]
+    done = commands.vitlab(*words, "--detach")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Submitted to SLURM: job ")
+    submitted = read_submitted(folder)
+    assert len(submitted) == 4
+    assert len({one.job for one in submitted.values()}) == 1, "they are short"
+    found = status(folder)
+    assert found["failed"] == 0
+    assert {cell["job"] for cell in found["cells"] if cell["state"] == "waiting"} <= {submitted["vit_nano-n60-s0"].job}
+    again = commands.vitlab(*words, "--detach")
+    assert again.stdout.startswith("Submitted nothing: all is in the queue")
+    assert read_submitted(folder) == submitted
+    end = time.monotonic() + 300
+    while status(folder)["finished"] < 4:
+        assert time.monotonic() < end, status(folder)
+        time.sleep(1)
+    assert not (folder / "results.csv").exists()
+    assert commands.vitlab(*words).returncode == 0
+    assert (folder / "report.html").is_file()
+    assert commands.vitlab("scale", *STUDY, "--jobs", "2", "--out", here).returncode == 0
+    assert table(folder) == table(here)
