@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from vitlab.config import UserError
+from vitlab.files import create_json
 from vitlab.hardware import list_gpus
 from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event
@@ -320,6 +322,39 @@ def test_what_another_start_trains_or_has_seen_fail_is_not_started(tmp_path):
 
 def say_done(spec, report, stop):
     return "done"
+
+
+def test_two_starts_of_a_study_run_every_cell_once_also_when_a_worker_is_killed(tmp_path):
+    """Two executors at once, four workers; the first run that begins kills its process."""
+    todo, heard = specs(*(f"cell {number}" for number in range(40)), folder=str(tmp_path)), ([], [])
+    starts = [
+        threading.Thread(target=LocalExecutor(train_once, 2, CellReader(tmp_path)).run, args=(todo, events.append))
+        for events in heard
+    ]
+    for start in starts:
+        start.start()
+    for start in starts:
+        start.join(DEADLINE)
+    assert sorted((tmp_path / "trained").read_text().split("\n")[:-1]) == sorted(spec.name for spec in todo)
+    for events in heard:
+        assert {event.run for event in events if event.kind == "done"} == {spec.name for spec in todo}
+    (retried,) = [event for events in heard for event in events if event.kind == "retried"]
+    assert "SIGKILL" in retried.value
+
+
+def train_once(spec, report, stop):
+    study = Path(spec.config["folder"])
+    with hold(study / spec.name, expired=spec.expired):
+        if (study / spec.name / "result.json").exists():
+            return "was there"
+        time.sleep(0.01)
+        with contextlib.suppress(FileExistsError):
+            (study / "killed").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        with (study / "trained").open("a") as file:
+            file.write(f"{spec.name}\n")
+        create_json(study / spec.name / "result.json", {})
+    return "trained"
 
 
 # ---- stopping
