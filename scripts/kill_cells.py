@@ -4,12 +4,14 @@ python scripts/kill_cells.py [--executor local|ray|slurm] [--kill worker,parent]
 
 - worker: a process that trains a run, chosen at random; the study must come to its end all the same.
 - parent: the process of `vitlab scale`; the same command is given again.
+- node: with ray, for which this script starts a cluster of two nodes with a CPU each; another one takes its place.
 
 Each time results.csv must be that of the undisturbed study on this machine (`local`), but for times, and no run may
 have been trained twice to its end. The folders stay for a look where that is not so.
 """
 
 import argparse
+import atexit
 import csv
 import os
 import random
@@ -104,6 +106,26 @@ def kill_parent(folder: Path, process: subprocess.Popen, words: list[str]) -> st
 
 
 KILLS = {"worker": kill_worker, "parent": kill_parent}
+NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
+
+
+class RayCluster:
+    """Two nodes with a CPU each on this machine. The second may die."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+        self.second = self.cluster.add_node(**NODE)
+        atexit.register(self.cluster.shutdown)
+
+    def kill_node(self, folder: Path, process: subprocess.Popen, words: list[str]) -> str:
+        """Kill the second node and its workers; the study goes on, and a new node joins."""
+        claims = wait_for_claims(folder, process)
+        self.cluster.remove_node(self.second, allow_graceful=False)
+        self.second = self.cluster.add_node(**NODE)
+        finish(process, folder)
+        return f"the node of one of {len(claims)} runs" if claims else "a node (all runs had ended)"
 
 
 def train_undisturbed(folder: Path, words: list[str]) -> float:
@@ -118,7 +140,7 @@ def train_undisturbed(folder: Path, words: list[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--executor", choices=["local", "ray", "slurm"], default="local")
-    parser.add_argument("--kill", default="worker,parent", help=f"some of {','.join(KILLS)}")
+    parser.add_argument("--kill", default="worker,parent", help=f"some of {','.join(KILLS)}; with ray also node")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
@@ -134,6 +156,10 @@ def main() -> None:
     expected = read_table(alone)
     print(f"undisturbed on this machine: {len(expected)} runs, {span:.0f} s", flush=True)
     words = [steps, "--executor", args.executor] if args.executor != "local" else [steps, "--jobs", "2"]
+    if args.executor == "ray":
+        cluster = RayCluster()
+        words.append(f"executor.ray.address={cluster.cluster.address}")
+        KILLS["node"] = cluster.kill_node
     if args.executor != "local":
         folder = args.folder / args.executor
         span = train_undisturbed(folder, words)

@@ -193,7 +193,7 @@ class PlainDisplay:
                 for row in self.board.rows.values()
                 if row.state in ("training", "starting")
             )
-            self.print(f"{running}; {self.board.describe()}")
+            self.print("; ".join(filter(None, (running, self.board.describe()))))
 
     def print(self, text: str) -> None:
         self.last = time.monotonic()
