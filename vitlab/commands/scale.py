@@ -31,6 +31,7 @@ from vitlab.studies.executors import build_executor, check_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec, compose_models, compose_study, make_spec, name_run
 from vitlab.studies.live_table import LiveTable, collect
+from vitlab.studies.plan.machine import FORM, Machine, parse_machine
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.store import Cell, StudyFiles
 from vitlab.training.files import refuse_changes, source_of, source_problems
@@ -71,6 +72,7 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
     parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
+    parser.add_argument("--on", metavar="MACHINE", help=f"with --dry-run: what it costs there; {FORM}")
     args = parser.parse_intermixed_args(words)
     # the shell cuts models=[a, b] into two words, of which the second is not a study
     studies = [word for word in args.words if "=" not in word and not word.endswith(("]", ","))]
@@ -88,12 +90,16 @@ def main(words: Sequence[str]) -> int:
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
     target = Target(args.until, args.max_runs) if args.until else None
+    if args.on is not None and not args.dry_run:
+        raise UserError(f"--on {args.on}: is for --dry-run; give both")
+    machine = parse_machine(args.on) if args.on is not None else None
     kind = config.executor.kind
     if args.detach and kind != "slurm":
         raise UserError(
             f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
         )
-    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
+    options = {"jobs": args.jobs, "dry_run": args.dry_run, "machine": machine, "detach": args.detach, "target": target}
+    return scale(config, folder, **options)
 
 
 def parse_jobs(text: str) -> int | None:
@@ -106,16 +112,17 @@ def scale(
     *,
     jobs: int | None,
     dry_run: bool,
+    machine: Machine | None = None,
     detach: bool = False,
     target: Target | None = None,
 ) -> int:
     """Train or complete every run of the grid, then write the results and the report; the exit code.
 
-    With a target runs of more seeds follow in rounds. `detach` only submits the runs. Raises UserError before anything
-    is written.
+    With a target runs of more seeds follow in rounds. `detach` only submits the runs, `dry_run` only prints what they
+    cost, here or on a machine. Raises UserError before anything is written.
     """
     began = time.perf_counter()
-    if config.executor.kind == "local":
+    if config.executor.kind == "local" and not machine:
         start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
@@ -127,13 +134,13 @@ def scale(
     console = Console(stderr=True)
     if known := files.config_path.exists():
         config.settled = files.config().get("settled") or {}
-    plan = plan_study(config, jobs=jobs, console=console)
+    plan = plan_study(config, jobs=jobs, console=console, elsewhere=machine is not None)
     if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
         planned = {spec.name for spec in plan.specs}
         earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
         plan.specs.extend(spec for spec in make_specs(plan, earlier) if spec.name not in planned)
     if dry_run:
-        show_times(plan, console, time.perf_counter() - began)
+        show_costs(plan, machine, console, time.perf_counter() - began)
         if target:
             print(target.describe())
         return 0
@@ -169,16 +176,20 @@ def scale(
             return max(finish(files, failed), 1 if failed else 0)
 
 
-def show_times(plan: "Plan", console: Console, startup: float) -> None:
-    """Print what the study costs on this machine, from the first steps of each model."""
+def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup: float) -> None:
+    """Print what the study costs on a machine; without one here, from the first steps of each model."""
     from vitlab.data.opening import progress_bar
     from vitlab.reports.observer import RunReporter
-    from vitlab.studies.plan.rehearsal import rehearse
-    from vitlab.studies.plan.table import show_plan
+    from vitlab.studies.plan import forecast, forecast_table, rehearsal, table
 
-    with progress_bar(console) as progress:
-        times = rehearse(plan, RunReporter, progress)
-    show_plan(plan, times, startup)
+    if machine:
+        forecast_table.show_forecast(forecast.forecast(plan, machine))
+    elif plan.config.executor.kind != "local" and plan.config.executor.gpus:  # which are not here
+        table.show_plan(plan, {}, startup)
+    else:
+        with progress_bar(console) as progress:
+            times = rehearsal.rehearse(plan, RunReporter, progress)
+        table.show_plan(plan, times, startup)
 
 
 def finish(files: StudyFiles, failed: dict[str, str]) -> int:

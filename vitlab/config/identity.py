@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 WITHOUT_EFFECT = (  # keys that do not change a run's final weights
-    *("wandb", "study", "variant", "data.cache", "data.sizes", "data.download", "data.task"),
+    *("wandb", "study", "variant", "data.cache", "data.sizes", "data.download", "data.task", "data.expected"),
     *("task.data", "task.model", "task.analyses", "analyses", "probes"),
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
     "trainer.workers",

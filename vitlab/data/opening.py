@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitlab import data
-from vitlab.config import groups, resolved
+from vitlab.config import UserError, groups, resolved
+from vitlab.data.expected import expect
 from vitlab.formatting import duration, whole
 
 OPEN = 4  # data sets kept
@@ -33,6 +34,16 @@ def open_data(config: DictConfig, console: Console | None = None) -> Any:
             del OPENED[next(iter(OPENED))]
         OPENED[key] = found
     return OPENED[key]
+
+
+def find_data(config: DictConfig, console: Console | None = None) -> Any:
+    """The data set of a configuration, or what `data.expected` says of one that is not here. Raises UserError."""
+    try:
+        return open_data(config, console)
+    except UserError:
+        if not config.get("expected"):
+            raise
+    return expect(config)
 
 
 @contextmanager

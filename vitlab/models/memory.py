@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,11 +39,13 @@ def count_activations(
     """The activations of `loss(model, batch)` on a GPU, under autocast to `dtype` unless that is None.
 
     `model` is on the meta device; `example` is a batch of one item. Counted with two sizes of the batch: what grows
-    with it is of the examples.
+    with it is of the examples. Recurrent layers are counted as on a CPU, in fp32: of cuDNN's nothing is known without a
+    GPU.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True), placed(model, "cuda"):
+    device = "cpu" if any(isinstance(module, nn.RNNBase) for module in model.modules()) else "cuda"
+    with FakeTensorMode(allow_non_fake_inputs=True), placed(model, device):
         (small, small_checkpointed), (large, large_checkpointed) = (
-            count_kept(model.train(), loss, repeat(example, size, "cuda"), dtype) for size in BATCHES
+            count_kept(model.train(), loss, repeat(example, size, device), dtype) for size in BATCHES
         )
     grown = BATCHES[1] - BATCHES[0]
     per_example = (large - small) / grown
@@ -85,6 +87,8 @@ def repeat(example: Any, size: int, device: str) -> Any:
     def grow(tensor: Tensor) -> Tensor:
         return torch.zeros((size, *tensor.shape[1:]), dtype=tensor.dtype, device=device)
 
+    if is_dataclass(example):
+        return replace(example, **{key: repeat(value, size, device) for key, value in vars(example).items()})
     return tree_map_only(Tensor, grow, example)
 
 

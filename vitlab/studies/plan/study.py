@@ -14,7 +14,7 @@ from vitlab import models, tasks
 from vitlab.config import UserError, resolved
 from vitlab.config.identity import drop_keys, subset_seed
 from vitlab.config.tuning import list_settings
-from vitlab.data.opening import open_data
+from vitlab.data.opening import find_data, open_data
 from vitlab.data.subset import count_items, resolve_size, size_problems
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
@@ -24,11 +24,13 @@ from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import serves
 from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
+from vitlab.training.devices import count_parts, refuse_parts
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimization import averaging, schedules
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.sources import initialise
 
+GPU = settings.Placement(settled={"accelerator": "gpu"}, here=False)  # of another machine
 # settings that change neither the time nor the memory of a step
 FREE = (
     *("variant", "seed", "train_size", "subset_seed", "study", "budget", "tune", "init", "wandb", "model.recipe"),
@@ -99,7 +101,7 @@ class Plan:
         found = dict.fromkeys(budgets.format_budget(one.config.budget) for one in self.by_variant.values())
         return " or ".join(found)
 
-    def headline(self, todo: int) -> str:
+    def headline(self, todo: int, where: str = "") -> str:
         """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
         tuned = f" and for each of {plural(self.trials, 'setting')} of tune" if self.config.tune else ""
@@ -109,23 +111,29 @@ class Plan:
         axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
         kind = self.config.executor.kind
+        where = where or (plural(self.jobs, "worker") if kind == "local" else kind)
         return (
             f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}, "
-            f"{plural(self.jobs, 'worker') if kind == 'local' else kind}{left}"
+            f"{where}{left}"
         )
 
 
-def plan_study(config: DictConfig, *, jobs: int | None, console: Console) -> Plan:
-    """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems."""
+def plan_study(config: DictConfig, *, jobs: int | None, console: Console, elsewhere: bool = False) -> Plan:
+    """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems.
+
+    `elsewhere` is for GPUs of another machine, of which only the cost is asked: the data need not be here where the
+    configuration says what to expect of them.
+    """
     first = compose_models(config)
-    data = open_data(config.data, console)
+    data = find_data(config.data, console) if elsewhere else open_data(config.data, console)
     task = build_task(next(iter(first.values())), data)
     asked = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
     problems = size_problems(asked, task.train, task.strata, data.name)
     by_variant, counted = {}, {}
     for name, run_config in first.items():
         try:
-            placement = place(config.executor, run_config.trainer, jobs, config.settled.get(name, {}))
+            settled = config.settled.get(name, {})
+            placement = place(config.executor, run_config.trainer, jobs, settled) if not elsewhere else GPU
             alike = describe_costs(run_config), str(run_config.init), str(placement)
             if alike not in counted:
                 counted[alike] = plan_model(run_config, build_task(run_config, data), placement)
@@ -194,6 +202,8 @@ def place(
 def plan_model(config: DictConfig, task: Task, placement: settings.Placement) -> ModelPlan:
     model = count.meta(config.model, **task.shape)
     chosen = asdict(settings.resolve(config.trainer, model, cached=True, placement=placement))
+    if count_parts(config.trainer) > 1 or config.trainer.checkpoint_activations:
+        refuse_parts(config, model, chosen["accelerator"])
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # raises UserError for a model that it does not support

@@ -1,6 +1,6 @@
 """The plan of a study as a person reads it, on stdout."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -8,6 +8,7 @@ from rich.table import Table
 
 from vitlab.formatting import duration, plural
 from vitlab.studies.grid import Spec
+from vitlab.studies.plan.machine import FORM
 from vitlab.studies.plan.packing import pack
 from vitlab.studies.plan.rehearsal import Times
 from vitlab.studies.plan.study import Plan
@@ -16,33 +17,45 @@ REPORT = 3.0  # seconds that writing a report takes
 
 
 def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
-    """Print every run and its cost on this machine; `startup` are the seconds before the first run begins."""
+    """Print every run and its cost on this machine; `startup` are the seconds before the first run begins.
+
+    Without `times` the runs train elsewhere: how long is left out.
+    """
     table = Table(box=None, pad_edge=False)
-    for name in ("run", "steps", "examples", "parameters", "train FLOPs", "time"):
+    for name in ("run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])):
         table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
-    flops, spent = 0, [estimate_run(plan, spec, times[spec.config["variant"]]) for spec in plan.specs]
-    for spec, parts in zip(plan.specs, spent, strict=True):
+    flops, spent = 0, [estimate_run(plan, spec, times[spec.config["variant"]]) for spec in plan.specs if times]
+    for place, spec in enumerate(plan.specs):
         model, steps = plan.by_variant[spec.config["variant"]], plan.steps(spec)
         examples = steps * plan.trainings(model) * model.config.recipe.batch_size
         flops += examples * model.train_flops
         cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.train_flops:.2e}")
-        table.add_row(escape(spec.name), *cells, duration(sum(parts.values())))
-    wall = startup + pack([(sum(parts.values()), 1) for parts in spent], plan.jobs) + REPORT
-    total = sum(sum(parts.values()) for parts in spent)
-    shares = [f"{name} {sum(parts[name] for parts in spent) / total:.0%}" for name in spent[0]]
-    unanalysed = [name for name, one in times.items() if not one.analysed]
+        table.add_row(escape(spec.name), *cells, *([duration(sum(spent[place].values()))] if times else []))
     console = Console()
     console.print(escape(plan.headline(len(plan.specs))), soft_wrap=True, highlight=False)
     console.print(table)
+    lines = [f"total {flops:.2e} FLOPs; how long that takes on a machine says --on: {FORM}"]
+    if times:
+        lines = summarize(plan, times, spent, startup, flops)
+    for line in lines:
+        console.print(escape(line), soft_wrap=True, highlight=False)
+
+
+def summarize(
+    plan: Plan, times: Mapping[str, Times], spent: Sequence[dict[str, float]], startup: float, flops: float
+) -> list[str]:
+    """The sums of a plan that was rehearsed; `spent` are the seconds of each run."""
+    seconds = [sum(parts.values()) for parts in spent]
+    wall = startup + pack([(one, 1) for one in seconds], plan.jobs) + REPORT
+    shares = [f"{name} {sum(parts[name] for parts in spent) / sum(seconds):.0%}" for name in spent[0]]
     lines = [
         f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "
         f"({duration(startup + REPORT)} before and after the runs; of their time {', '.join(shares)}), "
         "measured on the first steps of each model"
     ]
-    if unanalysed:
+    if unanalysed := [name for name, one in times.items() if not one.analysed]:
         lines.append(f"without the time of analyses and probes of {', '.join(unanalysed)}: too slow here to try them")
-    for line in lines:
-        console.print(escape(line), soft_wrap=True, highlight=False)
+    return lines
 
 
 def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
