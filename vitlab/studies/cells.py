@@ -59,5 +59,7 @@ class CellReader:
 
     def fail(self, run: str, error: str) -> None:
         """Write why a run has failed, which died before it could say so itself; not while somebody else trains it."""
-        with contextlib.suppress(Held, FileNotFoundError), hold(self.folder / run):
+        standing, claim = self.watch.look(self.folder / run)
+        expired = claim.pulse if standing == "expired" else None
+        with contextlib.suppress(Held, FileNotFoundError), hold(self.folder / run, expired=expired):
             RunFiles(self.folder / run).write_error(error)

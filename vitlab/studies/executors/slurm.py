@@ -3,7 +3,6 @@
 This program only submits and watches: what is submitted stands in files (`slurm_jobs`), and how runs go in their own.
 """
 
-import contextlib
 import importlib.util
 import shutil
 import sys
@@ -31,7 +30,7 @@ from vitlab.studies.executors.slurm_jobs import (
 )
 from vitlab.studies.grid import Spec
 from vitlab.training.files import RunFiles
-from vitlab.training.lease import Held, hold, hold_in_turn, read_claim, watch_until_expired
+from vitlab.training.lease import hold_in_turn, read_claim
 
 LOOK = 2.0  # seconds between two looks at the files of runs
 ASK = 10.0  # seconds between two questions to SLURM
@@ -196,10 +195,9 @@ class SlurmExecutor:
         if lost <= self.config.retries:
             notify(Event("retried", spec.name, f"its job {before.job} has ended ({state}); submitted again"))
             return [(spec, replace(before, lost=lost))]
-        files, log = RunFiles(self.study / spec.name), self.study / FOLDER / f"{before.job}_0_log.out"
-        with contextlib.suppress(Held), hold(files.folder, expired=watch_until_expired(files.folder)):
-            files.write_error(f"its jobs were lost {lost} times, the last was {before.job} ({state}); see {log}")
-        return []  # or another start has begun it
+        log = self.study / FOLDER / f"{before.job}_0_log.out"
+        self.cells.fail(spec.name, f"its jobs were lost {lost} times, the last was {before.job} ({state}); see {log}")
+        return []
 
     def is_to_blame(self, before: Submitted, known: Mapping[str, Submitted]) -> bool:
         """Whether the loss of a job counts for one of its runs: it had begun, and did not stop in order and advanced.

@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,8 @@ class Allocation:
     """A job as submitit pickles it. SLURM may start it again after a timeout, a preemption or the loss of a node."""
 
     def __init__(self, job: Job, specs: Sequence[Spec], submitter: Submitter):
-        self.job, self.specs, self.submitter = job, specs, submitter
+        # in bytes: reading it imports torch, and a signal before there are handlers would kill this process
+        self.job, self.specs, self.submitter = pickle.dumps(job), specs, submitter
 
     def checkpoint(self) -> Any:
         """What submitit writes before it has the job requeued: the same, for the folders of the runs say the rest."""
@@ -37,25 +40,25 @@ class Allocation:
 
         number = submitit.JobEnvironment().job_id
         os.environ[WHERE] = f"SLURM job {number} on {socket.gethostname()}"
-        left, advanced = list(self.specs), False
+        left, advanced, began = list(self.specs), False, time.monotonic()
         with noted_signals() as (signals, requeue):
+            job = pickle.loads(self.job)
             while left and not signals:
-                ended, steps = self.train(left[0], signals)
+                ended, steps = self.train(job, left[0], signals)
                 advanced |= ended or steps > 0
                 left = left[ended:]
             if not left:
                 return
-            if not advanced:
+            half = 0.5 * 60 * self.submitter.parameters["time"]
+            if not advanced and time.monotonic() - began > half:
                 print("no run advanced by a step in this allocation: not submitted again from here", flush=True)
             elif is_running(number):
-                self.go_on(left, requeue)
+                self.go_on(job, left, requeue)
         sys.exit(1)
 
-    def train(self, spec: Spec, signals: Sequence[int]) -> tuple[bool, int]:
+    def train(self, job: Job, spec: Spec, signals: Sequence[int]) -> tuple[bool, int]:
         """Whether a run has ended, or is somebody else's; else it was stopped, and made so many steps."""
         files, steps = RunFiles(self.submitter.study / spec.name), [0]
-        if files.error() is not None:  # it failed when this job was started before
-            return True, 0
         print(f"{spec.name}: starts", flush=True)
 
         def report(progress: Progress) -> None:
@@ -64,7 +67,7 @@ class Allocation:
 
         try:
             expired = watch_until_expired(files.folder)
-            self.job(replace(spec, expired=expired), report, lambda: bool(signals))
+            job(replace(spec, expired=expired), report, lambda: bool(signals))
             said = "finished"
         except (Held, LeaseLost) as error:
             said = str(error)
@@ -77,7 +80,7 @@ class Allocation:
         print(f"{spec.name}: {said}", flush=True)
         return True, 0
 
-    def go_on(self, left: Sequence[Spec], requeue: Callable[[], None]) -> None:
+    def go_on(self, job: Job, left: Sequence[Spec], requeue: Callable[[], None]) -> None:
         """Have the runs that are left continued: by this job where the cluster requeues jobs, else by a new one."""
         try:
             requeue()  # ends this process
@@ -87,7 +90,7 @@ class Allocation:
         with hold_in_turn(study / FOLDER):
             before = read_submitted(study)
             runs = [replace(before[spec.name], step=reached(study, spec.name)) for spec in left]
-            ((first, *_),) = self.submitter.submit([Allocation(self.job, left, self.submitter)], [runs], room=1)
+            ((first, *_),) = self.submitter.submit([Allocation(job, left, self.submitter)], [runs], room=1)
         print(f"submitted as job {first.job}", flush=True)
 
 
