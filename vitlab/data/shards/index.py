@@ -7,11 +7,14 @@ index.json. It is of the shards as they were: with one that has changed it is an
 import hashlib
 import json
 import multiprocessing
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -119,8 +122,11 @@ class ShardIndex(Cache[Index]):
             return collect(map(scan, paths))
         import webdataset.tariterators  # noqa: F401  (once, for all processes that are forked from this one)
 
-        with ProcessPoolExecutor(count_cores(), multiprocessing.get_context("fork")) as pool:
+        pool = ProcessPoolExecutor(count_cores(), multiprocessing.get_context("fork"), initializer=follow_parent)
+        try:
             return collect(pool.map(scan, paths))
+        finally:
+            pool.shutdown(cancel_futures=True)  # of a Ctrl-C too
 
     def refuse_doubles(self, part: str, samples: Samples, first: int) -> None:
         ordered = np.sort(samples.keys)
@@ -151,6 +157,18 @@ class ShardIndex(Cache[Index]):
             return Index(tuple(about["classes"]), shards, splits, about["digest"])
         except (OSError, ValueError, KeyError):
             return None
+
+
+def follow_parent() -> None:
+    """A Ctrl-C is the parent's to answer; when that was killed this process ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def open_array(path: Path) -> np.ndarray:
