@@ -1,12 +1,13 @@
-"""Training on tar shards: memory on 200 MB and on 2 GB of them, and what a run that is killed and resumed has seen.
+"""Training on tar shards: memory on 0.2 GB and on 2 GB of them, and what a run that is killed and resumed has seen.
 
     uv run python scripts/bench_shards.py /tmp/shards
 
-Writes the shards with webdataset's ShardWriter, JPEGs of noise with 256 x 256 pixels, 100 kB each. vit_nano, images of
-48 pixels, one thread, decoded at each read, with 0 and with 2 workers; as many steps on both sets, one epoch of the
-larger. Memory is the largest resident set (VmHWM) of each process, added up. Then a run on the smaller set is stopped
-by Ctrl-C and by kill -9 at random moments, and goes on; each class is one sample, so the targets of its steps say what
-it saw. About ten minutes on two cores of an AMD EPYC.
+Writes the shards with webdataset's ShardWriter, JPEGs of noise with 288 x 288 pixels, 100 kB each. vit_nano, images of
+24 pixels, one thread, decoded at each read, with 0 and with 2 workers; as many steps on both sets, one epoch of the
+larger. Memory is what all processes of a run hold at a time, pages that they share counted once (PSS), and the sum of
+the largest resident set (VmHWM) of each, of which there are more with workers: of training, validation and test. Then a
+run on the smaller set is stopped by kill -9 and by Ctrl-C at random steps and goes on; each class is one sample, so its
+targets say what it saw. About five minutes on two cores of an AMD EPYC.
 """
 
 import io
@@ -21,9 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-SMALL, TIMES, EACH = 2_000, 10, 1_000  # samples of the smaller set, how often the larger one, samples of a shard
-PICTURES, SIDE = 256, 256  # different ones; the rest are copies under other keys
-BATCH, EPOCHS = 100, 3
+SMALL, TIMES, EACH = 2_000, 10, 500  # samples of the smaller set, how often the larger one, samples of a shard
+TEST = 100  # samples
+PICTURES, SIDE = 256, 288  # different ones; the rest are copies under other keys
+BATCH, EPOCHS, KILLS = 100, 3, 4
 COUNTING = """
 import sys
 from vitlab.cli import main
@@ -49,7 +51,7 @@ def write_shards(folder: Path, count: int) -> str:
         pictures = []
         for _ in range(PICTURES):
             file = io.BytesIO()
-            Image.fromarray(generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(file, "JPEG", quality=88)
+            Image.fromarray(generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(file, "JPEG", quality=95)
             pictures.append(file.getvalue())
         with webdataset.ShardWriter(f"{folder}/%06d.tar", maxcount=EACH, verbose=0) as writer:
             for k in range(count):
@@ -57,11 +59,11 @@ def write_shards(folder: Path, count: int) -> str:
     return f"{folder}/{{000000..{-(-count // EACH) - 1:06d}}}.tar"
 
 
-def list_words(shards: str, steps: int, workers: int, out: Path) -> list[str]:
+def list_words(shards: str, test: str, steps: int, workers: int, out: Path) -> list[str]:
     """Of a training with few held-out samples."""
     return [
         *("train", "data=webdataset", f"data.train={shards}", f"data.classes={SMALL}", "data.cache=never"),
-        *(f"data.test={shards.partition('{')[0]}000000.tar", f"data.validation={shards.partition('{')[0]}000000.tar"),
+        *(f"data.test={test}", f"data.validation={test}", "data.image_size=24"),
         *("trainer.threads=1", "trainer.evaluations=1", "trainer.checkpoint_every=1", f"trainer.workers={workers}"),
         *("analyses=[]", "wandb.mode=off", f"recipe.batch_size={BATCH}", f"budget.steps={steps}", "--out", str(out)),
     ]
@@ -102,44 +104,42 @@ def read_kb(path: str, field: str) -> int:
         return 0
 
 
-def kill_and_resume(words: list[str], log: Path, seconds: float) -> int:
-    """Stop a run again and again after a part of `seconds` of training, each time by another signal; how often."""
-    kills = 0
-    while True:
+def kill_and_resume(words: list[str], log: Path) -> None:
+    """Stop a run after a random number of steps, each time by another signal, and let it end."""
+    log.touch()
+    for kill in range(KILLS + 1):
         process = subprocess.Popen([sys.executable, "-c", COUNTING, str(log), *words], stdout=subprocess.DEVNULL)
-        before = log.stat().st_size if log.exists() else 0
-        while process.poll() is None and (not log.exists() or log.stat().st_size == before):
-            time.sleep(0.05)
-        try:
-            process.wait(random.uniform(0.3, 1) * seconds)
-            assert process.returncode == 0, process.returncode
-            return kills
-        except subprocess.TimeoutExpired:
-            process.send_signal((signal.SIGKILL, signal.SIGINT)[kills % 2])
-            process.wait()
-            kills += 1
+        if kill < KILLS:
+            until = len(log.read_text().splitlines()) + random.randrange(2, EPOCHS * SMALL // BATCH // KILLS)
+            while process.poll() is None and len(log.read_text().splitlines()) < until:
+                time.sleep(0.05)
+            process.send_signal((signal.SIGKILL, signal.SIGINT)[kill % 2])
+        process.wait()
+    assert process.returncode == 0, process.returncode
 
 
 def main(folder: Path) -> None:
     os.environ["VITLAB_CACHE"] = str(folder / "cache")
     steps = TIMES * SMALL // BATCH
     patterns = {count: write_shards(folder / str(count), count) for count in (SMALL, TIMES * SMALL)}
+    test, now = write_shards(folder / str(TEST), TEST), int(time.time())
     for count, shards in patterns.items():
         size = sum(path.stat().st_size for path in (folder / str(count)).iterdir())
         for workers in (0, 2):
-            out = folder / f"run-{count}-{workers}-{int(time.time())}"
-            resident, share, took = measure(list_words(shards, steps, workers, out))
-            print(f"{size / 1e9:.2f} GB, {workers} workers: {resident} MB (PSS {share} MB), {took:.0f} s", flush=True)
+            words = list_words(shards, test, steps, workers, folder / f"run-{count}-{workers}-{now}")
+            resident, share, took = measure(words)
+            print(
+                f"{size / 1e9:.2f} GB, {workers} workers: PSS {share} MB, VmHWM {resident} MB, {took:.0f} s", flush=True
+            )
     random.seed(0)
-    log, out = folder / f"seen-{int(time.time())}", folder / f"killed-{int(time.time())}"
-    words = list_words(patterns[SMALL], EPOCHS * SMALL // BATCH, 2, out)
-    kills = kill_and_resume(words, log, seconds=3)
+    log = folder / f"seen-{now}"
+    kill_and_resume(list_words(patterns[SMALL], test, EPOCHS * SMALL // BATCH, 2, folder / f"killed-{now}"), log)
     rows = [list(map(int, line.split())) for line in log.read_text().splitlines()]
     last = {step: targets for step, *targets in rows}  # a step that was lost with a kill is made again
     stream = np.concatenate([last[step] for step in range(len(last))]).reshape(EPOCHS, SMALL)
-    seen = [Counter(Counter(epoch.tolist()).values()) for epoch in stream]
-    print(f"stopped {kills} times, {len(rows) - len(last)} of {len(last)} steps made twice; how many samples were seen")
-    print(f"how often in each epoch: {', '.join(str(dict(counts)) for counts in seen)}")
+    seen = [dict(Counter(Counter(epoch.tolist()).values())) for epoch in stream]
+    print(f"stopped {KILLS} times, {len(rows) - len(last)} of {len(last)} steps made twice")
+    print(f"each epoch, {{times seen: samples}}: {', '.join(map(str, seen))}")
 
 
 if __name__ == "__main__":
