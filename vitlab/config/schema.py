@@ -188,6 +188,7 @@ class TrainConfig:
 @dataclass
 class RayConfig:
     address: str = "auto"  # of a cluster; auto: the one that this machine belongs to, else one is started here
+    autoscaling: bool = False  # it adds nodes when runs wait: what none has yet is waited for
 
 
 @dataclass

@@ -148,13 +148,16 @@ def check(config: DictConfig) -> None:
     if importlib.util.find_spec("ray") is None:
         raise UserError("executor=ray: ray is not installed; pip install 'vitlab[ray]'")
     connect(config.ray.address)
-    if not count_places(config) and not can_grow():
+    if not count_places(config) and not config.ray.autoscaling:
         import ray
 
         needs = ", ".join(f"executor.{key}={config[key]:g}" for key in ("cpus", "gpus", "memory") if config[key])
         nodes = Counter(describe_resources(node["Resources"]) for node in ray.nodes() if node["Alive"])
         has = "; ".join(f"{plural(number, 'node')} of {one}" for one, number in nodes.items())
-        raise UserError(f"{needs}: no node of the ray cluster has so much for a run; it has {has}")
+        raise UserError(
+            f"{needs}: no node of the ray cluster has so much for a run; it has {has}; give "
+            "executor.ray.autoscaling=true where it adds nodes when runs wait"
+        )
 
 
 def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> RayExecutor:
@@ -212,13 +215,6 @@ def count_places(config: DictConfig) -> int:
     needs = {key: need for key, need in zip(("CPU", "GPU", "memory"), list_needs(config).values(), strict=True) if need}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return sum(min(int(node.get(key, 0) / need) for key, need in needs.items()) for node in nodes)
-
-
-def can_grow() -> bool:
-    """Whether the cluster adds nodes by itself."""
-    from ray._private.state import state
-
-    return state.get_cluster_config() is not None
 
 
 def stop(tasks: Sequence[Any]) -> None:

@@ -203,6 +203,8 @@ def test_more_than_any_node_has_is_refused_with_what_the_cluster_has(study):
     (line,) = caught.value.problems
     assert line.startswith("executor.cpus=1, executor.gpus=0.5, executor.memory=1: no node of the ray cluster has")
     assert "1 CPUs, 0 GPUs" in line
+    study.config.ray.autoscaling = True
+    executor.check(study.config)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])
