@@ -1,6 +1,7 @@
 """What a job of SLURM does: runs of a study, one after the other in one process, which imports torch once."""
 
 import contextlib
+import copy
 import os
 import pickle
 import signal
@@ -53,7 +54,7 @@ class Allocation:
             if not advanced and time.monotonic() - began > half:
                 print("no run advanced by a step in this allocation: not submitted again from here", flush=True)
             elif is_running(number):
-                self.go_on(job, left, requeue)
+                self.go_on(left, requeue)
         sys.exit(1)
 
     def train(self, job: Job, spec: Spec, signals: Sequence[int]) -> tuple[bool, int]:
@@ -80,7 +81,7 @@ class Allocation:
         print(f"{spec.name}: {said}", flush=True)
         return True, 0
 
-    def go_on(self, job: Job, left: Sequence[Spec], requeue: Callable[[], None]) -> None:
+    def go_on(self, left: Sequence[Spec], requeue: Callable[[], None]) -> None:
         """Have the runs that are left continued: by this job where the cluster requeues jobs, else by a new one."""
         try:
             requeue()  # ends this process
@@ -90,7 +91,9 @@ class Allocation:
         with hold_in_turn(study / FOLDER):
             before = read_submitted(study)
             runs = [replace(before[spec.name], step=reached(study, spec.name)) for spec in left]
-            ((first, *_),) = self.submitter.submit([Allocation(job, left, self.submitter)], [runs], room=1)
+            rest = copy.copy(self)
+            rest.specs = left
+            ((first, *_),) = self.submitter.submit([rest], [runs], room=1)
         print(f"submitted as job {first.job}", flush=True)
 
 

@@ -40,27 +40,30 @@ class Stopped(Exception):
     pass
 
 
-def count(spec, report, stop):
-    """A run that counts to `steps`, resumes at the step where it was stopped, and counts how often it has ended."""
-    files = RunFiles(spec.config["folder"] / spec.name)
-    with hold(files.folder, expired=spec.expired) as lease:
-        files.write_config({"analyses": [], "probes": []})
-        mark = files.folder / "step"
-        first = int(mark.read_text()) if mark.exists() else 0
-        for step in range(first + 1, spec.config["steps"] + 1):
-            lease.progress = {"step": step, "steps": spec.config["steps"]}
-            report(Progress(step, spec.config["steps"]))
-            (files.folder / f"at {step}").touch()
-            time.sleep(0.05)
-            if stop():
-                mark.write_text(str(step))
-                raise Stopped
-            if spec.name.startswith("kill"):
-                os.kill(os.getpid(), signal.SIGKILL)
-        if spec.name.startswith("wrong"):
-            files.write_error("a wrong configuration")
-            raise ValueError("a wrong configuration")
-        files.write_result({"first": first, "job": os.environ["VITLAB_WHERE"], "pid": os.getpid()})
+class Counting:
+    """Runs that count to `steps`, resume at the step where they were stopped, and say where they began."""
+
+    def __call__(self, spec, report, stop):
+        self.kept = lambda: None  # a job may keep what cannot be pickled
+        files = RunFiles(spec.config["folder"] / spec.name)
+        with hold(files.folder, expired=spec.expired) as lease:
+            files.write_config({"analyses": [], "probes": []})
+            mark = files.folder / "step"
+            first = int(mark.read_text()) if mark.exists() else 0
+            for step in range(first + 1, spec.config["steps"] + 1):
+                lease.progress = {"step": step, "steps": spec.config["steps"]}
+                report(Progress(step, spec.config["steps"]))
+                (files.folder / f"at {step}").touch()
+                time.sleep(0.05)
+                if stop():
+                    mark.write_text(str(step))
+                    raise Stopped
+                if spec.name.startswith("kill"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+            if spec.name.startswith("wrong"):
+                files.write_error("a wrong configuration")
+                raise ValueError("a wrong configuration")
+            files.write_result({"first": first, "job": os.environ["VITLAB_WHERE"], "pid": os.getpid()})
 
 
 class Watcher:
@@ -72,7 +75,7 @@ class Watcher:
         self.config = compose(
             StudyConfig, [f"executor.{word}" if word != words[0] else word for word in words]
         ).executor
-        self.executor = slurm.build(self.config, count, 4, CellReader(folder))
+        self.executor = slurm.build(self.config, Counting(), 4, CellReader(folder))
 
     def specs(self, *names, steps=2):
         return [Spec(name, {"folder": self.folder, "steps": steps, "analyses": [], "probes": []}) for name in names]
