@@ -19,9 +19,9 @@ import sys
 import time
 from pathlib import Path
 
-from kill_cells import differences, finish, list_logged, read_table, start, train_undisturbed, wait_for_claims
+from kill_cells import differences, finish, list_logged, read_table, start, train_undisturbed
 
-from vitlab.training.lease import read_claim
+from vitlab.training.lease import Claim, read_claim
 
 ANOTHER_HOST = ["unshare", "--pid", "--fork", "--mount-proc"]
 
@@ -43,16 +43,14 @@ def share(folder: Path, words: list[str], expected: list[dict[str, str]]) -> tup
 
 def take_over(folder: Path, words: list[str], expected: list[dict[str, str]], within: list[str]) -> tuple[float, list]:
     """Seconds from the kill of a start to the other's claim of its run, and what is not as it must be in the end."""
-    first = start(folder, words, "first", within)
-    wait_for_claims(folder, first)
-    second = start(folder, words, "second")
-    log = folder.with_name(f"{folder.name}-second.txt")
-    while ", 1 worker" not in log.read_text():  # it has begun with its runs
+    first, second = start(folder, words, "first", within), start(folder, words, "second")
+    while not all(sort_claims(folder, second)):  # both train
+        if first.poll() is not None or second.poll() is not None:
+            sys.exit(f"{folder}: a start ended before both had begun; give more --steps")
         time.sleep(0.1)
-    time.sleep(random.uniform(3, 8))
-    here = {second.pid, *list_group(second.pid)}
-    held = {run: claim for run in folder.glob("*-n*-s*") if (claim := read_claim(run)) and not claim.released}
-    theirs = {run: claim for run, claim in held.items() if not (claim.is_here and claim.pid in here)}
+    time.sleep(random.uniform(0, 5))
+    while not (theirs := sort_claims(folder, second)[0]):  # between two runs
+        time.sleep(0.01)
     os.killpg(first.pid, signal.SIGKILL)
     killed = time.monotonic()
     first.wait()
@@ -61,7 +59,15 @@ def take_over(folder: Path, words: list[str], expected: list[dict[str, str]], wi
             time.sleep(0.05)
     seconds = time.monotonic() - killed
     finish(second, folder)
-    return seconds if theirs else float("nan"), [*differences(folder, expected)]
+    return seconds, [*differences(folder, expected)]
+
+
+def sort_claims(folder: Path, second: subprocess.Popen) -> tuple[dict[Path, Claim], dict[Path, Claim]]:
+    """The claims of runs that train: those of the first start, and those of the second."""
+    here = list_group(second.pid)
+    found = {run: claim for run in folder.glob("*-n*-s*") if (claim := read_claim(run)) and not claim.released}
+    own = {run: claim for run, claim in found.items() if claim.is_here and claim.pid in here}
+    return {run: claim for run, claim in found.items() if run not in own}, own
 
 
 def list_group(group: int) -> list[int]:
