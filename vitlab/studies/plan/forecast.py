@@ -113,7 +113,7 @@ class Forecast:
     def rate(self, variant: str) -> float:
         """Examples a second that one device trains on."""
         flops = self.plan.by_variant[variant].train_flops * (AGAIN if self.fits[variant].checkpointed else 1)
-        return self.machine.flops * self.utilisation(variant) / flops
+        return min(self.machine.read, self.machine.flops * self.utilisation(variant) / flops)
 
     def seconds(self, spec: Spec) -> float | None:
         """Of a run on its devices: its steps, its evaluations, its test; none where it does not fit."""

@@ -1,5 +1,7 @@
 """The forecast of a study on a described machine as a person reads it, on stdout."""
 
+import math
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -109,9 +111,10 @@ def summarize(found: Forecast) -> list[str]:
     stored = f" and {with_prefix(data, 'B')} of data" if data else ""
     lines.append(f"disk: {with_prefix(found.checkpoint_bytes, 'B')} of checkpoints{stored}")
     shares = " and ".join(sorted({f"{found.utilisation(name):.0%}" for name in plan.by_variant}))
+    read = "reading keeps pace" if machine.read == math.inf else f"{machine.read:g} {plan.task.item}s a second are read"
     lines.append(
         f"counted, not measured: {shares} of the peak {'is given' if machine.utilisation else 'is assumed'}, "
-        f"{1 - USABLE:.0%} of the memory is left free, and reading keeps pace; analyses and start-up are not included"
+        f"{1 - USABLE:.0%} of the memory is left free, and {read}; analyses and start-up are not included"
     )
     if is_expected(plan.data):
         lines.append(f"data={plan.data.name} is not here: its numbers are those of data.expected")

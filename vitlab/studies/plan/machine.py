@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from vitlab.config import UserError
 from vitlab.config.errors import choices_text
 
-FORM = "gpu:DEVICES,memory=GB,flops=PEAK[,utilisation=SHARE], such as gpu:64,memory=80,flops=989e12"
+FORM = "gpu:DEVICES,memory=GB,flops=PEAK[,utilisation=SHARE][,read=RATE], such as gpu:64,memory=80,flops=989e12"
 BOUNDS = {  # of each key: the least and the most, and what is meant
     "memory": (1, 10_000, "gigabytes of a device, such as 80"),
     "flops": (1e11, 1e18, "operations a second of a device at its peak, such as 989e12"),
     "utilisation": (0.001, 1, "a share of that peak, such as 0.4"),
+    "read": (0.1, 1e9, "examples a second that the loaders give each device, such as 3000"),
 }
 KINDS = ("gpu",)
 MOST_DEVICES = 100_000
@@ -22,6 +23,7 @@ class Machine:
     memory: float  # bytes of a device
     flops: float  # operations a second of a device, at its peak
     utilisation: float | None = None  # of that peak; none: what the model's kind usually reaches
+    read: float = math.inf  # examples a second that are ready for a device
 
 
 def parse_machine(text: str) -> Machine:
@@ -47,7 +49,9 @@ def parse_machine(text: str) -> Machine:
     problems += [f"{key} is missing: {BOUNDS[key][2]}" for key in ("memory", "flops") if key not in found]
     if problems:
         raise UserError(f"--on {text}: {problem}; the form is {FORM}" for problem in problems)
-    return Machine(int(count), found["memory"] * 1e9, found["flops"], found.get("utilisation"))
+    return Machine(
+        int(count), found["memory"] * 1e9, found["flops"], found.get("utilisation"), found.get("read", math.inf)
+    )
 
 
 def read_number(text: str, least: float, most: float) -> float | None:

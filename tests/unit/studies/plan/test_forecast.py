@@ -40,6 +40,8 @@ def test_time_and_memory_of_a_study_are_those_by_hand():
     examples = 2 * 100_000 + (5000 + 1000) / 3
     assert found.seconds(spec) == pytest.approx(examples * large.train_flops / (1e14 * 0.5))
     assert found.wall == pytest.approx(found.device_seconds)
+    slow = replace(found, machine=replace(found.machine, read=100.0))
+    assert slow.seconds(spec) == pytest.approx(examples / 100), "the loaders are slower than the GPU"
     assert found.fits["large"].describe() == "one device"
     assert found.checkpoint_bytes == sum(2 * 3 * 4 * one.params for one in found.plan.by_variant.values())
 

@@ -14,7 +14,7 @@ from vitlab.studies.plan.study import plan_study
 from vitlab.tasks.classification import Classification
 from vitlab.training.run import Run
 
-STEP, TEST = 0.05, 0.4  # seconds
+STEP, TEST = 0.2, 0.4  # seconds
 WORDS = [
     "models=[vit_nano]",
     "sizes=[40]",
@@ -47,12 +47,12 @@ def test_planted_delays_are_found_where_they_are(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(Classification, "loss", slow_loss)
     monkeypatch.setattr(Run, "test", slow_test)
     job = RehearsalJob(tmp_path, plan, Observer)
-    job.lengths["vit_nano"] = 6
+    job.lengths["vit_nano"] = 4
     found = job(plan.specs[0], lambda progress: None, lambda: False)
     assert STEP < found.step < 4 * STEP
     assert found.test > TEST
     assert found.evaluation < found.test
-    # 1,000 steps in all, of which 6 were trained
+    # 1,000 steps in all, of which 4 were trained
     assert 1000 * STEP < sum(found.of_run(plan.by_variant["vit_nano"].config, 1000).values()) < 4000 * STEP + 4 * TEST
 
 
