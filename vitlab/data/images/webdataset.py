@@ -5,6 +5,7 @@ read by their number like those of any other set, so an epoch's order depends on
 any step, with any number of workers. An epoch goes through a window of shards at a time.
 """
 
+import warnings
 from collections.abc import Callable
 
 from omegaconf import DictConfig
@@ -14,6 +15,7 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.shards.images import ShardImages
 from vitlab.data.shards.index import Index, ShardIndex
 from vitlab.data.shards.locate import fetch_shards, list_shards
+from vitlab.formatting import plural
 
 VERSION = 1  # of the decoding
 SPLITS = ("train", "validation", "test")
@@ -42,9 +44,12 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
 
 
 def open_index(config: DictConfig, progress: Callable[[str, int, int], None] | None) -> Index:
-    parts = list_given(config)
-    index = ShardIndex(config, None, {part: fetch_shards(config, part, progress or skip) for part in parts}, progress)
-    return index.load()
+    shards = {part: fetch_shards(config, part, progress or skip) for part in list_given(config)}
+    for part in shards.keys() - {"train"}:
+        if both := {shard.path for shard in shards[part]} & {shard.path for shard in shards["train"]}:
+            line = f"data.{part}: {plural(len(both), 'shard')} of data.train too, such as {min(both)}: not held out"
+            warnings.warn(line, stacklevel=1)
+    return ShardIndex(config, None, shards, progress).load()
 
 
 def list_given(config: DictConfig) -> list[str]:

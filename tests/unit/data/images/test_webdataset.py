@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import sys
 import tarfile
 import tracemalloc
 
@@ -87,7 +88,10 @@ def test_every_sample_is_in_one_split_with_its_label_key_and_shard(shards, cache
     assert found.train.keys.tolist() == [hash_key(f"part/{level:04d}") for level in levels(found.train)]
     assert found.train.blocks.tolist() == [level // EACH for level in levels(found.train)]
     mixed = np.array([57, 0, 13, 0, 24])
-    found = load(shards, cache=cache, test=shards, validation=shards)
+    with pytest.warns(
+        UserWarning, match=r"^data\.test: 5 shards of data\.train too, such as .*000\.tar: not held out$"
+    ):
+        found = load(shards, cache=cache, test=shards, validation=shards)
     assert found.train.read(mixed)[:, 1, 0, 0].tolist() == mixed.tolist()
 
 
@@ -260,3 +264,8 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
     ).train
     with pytest.raises(UserError, match=r"/h\.tar: cannot read the image at byte \d+: it is not an image$"):
         broken.read(np.arange(7))
+
+
+def test_without_the_library_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "webdataset", None)
+    assert problems("a.tar") == ["data=webdataset needs the library 'webdataset': pip install 'vitlab[webdataset]'"]
