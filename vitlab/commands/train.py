@@ -40,16 +40,15 @@ def main(words: Sequence[str]) -> int:
     parser.add_out("the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")
     launched = find_launched()
     if launched is not None and launched.rank > 0:
-        # nothing is printed once for each device
+        # nothing is printed once for each device, and what is wrong the first one says
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        from vitlab.training.following import follow_launched
+
+        return follow_launched(launched)
     args = parser.parse_intermixed_args(words)
     config = compose(TrainConfig, args.overrides)
     if launched is not None:
         refuse_launched(config.trainer, launched)
-        if launched.rank > 0:
-            from vitlab.training.following import follow_launched
-
-            return follow_launched(launched)
     name = name_run(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     files = RunFiles(args.out or Path("runs") / name)
     files.refuse(config)

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 
 from torch import distributed
@@ -35,14 +35,15 @@ def follow(group: Group) -> None:
 
 def follow_launched(launched: Launched) -> int:
     """What a process does that is not the first of those that a launcher started; the exit code."""
-    stderr = sys.stderr
-    with muted():
-        try:
-            follow(join_launched(launched))
-        except Exception as error:
-            if not lost_another(error):
-                print(f"vitlab: device {launched.rank} of {launched.size}: {first_line(error)}", file=stderr)
-            return 1
+    for number in (signal.SIGINT, signal.SIGTERM):  # which reach all of them, and the first decides
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        follow(join_launched(launched))
+    except Exception as error:
+        if not lost_another(error):
+            name = f"device {launched.rank} of {launched.size}"
+            print(f"vitlab: {name}: {first_line(error)}", file=sys.__stderr__, flush=True)
+        return 1
     return 0
 
 
@@ -52,16 +53,17 @@ def main(group: Group, port: int, connection: Connection, environment: Mapping[s
     os.environ.clear()
     os.environ.update(environment)
     threading.Thread(target=end_with_first, args=(connection,), daemon=True).start()
-    with muted():
-        try:
-            group.join(distributed.TCPStore("127.0.0.1", port, group.size, is_master=False, timeout=PATIENCE))
-            follow(group)
-        except BaseException as error:
-            if not lost_another(error):
-                with contextlib.suppress(OSError):
-                    connection.send(first_line(error))
-            os._exit(1)
-        os._exit(0)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
+    try:
+        group.join(distributed.TCPStore("127.0.0.1", port, group.size, is_master=False, timeout=PATIENCE))
+        follow(group)
+    except BaseException as error:
+        if not lost_another(error):
+            with contextlib.suppress(OSError):
+                connection.send(first_line(error))
+        os._exit(1)
+    os._exit(0)
 
 
 def end_with_first(connection: Connection) -> None:
@@ -69,14 +71,3 @@ def end_with_first(connection: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         connection.recv()
     os._exit(1)
-
-
-@contextlib.contextmanager
-def muted() -> Iterator[None]:
-    """Nothing is printed once for each device."""
-    with open(os.devnull, "w") as nowhere:
-        sys.stdout = sys.stderr = nowhere
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__

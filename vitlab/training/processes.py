@@ -18,6 +18,7 @@ from vitlab.config import UserError
 from vitlab.hardware import Launched
 from vitlab.training.devices import ALONE, DeviceLost, Group, lost_another
 
+PORTS = (15000, 25000)  # on which the first process of a step of SLURM is met
 MEETING = timedelta(minutes=5)  # in which all processes of a launcher must have begun
 GRACE = 20.0  # seconds in which the first notices by itself that another has died
 
@@ -37,8 +38,9 @@ def meet_launched(launched: Launched) -> Iterator[Group]:
 def join_launched(launched: Launched) -> Group:
     """Join the processes that a launcher started."""
     if launched.by == "srun":
-        slurm = SLURMEnvironment(auto_requeue=False)
-        os.environ |= {"MASTER_ADDR": slurm.main_address, "MASTER_PORT": str(slurm.main_port)}
+        nodes, job, step = (os.environ[f"SLURM_{name}"] for name in ("STEP_NODELIST", "JOB_ID", "STEP_ID"))
+        port = PORTS[0] + (int(job) * 10 + int(step)) % (PORTS[1] - PORTS[0])  # the same for all of them
+        os.environ |= {"MASTER_ADDR": SLURMEnvironment.resolve_root_node_address(nodes), "MASTER_PORT": str(port)}
         os.environ |= {"RANK": str(launched.rank), "WORLD_SIZE": str(launched.size)}
     group = Group(launched.rank, launched.size, launched.local_rank, launched.node)
     group.join(next(distributed.rendezvous("env://", timeout=MEETING))[0])
@@ -50,7 +52,7 @@ def dismissing(group: Group) -> Iterator[Group]:
     """Dismisses the others at the end, unless an error has interrupted what they do: then they notice."""
     try:
         yield group
-    except Exception:
+    except BaseException:
         if not group.busy:
             group.order(None)
         raise
