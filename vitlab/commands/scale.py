@@ -312,7 +312,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
         def notify(event: Event) -> None:
             shown.notify(event)
             for one in (table, live):
-                one.update(changed=event.kind == "done")
+                one.update(changed=event.kind in ("done", "failed"))
 
         try:
             executor.run(expected, notify)

@@ -15,7 +15,7 @@ class LiveTable:
         self.changed, self.due = False, 0.0
 
     def update(self, changed: bool) -> None:
-        """At every event of the study; `changed`: a run has finished."""
+        """At every event of the study; `changed`: a run has ended."""
         self.changed |= changed
         begun = time.monotonic()
         if self.changed and begun >= self.due:

@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vitlab.files import write_json, write_text
 from vitlab.reports.figures.samples import write_contact_sheet
+from vitlab.studies.grid import name_run
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import write_analysis
 
@@ -58,7 +59,7 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
     if rows:
         study.write_rows(rows)
     error = "Diverged: the loss is not a number at step 412; try a lower recipe.lr"
-    lost = [f"{model}-n{sizes[place]}-s{seed}" for model, place, seed in grid[len(kept) :]]
+    lost = [name_run(model, sizes[place], seed) for model, place, seed in grid[len(kept) :]]
     for run in lost:
         study.run(run).write_error(error)
     write_contact_sheet({size: letters(12, seed=size) for size in sizes}, study.figures / "samples.png")

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from vitlab.formatting import duration, finite, plural, with_prefix
-from vitlab.reports.figures.metric_by_size import mean_line, run_points
+from vitlab.reports.figures.metric_by_size import choose_shown, mean_line, run_points
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import families, family_name, looks
 from vitlab.reports.figures.ticks import log_ticks, tick_text
@@ -80,7 +80,7 @@ def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
     for model, by_size in by_model.items():
         series.append(move_to_costs(mean_line(model, by_size, style[model], metric), by_size, cost))
         if any(len(here.rows) > 1 for here in by_size.values()):
-            runs = [row for here in by_size.values() for row in here.rows]
+            runs = [row for here in by_size.values() for row in choose_shown(here, metric)]
             points = run_points(model, by_size, style[model], metric)
             places = [cost.of(row) for row in runs]
             hover = [f"{text}\n{cost.text(x)}" for text, x in zip(points.hover, places, strict=True)]

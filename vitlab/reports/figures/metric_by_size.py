@@ -17,6 +17,7 @@ from vitlab.studies.metrics import Metric, main_metric
 
 BEYOND = 2.0  # times the largest size: how far laws are drawn
 POINTS = 40  # of a law's line
+MOST_RUNS = 30  # of a model at a size that have a point each
 
 
 def plot_metric_by_size(rows: list[dict[str, Any]], fits: StudyFits | None = None) -> Figure:
@@ -115,7 +116,7 @@ def mean_line(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) 
 
 
 def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) -> Series:
-    runs = [row for here in by_size.values() for row in here.rows]
+    runs = [row for here in by_size.values() for row in choose_shown(here, metric)]
     return Series(
         label=f"{model}, each run",
         x=[row["train_size"] for row in runs],
@@ -129,6 +130,14 @@ def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric)
         follows=model,
         model=model,
     )
+
+
+def choose_shown(here: Cell, metric: Metric) -> tuple[dict[str, Any], ...]:
+    """The runs that have a point: of many some in even steps of their order, with the lowest and the highest."""
+    if len(here.rows) <= MOST_RUNS:
+        return here.rows
+    ordered = sorted(here.rows, key=metric.value)
+    return tuple(ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, MOST_RUNS))
 
 
 def describe(model: str, by_size: dict[int, Cell], metric: Metric) -> str:

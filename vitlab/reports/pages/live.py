@@ -30,7 +30,7 @@ class LiveReport:
         self.theirs, self.due = theirs, 0.0
 
     def update(self, changed: bool) -> None:
-        """At every event of the study; `changed`: a run has finished. Returns at once."""
+        """At every event of the study; `changed`: a run has finished or failed. Returns at once."""
         self.changed |= changed
         now = time.monotonic()
         with contextlib.suppress(OSError, EOFError):  # the process is gone: the last report is written without it

@@ -1,6 +1,7 @@
 """A study as one page that works offline, `report.html`, and its figures and tables as files."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -32,6 +33,7 @@ from vitlab.reports.urls import folder_link, link
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
+MOST_MANIFESTS = 10  # that are linked one by one
 GENERATED = 8  # test items of which it shows what the models write
 SCRIPTS = ("theme_button.js", "table.js", "report.js")
 OF_HEADS = (  # the figures of an analysis of heads, with the start of their captions
@@ -104,6 +106,9 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
     caption, band = "Each point is one run.", ""
     if any(not all(series.links) for series in size.series):
         caption = "Lines: mean over seeds. Open markers: single runs."
+        most = metric_by_size.MOST_RUNS
+        if max(Counter((row["model"], row["train_size"]) for row in rows).values()) > most:
+            caption = f"{caption[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
         band = " Bands: one standard deviation either way."
     if not results.metric.higher_is_better:
         caption += " Lower is better."
@@ -194,7 +199,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         generated=results.list_generated(GENERATED),
         texts=[(plural(one["size"], metric.sized_by), one["texts"]) for one in results.sample_texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
-        manifests=[(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))],
+        manifests=link_manifests(study),
         attention=attention,
         metric=metric,
         size_table=make_size_table(rows, results.outcomes),
@@ -213,6 +218,14 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         ),
         machine=provenance.describe_machines(run_results),
     )
+
+
+def link_manifests(study: StudyFiles) -> list[tuple[str, str]]:
+    """Each file of subsets, or their folder where they are many."""
+    names = sorted(path.name for path in study.subsets.glob("*.json"))
+    if len(names) > MOST_MANIFESTS:
+        return [(f"{len(names):,} files, one for each seed", folder_link("subsets"))]
+    return [(name, link("subsets", name)) for name in names]
 
 
 def make_tiles(results: StudyResults) -> list[dict[str, Any]]:

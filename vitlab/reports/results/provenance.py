@@ -2,7 +2,8 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
@@ -94,10 +95,18 @@ def list_choices(config: dict[str, Any]) -> Facts:
         "tokenizer": describe_tokenizer(data),
         "task": config["task"]["name"],
         "training-set sizes": ", ".join(whole(s) if finite(s) else str(s) for s in config.get("sizes") or []),
-        "seeds": ", ".join(map(str, config.get("seeds") or [])),
+        "seeds": format_seeds(config.get("seeds") or []),
         "set for every run": "  ".join(config.get("set") or []),
     }
     return [(label, value) for label, value in {**choices, **describe_variants(config)}.items() if value]
+
+
+def format_seeds(seeds: Sequence[int]) -> str:
+    """`0, 1, 7`, `0 to 499, 1000`: neighbours of more than three are a range."""
+    ordered = sorted(seeds)
+    spans = [[*span] for _, span in groupby(enumerate(ordered), key=lambda one: one[1] - one[0])]
+    texts = [[f"{span[0][1]} to {span[-1][1]}"] if len(span) > 3 else [str(seed) for _, seed in span] for span in spans]
+    return ", ".join(chain(*texts))
 
 
 def describe_variants(config: dict[str, Any]) -> dict[str, str]:

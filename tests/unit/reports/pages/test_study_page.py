@@ -10,6 +10,7 @@ from tests.unit.reports.written_study import make_study
 from vitlab import formatting
 from vitlab.config import UserError
 from vitlab.files import write_json
+from vitlab.reports.figures.metric_by_size import plot_metric_by_size
 from vitlab.reports.figures.samples import write_contact_sheet
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results import provenance
@@ -187,6 +188,30 @@ def test_a_file_that_does_not_parse_is_named(study, name, content):
 def test_what_is_held_fixed(unit, value, text):
     rows = [{"train_size": size, "examples_seen": 1000} for size in (500, 1000)]
     assert text in provenance.describe_budget({"budget": {unit: value}}, rows)
+
+
+def test_a_study_of_many_seeds_has_a_page_of_bounded_length(tmp_path):
+    study = make_study(tmp_path, models={"vit_nano": "vit"}, sizes=(500,), seeds=range(150), failed=1)
+    text = write_report(load_results(tmp_path), running=True).read_text()
+    page = Page(text)
+    links = [a["href"] for a in page.all("a")]
+    assert "subsets/" in links
+    assert not any("seed" in one for one in links)
+    assert "0 to 149" in page.text
+    assert "of more than 30 at a size, 30 from the lowest to the highest" in page.text
+    assert 'class="scroll tall"' in text
+    assert "Failed runs" in page.text
+    assert "Diverged" in page.text, "also while the study runs"
+    accuracies = [row["accuracy"] for row in study.rows()]
+    (rings,) = (one for one in plot_metric_by_size(study.rows()).series if one.style == "rings")
+    assert len(rings.y) == len(set(rings.links)) == 30
+    assert (min(rings.y), max(rings.y)) == (min(accuracies), max(accuracies))
+
+
+def test_seeds_as_text():
+    assert provenance.format_seeds([0]) == "0"
+    assert provenance.format_seeds([9, 2, 1, 0]) == "0, 1, 2, 9"
+    assert provenance.format_seeds([*range(500), 700]) == "0 to 499, 700"
 
 
 def test_machines_that_differ_are_counted():
