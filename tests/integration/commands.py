@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.cli import main
+from vitlab.data.opening import OPENED
 
 TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]
 
@@ -28,6 +29,7 @@ class Done:
 def vitlab(*words: str | Path) -> Done:
     """Run the program to its end in this process, which spares the seconds that importing torch takes."""
     out, err = io.StringIO(), io.StringIO()
+    OPENED.clear()  # a program that starts has no data open
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(word) for word in words])
     return Done(code, out.getvalue(), err.getvalue())
