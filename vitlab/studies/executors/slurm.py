@@ -148,6 +148,7 @@ class SlurmExecutor:
             if queue is None:
                 if again:
                     raise UserError("executor=slurm: squeue does not answer; run the command again when it does")
+                self.pending = set()  # only the files tell
                 return Submission({})
             live = {run: one.job for run, one in known.items() if queue.get(one.job, "COMPLETED") not in ENDED}
             self.pending = {run for run, job in live.items() if queue[job] == "PENDING"}

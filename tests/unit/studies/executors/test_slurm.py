@@ -21,7 +21,7 @@ from vitlab.training.files import RunFiles
 from vitlab.training.lease import hold
 from vitlab.training.progress import Progress
 
-DEADLINE = 60  # seconds after which something hangs
+DEADLINE = 120  # seconds after which something hangs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,7 +105,7 @@ def wait_until(condition):
 
 
 def queue(columns="%i"):
-    return subprocess.run(["squeue", "-hr", f"-o{columns}"], capture_output=True, text=True).stdout.split()
+    return subprocess.run(["squeue", "-hr", f"-o{columns}"], capture_output=True, text=True).stdout.splitlines()
 
 
 # ---- the ordinary course
@@ -145,24 +145,30 @@ def test_what_is_submitted_is_not_submitted_again_and_the_queue_takes_no_more_th
 
 
 @pytest.mark.parametrize(
-    "options",
-    [pytest.param("{}", id="requeued", marks=pytest.mark.slow), pytest.param("{no-requeue: true}", id="resubmitted")],
+    ("requeued", "end"),
+    [
+        pytest.param(False, ["scancel", "--signal=USR2"], id="resubmitted"),
+        pytest.param(True, ["scancel", "--signal=USR2"], id="requeued", marks=pytest.mark.slow),
+        pytest.param(True, ["sbatch", "--partition=urgent", "--exclusive", "--wrap=:"], id="preempted"),
+    ],
 )
-def test_a_warning_of_the_end_stops_the_run_at_a_step_and_has_it_continued(tmp_path, options):
+def test_an_end_that_is_announced_stops_the_run_at_a_step_and_has_it_continued(tmp_path, requeued, end):
     """By the same job where the cluster requeues, else by one that this one submits: nobody watches."""
-    study = Watcher(tmp_path, "slurm.cells=2", f"slurm.options={options}")
+    study = Watcher(tmp_path, "slurm.cells=2", "slurm.options=" + ("{}" if requeued else "{no-requeue: true}"))
     specs = study.specs("a", "b", steps=40)
     (job,) = study.executor.submit(specs).added
     wait_until((tmp_path / "a" / "at 5").exists)
-    subprocess.run(["scancel", "--signal=USR2", job], check=True)
+    subprocess.run([*end, job] if end[0] == "scancel" else [*end, "--output=/dev/null"], check=True)
     wait_until((tmp_path / "a" / "step").exists)
-    if options == "{}":  # SLURM waits for two minutes before it starts a job again
-        wait_until(lambda: queue("%T %r") == ["PENDING", "BeginTime"])
+    if requeued:  # SLURM waits for two minutes before it starts a job again: it has ended by then
+        wait_until(lambda: f"{job} PENDING BeginTime" in queue("%i %T %r"))
+        wait_until(lambda: "srun: error: " in study.log())
+        time.sleep(1)
         subprocess.run(["scontrol", "update", f"job={job}", "starttime=now"], check=True)
     wait_until(lambda: study.result("b"))
     assert study.result("a")["first"] == int((tmp_path / "a" / "step").read_text()) >= 5
     assert study.result("b")["first"] == 0
-    assert (read_submitted(tmp_path)["a"].job == job) == (options == "{}")
+    assert (read_submitted(tmp_path)["a"].job == job) == requeued
     assert read_submitted(tmp_path)["a"].lost == 0
 
 
