@@ -149,10 +149,8 @@ def check(config: DictConfig) -> None:
         raise UserError("executor=ray: ray is not installed; pip install 'vitlab[ray]'")
     connect(config.ray.address)
     if not count_places(config) and not config.ray.autoscaling:
-        import ray
-
         needs = ", ".join(f"executor.{key}={config[key]:g}" for key in ("cpus", "gpus", "memory") if config[key])
-        nodes = Counter(describe_resources(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        nodes = Counter(map(describe_resources, list_nodes()))
         has = "; ".join(f"{plural(number, 'node')} of {one}" for one, number in nodes.items())
         raise UserError(
             f"{needs}: no node of the ray cluster has so much for a run; it has {has}; give "
@@ -210,11 +208,21 @@ def list_needs(config: DictConfig) -> dict[str, float]:
 
 def count_places(config: DictConfig) -> int:
     """How many runs the nodes of the cluster have room for, if nobody else uses it."""
+    needs = {key: need for key, need in zip(("CPU", "GPU", "memory"), list_needs(config).values(), strict=True) if need}
+    return sum(min(int(node.get(key, 0) / need) for key, need in needs.items()) for node in list_nodes())
+
+
+def list_nodes() -> list[dict[str, float]]:
+    """What each node of the cluster has. Raises UserError when that of this machine has died: tasks would not end."""
     import ray
 
-    needs = {key: need for key, need in zip(("CPU", "GPU", "memory"), list_needs(config).values(), strict=True) if need}
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return sum(min(int(node.get(key, 0) / need) for key, need in needs.items()) for node in nodes)
+    nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    if ray.get_runtime_context().get_node_id() not in nodes:
+        raise UserError(
+            "executor=ray: the cluster's node on this machine has died; start it again, and the same command continues "
+            "the study"
+        )
+    return [*nodes.values()]
 
 
 def stop(tasks: Sequence[Any]) -> None:
