@@ -1,0 +1,68 @@
+"""`vitlab scale --executor ray` on a real Ray cluster of two nodes: Ctrl-C, a node that dies, and the same results."""
+
+import os
+import signal
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.integration import commands
+from tests.integration.test_scale import results
+from vitlab.training.lease import read_claim
+
+STUDY = ["quick", "data=digits", "sizes=[60,150]", "seeds=[0]", "budget.steps=120", "trainer.checkpoint_every=0.2"]
+STUDY += ["trainer.evaluations=1", "trainer.threads=1", "set=[recipe.batch_size=16]", "wandb.mode=off", "analyses=[]"]
+TIMES = {"wall_s", "images_per_s"}
+NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+        cluster.second = cluster.add_node(**NODE)
+        yield cluster
+        cluster.shutdown()
+
+
+def table(folder):
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in results(folder)]
+
+
+def list_training(folder):
+    """The runs that have come past a step, of those that train."""
+    claims = {path.name: read_claim(path) for path in folder.glob("*-n*-s*")}
+    return {run for run, claim in claims.items() if claim and not claim.released and claim.progress.get("step")}
+
+
+@pytest.mark.slow
+def test_a_study_that_is_stopped_and_loses_a_node_gives_what_this_machine_gives(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "here"
+    assert commands.vitlab("scale", *STUDY, "--jobs", "2", "--out", here).returncode == 0
+
+    folder = tmp_path / "ray"
+    words = ["scale", *STUDY, "--executor", "ray", f"executor.ray.address={cluster.address}", "--out", "ray"]
+    process = commands.start(*words)
+    commands.wait_for(lambda: list_training(folder), process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert all(node.any_processes_alive() for node in cluster.list_all_nodes()), "the cluster stays"
+    left = [log.parent.name for log in folder.glob("*/log.txt") if ": stopped" in log.read_text()]
+    assert left
+    assert all((folder / run / "checkpoints" / "last.ckpt").is_file() for run in left)
+
+    process = commands.start(*words)
+    commands.wait_for(lambda: list_training(folder), process)
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    out, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert table(folder) == table(here)
+    assert "[33m(raylet)" not in out, "ray's own lines"
+    for run in left:
+        assert (folder / run / "log.txt").read_text().count(": trained") == 1
