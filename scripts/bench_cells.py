@@ -3,10 +3,12 @@
 python scripts/bench_cells.py OUT [RUNS]    trains a ViT of 3,716 weights for 10 steps, RUNS times (default 1,000)
 """
 
+import contextlib
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -18,6 +20,7 @@ from vitlab.studies.store import StudyFiles
 
 JOBS = 2
 EVERY = 5.0  # seconds between two samples
+Row = tuple[float, int, float, float, float, float]
 STUDY = {
     "name": "cells",
     "models": {
@@ -33,12 +36,12 @@ STUDY = {
 
 
 class Sampler(threading.Thread):
-    """Notes (seconds, finished runs, MB of this process, its CPU seconds, those of the report's process)."""
+    """Notes (seconds, finished runs, MB of this process, its CPU seconds, the report's process's, the workers')."""
 
     def __init__(self, folder: Path):
         super().__init__(daemon=True)
         self.folder, self.begun, self.reporter = folder, time.monotonic(), 0
-        self.rows: list[tuple[float, int, float, float, float]] = []
+        self.rows: list[Row] = []
 
     def run(self) -> None:
         while True:
@@ -48,19 +51,25 @@ class Sampler(threading.Thread):
     def note(self) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         finished = sum(os.path.exists(f"{entry.path}/result.json") for entry in os.scandir(self.folder))
-        seconds, report = time.monotonic() - self.begun, self.rows[-1][4] if self.rows else 0.0
-        report = read_cpu_seconds(self.reporter) or report
-        megabytes = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-        self.rows.append((seconds, finished, megabytes, time.process_time(), report))
+        processes = dict(read_processes())
+        servers = {pid for pid, (parent, _) in processes.items() if parent == os.getpid()}
+        report, workers = (
+            sum(
+                cpu for pid, (parent, cpu) in processes.items() if parent in servers and (pid == self.reporter) == of_it
+            )
+            for of_it in (True, False)
+        )
+        megabytes, seconds = pages * os.sysconf("SC_PAGE_SIZE") / 1e6, time.monotonic() - self.begun
+        self.rows.append((seconds, finished, megabytes, time.process_time(), report, workers))
 
 
-def read_cpu_seconds(pid: int) -> float:
-    """User and system time of a process, 0 where there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def read_processes() -> Iterator[tuple[int, tuple[int, float]]]:
+    """(process, (its parent, its CPU seconds)) of this machine."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            fields = path.read_text().rpartition(")")[2].split()
+            cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            yield int(path.parent.name), (int(fields[1]), cpu)
 
 
 def main() -> None:
@@ -84,10 +93,10 @@ def main() -> None:
     show(sampler.rows, StudyFiles(folder).finished_rows())
 
 
-def show(samples: list[tuple[float, int, float, float, float]], rows: list[dict[str, float]]) -> None:
+def show(samples: list[Row], rows: list[dict[str, float]]) -> None:
     """From the first finished run to the last, so without the start of the program and the last report."""
     first = next(one for one in samples if one[1])
-    last = next(one for one in samples if one[1] == len(rows))
+    last = next(one for one in samples if one[1] == samples[-1][1])
     seconds, done = last[0] - first[0], last[1] - first[1]
     training = sum(row["wall_s"] for row in rows) / len(rows)
     beyond = JOBS * seconds / done - training
@@ -97,8 +106,10 @@ def show(samples: list[tuple[float, int, float, float, float]], rows: list[dict[
     between = [one for one in samples if first[0] <= one[0] <= last[0]]
     memory = " ".join(f"{between[i * (len(between) - 1) // 4][2]:.0f}" for i in range(5))
     print(f"memory of the parent in MB, from the first result to the last: {memory}")
-    print(f"CPU seconds: parent {last[3] - first[3]:.1f}, report {last[4] - first[4]:.1f}")
-    print(f"the report's process took {(last[4] - first[4]) / (JOBS * seconds):.1%} of the time of {JOBS} cores")
+    parent, report, workers = (last[place] - first[place] for place in (3, 4, 5))
+    total = parent + report + workers
+    print(f"CPU seconds a run: {workers / done:.2f} of the workers, {parent / done:.3f} of the parent")
+    print(f"the report: {report / total:.1%} of the CPU time, {report / seconds / JOBS:.1%} of {JOBS} cores' time")
 
 
 if __name__ == "__main__":
