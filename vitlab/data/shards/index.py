@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
@@ -33,7 +34,7 @@ from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 
 LAYOUT = 1  # of an entry's files
-SMALL = 100_000_000  # bytes of shards that one process scans as fast as several
+LONG = 5.0  # seconds for which one process indexes
 LEAST = 4  # training samples, of which some may be held out
 SHOWN = 8  # problems of all shards
 
@@ -104,27 +105,24 @@ class ShardIndex(Cache[Index]):
         return Index(classes.names, shards, splits, hash_splits(splits))
 
     def scan(self, part: str) -> list[Scan]:
-        """Of each shard, by all cores."""
-        shards = self.shards[part]
+        """Of each shard; by all cores, where the first one says that it takes long."""
+        paths, found = [shard.path for shard in self.shards[part]], []
         scan = partial(scan_shard, images=tuple(self.config.image), label=self.config.label)
-        several = sum(shard.size for shard in shards) > SMALL and count_cores() > 1
 
         def collect(scans: Iterator[Scan]) -> list[Scan]:
-            found = []
             for one in scans:
                 found.append(one)
-                self.progress(f"indexing {part} shards", len(found), len(shards))
+                self.progress(f"indexing {part} shards", len(found), len(paths))
             return found
 
-        paths = [shard.path for shard in shards]
-        self.progress(f"indexing {part} shards", 0, len(shards))
-        if not several:
-            return collect(map(scan, paths))
-        import webdataset.tariterators  # noqa: F401  (once, for all processes that are forked from this one)
-
+        self.progress(f"indexing {part} shards", 0, len(paths))
+        started = time.monotonic()
+        collect(map(scan, paths[:1]))
+        if count_cores() == 1 or (time.monotonic() - started) * len(paths) < LONG:
+            return collect(map(scan, paths[1:]))
         pool = ProcessPoolExecutor(count_cores(), multiprocessing.get_context("fork"), initializer=follow_parent)
         try:
-            return collect(pool.map(scan, paths))
+            return collect(pool.map(scan, paths[1:]))
         finally:
             pool.shutdown(cancel_futures=True)  # of a Ctrl-C too
 
