@@ -147,6 +147,10 @@ def check(config: DictConfig) -> None:
     """Raise UserError unless runs can be started on a cluster, which may be started here."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("executor=ray: ray is not installed; pip install 'vitlab[ray]'")
+    if config.gpus > 1 and not config.gpus.is_integer():
+        raise UserError(
+            f"executor.gpus={config.gpus:g}: Ray shares one GPU, or gives whole ones; give 0 to 1, or 2, 3, ..."
+        )
     connect(config.ray.address)
     if not count_places(config) and not config.ray.autoscaling:
         needs = ", ".join(f"executor.{key}={config[key]:g}" for key in ("cpus", "gpus", "memory") if config[key])

@@ -207,6 +207,11 @@ def test_more_than_any_node_has_is_refused_with_what_the_cluster_has(study):
     executor.check(study.config)
 
 
+def test_a_part_of_several_gpus_is_refused():
+    with pytest.raises(UserError, match=r"executor.gpus=1.5: Ray shares one GPU"):
+        executor.check(OmegaConf.structured(ExecutorConfig(kind="ray", gpus=1.5)))
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])
 def test_an_address_where_no_cluster_answers_is_one_clear_line(address, monkeypatch):
     import ray
