@@ -15,6 +15,7 @@ from vitlab.studies.events import summarize_error
 from vitlab.studies.experiment import Observer, train_held
 from vitlab.studies.grid import Spec
 from vitlab.training.callbacks import Interrupted
+from vitlab.training.devices import DeviceLost
 from vitlab.training.files import RunFiles
 from vitlab.training.lease import Lease, LeaseLost, hold
 from vitlab.training.settings import Placement
@@ -65,7 +66,8 @@ class StudyJob:
                 raise
             except Exception as error:
                 traceback.print_exc()
-                files.write_error(summarize_error(error))
+                if not (isinstance(error, DeviceLost) and error.killed):  # else it may be tried again
+                    files.write_error(summarize_error(error))
                 raise
 
     def compose(self, config: Mapping[str, Any]) -> DictConfig:

@@ -85,7 +85,11 @@ ALONE = Group()
 
 
 class DeviceLost(RuntimeError):
-    """Another process of the run has failed."""
+    """Another process of the run has failed, or the system has `killed` it."""
+
+    def __init__(self, message: str, killed: bool = False):
+        super().__init__(message)
+        self.killed = killed
 
 
 def lost_another(error: BaseException) -> bool:

@@ -87,8 +87,10 @@ def start_group(trainer: DictConfig) -> Iterator[Group]:
         for other in others:
             other.process.join(GRACE)
     except Exception as error:
-        if lost_another(error) and (lost := [line for other in others if (line := other.describe_end())]):
-            raise DeviceLost(lost[0]) from error
+        if lost_another(error):
+            for other in others:
+                if line := other.describe_end():
+                    raise DeviceLost(line, killed=(other.process.exitcode or 0) < 0) from error
         raise
     finally:
         for other in others:

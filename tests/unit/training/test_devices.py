@@ -80,8 +80,9 @@ def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
             for child in multiprocessing.active_children():
                 child.kill()
 
-    with pytest.raises(DeviceLost, match=r"^device 1 of 2 was ended by SIGKILL: out of memory\?$"):
+    with pytest.raises(DeviceLost, match=r"^device 1 of 2 was ended by SIGKILL: out of memory\?$") as caught:
         train_run(configure(TWO, "budget.steps=100000"), tmp_path / "run", progress=kill)
+    assert caught.value.killed
 
 
 @pytest.mark.parametrize(

@@ -256,8 +256,8 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
             message = ("done", job(spec, report, asked))
         except (Held, LeaseLost) as error:
             message = ("held", str(error))
-        except Exception as error:
-            message = ("failed", summarize_error(error))
+        except Exception as error:  # `killed`: the process of another of its devices was
+            message = ("killed" if getattr(error, "killed", False) else "failed", summarize_error(error))
         if asked():
             return
         try:

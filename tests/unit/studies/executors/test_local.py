@@ -21,6 +21,7 @@ from vitlab.studies.events import Event
 from vitlab.studies.executors import local
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
+from vitlab.training.devices import DeviceLost
 from vitlab.training.files import RunFiles
 from vitlab.training.lease import hold
 
@@ -106,6 +107,14 @@ def misbehave(spec, report, stop):
             os.kill(os.getpid(), signal.SIGKILL)
     if kind == "unpicklable":
         return lambda: None
+    return os.getpid()
+
+
+def lose_a_device_once(spec, report, stop):
+    mark = Path(spec.config["folder"], spec.name)
+    if not mark.exists():
+        mark.touch()
+        raise DeviceLost("device 1 of 2 was ended by SIGKILL", killed=True)
     return os.getpid()
 
 
@@ -209,6 +218,12 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_after_the_others(tmp_p
     assert [event.run for event in events if event.kind == "started"] == ["ok 1", "once", "ok 2", "once"]
     (retry,) = [event.value for event in events if event.kind == "retried"]
     assert retry == "worker exited unexpectedly (SIGKILL: out of memory?); started again, alone"
+
+
+def test_a_run_that_loses_the_process_of_another_device_is_tried_once_more(tmp_path):
+    events = run(lose_a_device_once, specs("run", folder=str(tmp_path)))
+    assert kinds(events, "run") == ["started", "retried", "started", "done"]
+    assert events[1].value == "device 1 of 2 was ended by SIGKILL; started again, alone"
 
 
 def test_a_run_whose_process_is_killed_twice_has_failed():
