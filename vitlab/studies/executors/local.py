@@ -257,7 +257,8 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
         except (Held, LeaseLost) as error:
             message = ("held", str(error))
         except Exception as error:  # `killed`: the process of another of its devices was
-            message = ("killed" if getattr(error, "killed", False) else "failed", summarize_error(error))
+            killed = getattr(error, "killed", False)
+            message = ("killed", str(error)) if killed else ("failed", summarize_error(error))
         if asked():
             return
         try:
