@@ -96,7 +96,7 @@ def main() -> None:
 def show(samples: list[Row], rows: list[dict[str, float]]) -> None:
     """From the first finished run to the last, so without the start of the program and the last report."""
     first = next(one for one in samples if one[1])
-    last = next(one for one in samples if one[1] == samples[-1][1])
+    last = max(samples, key=lambda one: one[5])  # before the workers have ended, whose time goes with them
     seconds, done = last[0] - first[0], last[1] - first[1]
     training = sum(row["wall_s"] for row in rows) / len(rows)
     beyond = JOBS * seconds / done - training
