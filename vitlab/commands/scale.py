@@ -14,34 +14,37 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
-from vitlab.config import UserError, resolved
+from vitlab.commands.study_runs import (
+    WORKER_MODULES,
+    make_specs,
+    prepare_folder,
+    refuse_other_data,
+    refuse_other_runs,
+    run_all,
+    run_rounds,
+    submit,
+)
+from vitlab.config import UserError
 from vitlab.config.errors import first_line
-from vitlab.config.identity import subset_seed
-from vitlab.data.subset import write_manifest
-from vitlab.files import read_json, write_text
+from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.reports.results.size_table import make_size_table
 from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.results.summary import headline
 from vitlab.reports.tracking.uploads import list_uploads
-from vitlab.studies.cells import CellReader
-from vitlab.studies.display import Board, Row, display
-from vitlab.studies.events import Event, Executor
-from vitlab.studies.executors import build_executor, check_executor
+from vitlab.studies.executors import check_executor
 from vitlab.studies.executors.processes import start_server
-from vitlab.studies.grid import Spec, compose_models, compose_study, make_spec, name_run
-from vitlab.studies.live_table import LiveTable, collect
+from vitlab.studies.grid import compose_models, compose_study
+from vitlab.studies.live_table import collect
 from vitlab.studies.plan.machine import FORM, Machine, parse_machine
-from vitlab.studies.rounds import Target, plan_round
-from vitlab.studies.store import Cell, StudyFiles
-from vitlab.training.files import refuse_changes, source_of, source_problems
+from vitlab.studies.rounds import Target
+from vitlab.studies.store import StudyFiles
+from vitlab.training.files import source_of, source_problems
 from vitlab.training.lease import hold_in_turn
 
 if TYPE_CHECKING:
-    from vitlab.reports.pages.live import LiveReport
     from vitlab.studies.plan.study import Plan
 
-WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.observer")
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
 STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
@@ -212,144 +215,6 @@ def finish(files: StudyFiles, failed: dict[str, str]) -> int:
         )
         return 1
     log.unlink(missing_ok=True)
-    return 0
-
-
-def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
-    """Raise UserError for runs whose folder holds another configuration, before anything is trained."""
-    problems = []
-    for spec in todo:
-        run = files.run(spec.name)
-        if run.config_path.exists():
-            try:
-                refuse_changes(run.folder, run.changes(spec.config))
-            except UserError as error:
-                problems += error.problems
-    if problems:
-        raise UserError(problems)
-
-
-def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
-    """Raise UserError when the data are no longer those of the study's subsets and of all its runs, finished or not.
-
-    `now` is the SHA-256 of their contents.
-    """
-    train = plan.task.train
-    for path in files.subsets.glob("*.json"):
-        there, here = read_json(path)[f"train_{train.unit}s"], train.total
-        if there != here:
-            raise UserError(
-                f"--out {files.folder}: its subsets are of {there} training {train.unit}s, {plan.data.name} has {here} "
-                "now; give another --out"
-            )
-    names = [spec.name for spec in plan.specs]
-    if files.config_path.exists():  # runs that this start leaves out are compared with its own in the report
-        names += [name_run(*cell) for cell in files.cells()]
-    changed = [name for name in names if files.run(name).contents() not in (None, now)]
-    if changed:
-        raise UserError(
-            f"--out {files.folder}: data={plan.data.name} has changed since {changed[0]} began; restore the files, or "
-            "give another --out"
-        )
-
-
-def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
-    """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
-    from vitlab.reports.figures.samples import write_samples
-
-    runs = [spec.config for spec in plan.specs]
-    cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
-    settled = {name: one.settled for name, one in plan.by_variant.items()}
-    config = files.add_start({**resolved(plan.config), "settled": settled}, cells)
-    seeds = write_manifests(files, plan)
-    write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
-
-
-def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
-    """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
-    known = {one["seed"]: one["sizes"] for path in files.subsets.glob("*.json") if (one := read_json(path))}
-    seeds, sizes = {*known, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
-    for seed in sorted(seed for seed in seeds if known.get(seed) != sizes):
-        path = files.subsets / f"{plan.data.name}-seed{seed}.json"
-        write_manifest(path, plan.task.train, plan.task.strata, sizes, seed, name=plan.data.name)
-    return seeds
-
-
-def make_specs(plan: "Plan", cells: Sequence[Cell]) -> list[Spec]:
-    variants = {name: resolved(one.config) for name, one in plan.by_variant.items()}
-    return [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
-
-
-def run_rounds(
-    files: StudyFiles, plan: "Plan", target: Target, failed: set[str], live: "LiveReport", console: Console
-) -> dict[str, str]:
-    """Add seeds, round by round, until every cell is as sure as asked for; says why. Gives the runs that failed.
-
-    A cell with a failed run gets no more.
-    """
-    found: dict[str, str] = {}
-    while True:
-        rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-        stopped = {(s.config["variant"], s.config["train_size"]) for s in plan.specs if s.name in failed | {*found}}
-        step = plan_round(rows, target, stopped)
-        console.print(escape(step.text), soft_wrap=True, highlight=False)
-        if not step.added:
-            return found
-        specs = make_specs(plan, step.added)
-        with hold_in_turn(files.folder):
-            files.add_cells(step.added)
-        plan.specs.extend(specs)
-        write_manifests(files, plan)
-        found |= run_all(files, plan, specs, live)
-
-
-def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
-    """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
-    board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    executor, table, expected = make_executor(files, plan), LiveTable(files), expect(files, plan, todo)
-    with display(board) as shown:
-
-        def notify(event: Event) -> None:
-            shown.notify(event)
-            for one in (table, live):
-                one.update(changed=event.kind in ("done", "failed"))
-
-        try:
-            executor.run(expected, notify)
-        finally:
-            collect(files)
-    return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
-
-
-def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
-    from vitlab.reports.observer import RunReporter
-    from vitlab.studies.job import StudyJob
-
-    job = StudyJob(files.folder.absolute(), cores=plan.cores, settled=files.config()["settled"], observe=RunReporter)
-    return build_executor(plan.config.executor, job, plan.jobs, CellReader(files.folder))
-
-
-def expect(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> Sequence[Spec]:
-    """The runs with the seconds that each is expected to take, where several may share an allocation of SLURM."""
-    executor = plan.config.executor
-    if executor.kind != "slurm" or executor.slurm.cells != "auto":
-        return todo
-    from vitlab.data.opening import progress_bar
-    from vitlab.reports.observer import RunReporter
-    from vitlab.studies.plan.expected import expect_times
-
-    start_server(WORKER_MODULES)
-    with progress_bar(Console(stderr=True)) as progress:
-        return expect_times(plan, todo, files.finished_rows(), RunReporter, progress)
-
-
-def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
-    """Submit the runs and say so; the exit code."""
-    submission = make_executor(files, plan).submit(expect(files, plan, todo))
-    print(submission.describe())
-    if submission.unsubmitted:
-        print("Run the command again later to submit those")
-    print(f"'vitlab status {files.folder}' says how the runs go; the command without --detach waits for them")
     return 0
 
 
