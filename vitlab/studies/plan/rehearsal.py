@@ -60,8 +60,9 @@ class Times:
         return {"training": training, "evaluation": evaluation + self.test, "analyses": looks * self.look, "rest": rest}
 
     def of_training(self, config: DictConfig, steps: int) -> tuple[float, float]:
-        """The seconds of the steps and of the evaluations between them."""
-        return steps * self.step, count_evaluations(steps, steps, config) * self.evaluation
+        """The seconds of the steps and of the evaluations between them; several devices are taken to share the work."""
+        devices = config.trainer.devices * config.trainer.nodes
+        return steps * self.step / devices, count_evaluations(steps, steps, config) * self.evaluation / devices
 
 
 def count_evaluations(steps: int, budget: int, config: DictConfig) -> int:
@@ -147,6 +148,8 @@ class RehearsalJob:
         with (folder / "log.txt").open("w") as log, redirect_stdout(log), redirect_stderr(log):
             config = compose(TrainConfig, base=spec.config)
             config.tune, config.wandb.mode = {}, "off" if config.wandb.mode == "off" else "offline"
+            config.trainer.devices = config.trainer.nodes = 1  # `Times` divides
+            config.trainer.strategy = "auto"
             data = open_data(config.data)
             started = time.perf_counter()
             run = Rehearsal(config, data, folder, placement=Placement(self.cores, self.settled[variant]))

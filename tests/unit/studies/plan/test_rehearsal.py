@@ -66,6 +66,8 @@ def test_a_run_is_its_steps_its_evaluations_its_checkpoints_and_its_looks():
         "analyses": 7.0 * (2 + 3),  # before and after, and at steps 30, 60 and 90
         "rest": 1 + 0.25 * (1 + 5),
     }
+    config.trainer.devices = 2
+    assert times.of_training(config, 100) == (25.0, 4.0)
     assert count_evaluations(10, 10, config) == 4  # after 3, 6, 9 and 10 steps
     assert count_evaluations(5, 100, config) == 1
 
