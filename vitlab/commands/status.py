@@ -15,7 +15,7 @@ from vitlab.studies.status import RunStatus, StudyStatus, read_status
 
 DESCRIPTION = """Say what of a study waits, trains, has finished and has failed.
 
-Reads the study's files alone, on any host that sees them. A run whose process has not been heard of for a minute is
+Reads the study's files alone, on any host that sees them. A run whose process has not been heard of for 50 s is
 probably lost: start the study again, and it is taken over."""
 MOST = 20  # failed runs that are listed
 STATES = ("finished", "failed", "running", "waiting")
@@ -77,7 +77,7 @@ def show(status: StudyStatus, folder: Path) -> None:
         console.print()
         console.print(table)
     if silent := [run for run in running if run.is_silent]:
-        lost = f"{plural(len(silent), 'run')} not heard of for over a minute, probably lost"
+        lost = f"{plural(len(silent), 'run')} not heard of for 50 s, probably lost"
         console.print(f"{lost}: start the study again, and it is taken over", style="yellow")
     if failed := status.of_state("failed"):
         console.print("\nfailed")

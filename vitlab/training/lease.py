@@ -22,7 +22,7 @@ from vitlab.config import UserError
 from vitlab.files import create_json, read_json, write_json
 
 BEAT = 10.0  # seconds between two beats
-EXPIRY = 60.0  # seconds without a beat after which a lease counts no more
+EXPIRY = 50.0  # seconds without a beat after which a lease counts no more: a run is taken over within a minute
 FOLDER = ".lease"  # below the run's
 WHERE = "VITLAB_WHERE"  # the environment variable in which an executor names the job of a cluster
 

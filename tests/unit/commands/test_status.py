@@ -74,7 +74,7 @@ def test_the_state_of_each_run(study, capsys):
     assert submitted.endswith("job 4 (1 task)")
     assert f"{FAILED}  Diverged" in shown
     assert "node7, process 1" in next(line for line in rest if line.startswith(LOST))
-    assert "1 run not heard of for over a minute, probably lost" in shown
+    assert "1 run not heard of for 50 s, probably lost" in shown
 
 
 def test_a_run_whose_process_of_this_machine_was_killed_waits(study, capsys):
