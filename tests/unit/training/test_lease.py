@@ -112,7 +112,7 @@ def test_a_reader_that_was_suspended_has_not_listened(tmp_path, holder, monkeypa
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     watch = Watch()
     watch.look(tmp_path)
-    for now[0], standing in ((1000, "held"), *((1000 + 10 * i, "held") for i in range(1, 6)), (1061, "expired")):
+    for now[0], standing in ((1000, "held"), *((1000 + 10 * i, "held") for i in range(1, 5)), (1051, "expired")):
         assert watch.look(tmp_path)[0] == standing, now
 
 
