@@ -100,7 +100,7 @@ def kill_parent(folder: Path, process: subprocess.Popen, words: list[str]) -> st
     """Kill `vitlab scale` and start it again."""
     process.kill()
     process.wait()
-    finished = len(list(folder.glob("*/result.json")))
+    finished = count_finished(folder)
     finish(start(folder, words), folder)
     return f"process {process.pid} with {finished} runs finished"
 
@@ -126,6 +126,20 @@ class RayCluster:
         self.second = self.cluster.add_node(**NODE)
         finish(process, folder)
         return f"the node of one of {len(claims)} runs" if claims else "a node (all runs had ended)"
+
+
+def count_finished(folder: Path) -> int:
+    return len(list(folder.glob("*-n*-s*/result.json")))
+
+
+def wait_for_moment(folder: Path, process: subprocess.Popen, runs: int) -> str:
+    """Wait until a random number of runs has finished, and a moment more; says which."""
+    wait_for_claims(folder, process)
+    finished, seconds = random.randrange(runs), random.uniform(0, 2)
+    while count_finished(folder) < finished and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(seconds)
+    return f"{seconds:.1f} s after run {finished} of {runs}"
 
 
 def train_undisturbed(folder: Path, words: list[str]) -> float:
@@ -171,15 +185,13 @@ def main() -> None:
         for number in range(args.times):
             folder = args.folder / f"{kind}-{number}"
             process, began = start(folder, words), time.monotonic()
-            wait_for_claims(folder, process)
-            moment = random.uniform(0, span)
-            time.sleep(moment)
+            moment = wait_for_moment(folder, process, len(expected))
             killed = KILLS[kind](folder, process, words)
             found = [*differences(folder, expected)]
             failed += bool(found)
             again = sum(list_logged(folder, "training").values()) - len(expected)
             print(
-                f"{kind} {number + 1}: killed {killed} after {moment:.1f} s; all in {time.monotonic() - began:.0f} s, "
+                f"{kind} {number + 1}: killed {killed}, {moment}; all in {time.monotonic() - began:.0f} s, "
                 f"{again} runs continued; {'; '.join(found) or 'the same results, each run trained once'}",
                 flush=True,
             )
