@@ -5,7 +5,7 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,14 +58,17 @@ def write_text(path: str | Path, text: str) -> None:
         file.write(text.encode(errors="backslashreplace"))  # file names may hold bytes that are not text
 
 
-def read_json(path: str | Path) -> Any:
-    """What a JSON file of this program holds, None where there is none. Raises UserError if it does not parse."""
+def read_json(path: str | Path, parse: Callable[[Any], Any] = lambda value: value) -> Any:
+    """What a JSON file of this program holds, as `parse` makes of it, None where there is none.
+
+    Raises UserError if it does not parse.
+    """
     path = Path(path)
     try:
-        return json.loads(path.read_text())
+        return parse(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"{path}: cannot read it ({first_line(error)}); delete it and run the command again") from None
 
 

@@ -148,8 +148,6 @@ def scale(
             print(target.describe())
         return 0
     now = contents(plan.config.data, plan.data)
-    if not all(files.run(spec.name).result_path.is_file() for spec in plan.specs):
-        check_executor(config.executor)
     with hold_in_turn(folder):  # another start of this study may prepare its own
         if not known and files.config_path.exists():
             files.refuse(config)
@@ -159,6 +157,8 @@ def scale(
         finished = [spec for spec in plan.specs if spec not in to_train]
         lacking = {spec.name: find_lacking(spec.config, files.run(spec.name)) for spec in finished}
         to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
+        if to_train or to_complete:
+            check_executor(config.executor)
         for spec in (*to_train, *to_complete):  # what failed in an earlier start is tried again
             files.run(spec.name).error_path.unlink(missing_ok=True)
         prepare_folder(files, plan)

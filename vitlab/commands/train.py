@@ -82,6 +82,7 @@ def train_shown(config: DictConfig, folder: Path, console: Console, group: "Grou
     from vitlab.training.callbacks import Diverged, Interrupted
 
     open_data(config.data, console)  # with its progress, before the board takes the terminal
+    expired = watch_until_expired(folder)  # before Ctrl-C only asks a run to stop
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     stopping = Stopping()
     with display(board) as shown, stopping:
@@ -92,7 +93,6 @@ def train_shown(config: DictConfig, folder: Path, console: Console, group: "Grou
             shown.notify(Event("tick", ""))
 
         try:
-            expired = watch_until_expired(folder)
             options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked, "expired": expired}
             result = train_run(config, folder, group=group, **options)
         except Interrupted:

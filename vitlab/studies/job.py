@@ -42,6 +42,8 @@ class StudyJob:
 
     def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
         files = RunFiles(self.folder / spec.name)
+        if not (self.folder / "study.yaml").is_file():  # else a study that was deleted meanwhile would appear again
+            raise UserError(f"{self.folder}: holds no study.yaml any more, or is not seen from this host")
         with hold(files.folder, expired=spec.expired) as lease, log_to(files.folder / "log.txt"):
             if (error := files.error()) is not None:
                 raise UserError(error)

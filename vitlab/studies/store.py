@@ -13,11 +13,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from vitlab.config import StudyConfig, UserError, read_config
-from vitlab.config.groups import is_file_choice
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.studies.grid import list_study_changes, name_run
-from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
+from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, name_stems, read_varied
 from vitlab.training.files import RunFiles, refuse_changes, refuse_folder, round_numbers
 
 COLUMNS = (
@@ -74,10 +73,9 @@ class StudyFiles:
         A study of version 0.2 kept no such list: there it is models x sizes x seeds. Raises UserError.
         """
         if self.cells_path.is_file():
-            return [tuple(cell) for cell in read_json(self.cells_path)]
+            return read_json(self.cells_path, lambda cells: [(variant, size, seed) for variant, size, seed in cells])
         config = self.config()
-        models = [Path(model).stem if is_file_choice(model) else model for model in config.get("models") or []]
-        return list(product(models, config.get("sizes") or [], config.get("seeds") or []))
+        return list(product(name_stems(config["models"]), config.get("sizes") or [], config.get("seeds") or []))
 
     def add_start(self, config: dict[str, Any], cells: Iterable[Cell]) -> dict[str, Any]:
         """Write what a start asks for, beside what earlier ones did: study.yaml and the list of cells.

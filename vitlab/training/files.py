@@ -154,8 +154,7 @@ class RunFiles:
 
     def error(self) -> str | None:
         """The first line of the error that ended the last attempt, None where there was none. Raises UserError."""
-        found = read_json(self.error_path)
-        return found and found["error"]
+        return read_json(self.error_path, lambda found: str(found["error"]))
 
     def finished_result(self) -> dict[str, Any]:
         """What the finished run wrote. Raises UserError for a folder without a finished run."""

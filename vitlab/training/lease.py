@@ -101,7 +101,10 @@ def read_clock() -> float:
 
 
 def read_claim(folder: Path) -> Claim | None:
-    """The claim that counts in a run's folder, None where there is none."""
+    """The claim that counts in a run's folder, None where there is none.
+
+    One that cannot be read has no token: it is held until it has been silent for `EXPIRY` seconds, like any other.
+    """
     while True:
         try:
             generations = [int(name[:-5]) for name in os.listdir(folder / FOLDER) if name[:-5].isdecimal()]
@@ -109,8 +112,13 @@ def read_claim(folder: Path) -> Claim | None:
             return None
         if not generations:
             return None
-        if (found := read_json(path_of(folder, max(generations)))) is not None:  # else it was removed meanwhile
-            return Claim(**found)
+        last = max(generations)
+        try:
+            claim = read_json(path_of(folder, last), lambda found: Claim(**found))
+            if claim is not None:  # else it was removed meanwhile
+                return claim
+        except UserError:  # damaged, or in the middle of being made where there are no links
+            return Claim(last, "", "", 0, "", "", where="somebody whose lease cannot be read")
 
 
 def find_last_beat(folder: Path) -> float | None:
@@ -173,7 +181,8 @@ class Lease:
         """Whether another process has claimed the run: it holds it, or has finished it and taken the claims away."""
         if not self.lost:
             claim = read_claim(self.folder)
-            self.lost = claim is None or claim.token != self.claim.token
+            mine = claim is not None and claim.generation == self.claim.generation
+            self.lost = not mine or claim.token not in (self.claim.token, "")
         return self.lost
 
     def check(self) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from vitlab.config import UserError
+from vitlab.config import UserError, first_line
 from vitlab.hardware import count_cores
 from vitlab.training.devices import refuse_devices
 
@@ -63,7 +64,10 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
 
     Raises UserError for what this machine does not have.
     """
-    config = OmegaConf.merge(config, placement.settled)
+    try:
+        config = OmegaConf.merge(config, placement.settled)
+    except (OmegaConfBaseException, TypeError, ValueError) as error:  # somebody has changed study.yaml
+        raise UserError(f"settled of study.yaml: {first_line(error)}; delete what is wrong there") from None
     parameters = sum(p.numel() for p in model.parameters())
     accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
     if placement.here:

@@ -86,3 +86,15 @@ def test_a_run_whose_process_of_this_machine_was_killed_waits(study, capsys):
         f"{FAILED}  Diverged: the loss is not a number at step 412; try a lower recipe.lr\n"
         f"what they said: {study.folder}/RUN/log.txt\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("cells.json", "[[1]]"), (f"{FAILED}/error.json", "3"), ("slurm/jobs/1.json", '{"time": 1, "runs": [{}]}')],
+)
+def test_a_file_of_something_else_is_one_line(study, capsys, name, text):
+    path = study.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    assert main(["status", str(study.folder)]) == 2
+    assert capsys.readouterr().err.startswith(f"vitlab: {path}: cannot read it (")

@@ -106,6 +106,21 @@ def test_a_process_with_the_number_of_a_holder_that_has_ended_is_not_the_holder(
     assert Watch().look(tmp_path)[0] == "expired"
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[]"])
+def test_a_lease_that_cannot_be_read_is_held_until_it_has_been_silent(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(leases, "EXPIRY", 0.2)
+    with hold(tmp_path, keep=False) as lease:
+        path_of(tmp_path, 1).write_text(text)
+        assert not lease.is_lost(), "nobody has taken it over"
+        watch = Watch()
+        assert watch.look(tmp_path)[0] == "held"
+        time.sleep(0.3)
+        standing, claim = watch.look(tmp_path)
+        assert standing == "expired"
+        with hold(tmp_path, expired=claim.pulse):
+            assert lease.is_lost()
+
+
 def test_a_reader_that_was_suspended_has_not_listened(tmp_path, holder, monkeypatch):
     of_another_host(tmp_path)
     now = [0.0]

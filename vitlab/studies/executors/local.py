@@ -47,7 +47,7 @@ class LocalExecutor:
         """Run every spec; `notify` is called here, in this process, at each event and with kind "tick" in between.
 
         A run whose process is killed is started again, after the others and with a run less beside it; then alone.
-        Ends early on KeyboardInterrupt: running jobs are told to stop and waited for, then it is raised again.
+        Ends early on Ctrl-C or an error: running jobs are told to stop and waited for, then it is raised again.
         """
         self.notify, self.waiting = notify, deque(specs)
         self.elsewhere: list[Spec] = []  # runs that another start of this study trains
@@ -67,7 +67,7 @@ class LocalExecutor:
                     looked = time.monotonic()
                     self.elsewhere = [spec for spec in self.elsewhere if not self.take(spec)]
                 notify(Event("tick", ""))
-        except KeyboardInterrupt:
+        except BaseException:  # such as a study.yaml that somebody has changed into none
             self.stop.set()
             deadline = PATIENCE
             for worker in self.workers:

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,14 @@ class Submitted:
 
 def read_submitted(study: Path) -> dict[str, Submitted]:
     """The last job of each run that was ever submitted, by run. Raises UserError."""
-    found = [read_json(path) for path in (study / FOLDER / "jobs").glob("*.json")]
-    last = sorted(filter(None, found), key=lambda submission: submission["time"])
-    return {one["run"]: Submitted(**one) for submission in last for one in submission["runs"]}
+    found = [read_json(path, read_submission) for path in (study / FOLDER / "jobs").glob("*.json")]
+    last = sorted(filter(None, found), key=itemgetter(0))
+    return {one.run: one for _, runs in last for one in runs}
+
+
+def read_submission(found: dict[str, Any]) -> tuple[float, list[Submitted]]:
+    """When it was submitted, and its runs."""
+    return found["time"], [Submitted(**one) for one in found["runs"]]
 
 
 def read_queue(users: Collection[str]) -> dict[str, str] | None:

@@ -180,16 +180,16 @@ def place(
 ) -> settings.Placement:
     """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose.
 
-    Raises UserError for more devices than a run has on a cluster.
+    Raises UserError for several machines, and for more devices than a run has on a cluster.
     """
-    if executor.kind == "local":
-        return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
-    kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
     if trainer.nodes > 1:
         raise UserError(
             f"trainer.nodes={trainer.nodes}: a study trains each run on one machine; leave it out, or train the run "
             "with 'vitlab train' under srun or torchrun"
         )
+    if executor.kind == "local":
+        return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
+    kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
     if trainer.devices > max(1, has):
         raise UserError(
             f"trainer.devices={trainer.devices}: executor.{kind}s={has} is what a run has on executor={executor.kind}; "
