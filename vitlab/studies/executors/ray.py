@@ -125,14 +125,7 @@ class RayExecutor:
             kind, value = ray.get(task)
         except (NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError) as error:
             reasons = {NodeDiedError: "its node died", OutOfMemoryError: "ray ended it: its node was short of memory"}
-            reason = reasons.get(type(error), "its process died")
-            reason += f" ({attempt.where})" if attempt.where else ""
-            lost[attempt.spec.name] += 1
-            if lost[attempt.spec.name] > self.config.retries:
-                reason += f"; executor.retries={self.config.retries}"
-                self.cells.fail(attempt.spec.name, reason)
-                return "failed", reason
-            return "retried", f"{reason}; started again from its last checkpoint"
+            kind, value = "killed", reasons.get(type(error), "its process died")
         except RayError as error:
             return "failed", summarize_error(getattr(error, "cause", None) or error)
         if kind == "unseen":
@@ -140,7 +133,15 @@ class RayExecutor:
                 f"executor=ray: {value} does not see --out {self.folder}; give a folder that all nodes of the cluster "
                 "share"
             )
-        return kind, value
+        if kind != "killed":
+            return kind, value
+        lost[attempt.spec.name] += 1
+        reason = f"{value} ({attempt.where})" if attempt.where else value
+        if lost[attempt.spec.name] > self.config.retries:
+            reason += f"; executor.retries={self.config.retries}"
+            self.cells.fail(attempt.spec.name, reason)
+            return "failed", reason
+        return "retried", f"{reason}; started again from its last checkpoint"
 
 
 def check(config: DictConfig) -> None:
@@ -256,7 +257,8 @@ def work(job: Job, spec: Spec, folder: Path, home: str, environment: dict[str, s
         return "done", job(spec, lambda _: None, stopped.is_set)
     except (Held, LeaseLost) as error:
         return "held", str(error)
-    except Exception as error:
-        return "failed", summarize_error(error)
+    except Exception as error:  # `killed`: the process of another of its devices was
+        killed = getattr(error, "killed", False)
+        return ("killed", str(error)) if killed else ("failed", summarize_error(error))
     finally:
         signal.signal(signal.SIGINT, before)
