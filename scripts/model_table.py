@@ -6,7 +6,8 @@ Nothing is trained or allocated: models are counted on the meta device. 20 secon
 """
 
 from vitlab.config import DescribeConfig, compose, extent, names
-from vitlab.models import count, family
+from vitlab.models import family
+from vitlab.models.counting import count
 
 OWN_SIZE = {"dinov2_s14": 518, "dinov2_b14": 518}  # pixels; the others were trained at 224
 SMALL = 24  # pixels, of the models for one CPU core

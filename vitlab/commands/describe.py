@@ -50,7 +50,8 @@ def shape_problems(config: DictConfig, overrides: Sequence[str]) -> Iterator[str
 def describe(config: DictConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
     with status_line("loading torch and timm", quiet=as_json):
-        from vitlab.models import count, described_shape, family, memory
+        from vitlab.models import described_shape, family
+        from vitlab.models.counting import count, memory
 
     shape = described_shape(config)
     if config.data is not None:

@@ -24,7 +24,7 @@ from vitlab.training.files import RunFiles, source_of, source_problems
 from vitlab.training.lease import watch_until_expired
 
 if TYPE_CHECKING:
-    from vitlab.training.devices import Group
+    from vitlab.training.devices.group import Group
     from vitlab.training.progress import Progress
 
 DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
     if launched is not None and launched.rank > 0:
         # nothing is printed once for each device, and what is wrong the first one says
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-        from vitlab.training.following import follow_launched
+        from vitlab.training.devices.following import follow_launched
 
         return follow_launched(launched)
     args = parser.parse_intermixed_args(words)
@@ -63,8 +63,8 @@ def train(config: DictConfig, folder: Path, launched: Launched | None = None) ->
     By several processes where a launcher has started them, of which this is the first.
     """
     with status_line("loading torch, lightning and timm"):
-        from vitlab.training.devices import DeviceLost
-        from vitlab.training.processes import meet_launched
+        from vitlab.training.devices.group import DeviceLost
+        from vitlab.training.devices.processes import meet_launched
 
     console = Console(stderr=True)
     try:

@@ -8,7 +8,7 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
-from vitlab.models import count
+from vitlab.models.counting import count
 from vitlab.reports.figures.analyses import draw_findings
 from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.tracking.wandb_logger import Tracker

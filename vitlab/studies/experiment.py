@@ -26,10 +26,10 @@ from vitlab.models.features import before_head
 from vitlab.studies import tuning
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.devices import Group
+from vitlab.training.devices.group import Group
+from vitlab.training.devices.processes import start_group
 from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
 from vitlab.training.lease import Lease, hold
-from vitlab.training.processes import start_group
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement

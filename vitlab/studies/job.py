@@ -15,7 +15,7 @@ from vitlab.studies.events import summarize_error
 from vitlab.studies.experiment import Observer, train_held
 from vitlab.studies.grid import Spec
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.devices import DeviceLost
+from vitlab.training.devices.group import DeviceLost
 from vitlab.training.files import RunFiles
 from vitlab.training.lease import Lease, LeaseLost, hold
 from vitlab.training.settings import Placement

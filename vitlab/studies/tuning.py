@@ -17,7 +17,7 @@ from vitlab.config.tuning import list_settings, read_choice
 from vitlab.files import replacing, write_json
 from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged
-from vitlab.training.devices import ALONE, Group
+from vitlab.training.devices.group import ALONE, Group
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run

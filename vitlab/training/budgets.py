@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab.config import UserError
-from vitlab.models import count
+from vitlab.models.counting import count
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.freezing import freeze_body
 

@@ -13,7 +13,7 @@ from torch import nn
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
-from vitlab.models import count
+from vitlab.models.counting import count
 from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles

@@ -25,13 +25,14 @@ from vitlab.data.parts import Part
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import write_json
-from vitlab.models import count
-from vitlab.models.memory import checkpointed
+from vitlab.models.counting import count
+from vitlab.models.counting.memory import checkpointed
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, environment, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Reporting, refuse_not_finite
-from vitlab.training.devices import ALONE, Group, count_parts, refuse_parts
+from vitlab.training.devices.group import ALONE, Group, count_parts, refuse_parts
+from vitlab.training.devices.sharding import ShardedModule
 from vitlab.training.files import RunFiles, round_numbers, source_of
 from vitlab.training.load import load_run
 from vitlab.training.module import TrainingModule
@@ -41,7 +42,6 @@ from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.progress import Progress
 from vitlab.training.selection import Selection
 from vitlab.training.settings import HERE, SETTLED, Placement, evaluation_context
-from vitlab.training.sharding import ShardedModule
 from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
 from vitlab.training.trainer import JsonLines, Stream, build_trainer
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from vitlab.config import UserError, first_line
 from vitlab.hardware import count_cores
-from vitlab.training.devices import refuse_devices
+from vitlab.training.devices.group import refuse_devices
 
 LARGE = 2_000_000  # parameters
 SETTLED = ("accelerator", "precision", "memory_format", "threads")  # what a study chooses once: it changes results

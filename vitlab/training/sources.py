@@ -15,7 +15,7 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
 from vitlab.data.text.tokenization import from_file
-from vitlab.models import count
+from vitlab.models.counting import count
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.timm_adapter import create_pretrained
 from vitlab.models.weights.huggingface import read_huggingface, rename_from_huggingface

@@ -12,10 +12,10 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from vitlab.training.checkpoint import AtomicCheckpointIO
-from vitlab.training.devices import ALONE, PATIENCE, Group, Member
+from vitlab.training.devices.group import ALONE, PATIENCE, Group, Member
+from vitlab.training.devices.sharding import ShardedStrategy
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
-from vitlab.training.sharding import ShardedStrategy
 
 
 def build_trainer(

@@ -8,7 +8,8 @@ from torch import nn
 
 from vitlab.commands.describe import describe
 from vitlab.config import DescribeConfig, compose
-from vitlab.models import build_model, count
+from vitlab.models import build_model
+from vitlab.models.counting import count
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
 

@@ -9,7 +9,8 @@ import torch
 from vitlab import UserError, build_model, load_weights
 from vitlab.cli import main
 from vitlab.config import DescribeConfig, TrainConfig, compose
-from vitlab.models import count, described_shape
+from vitlab.models import described_shape
+from vitlab.models.counting import count
 from vitlab.models.text import build as build_text
 from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer

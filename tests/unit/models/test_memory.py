@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from vitlab.config import TrainConfig, compose
-from vitlab.models import build_model, count, memory
+from vitlab.models import build_model
+from vitlab.models.counting import count, memory
 from vitlab.training.optimization.optimizers import build_optimizer
 
 CLASSES = 5

@@ -14,7 +14,8 @@ from torch import nn
 import vitlab
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
-from vitlab.models import build, build_model, count, described_shape, family
+from vitlab.models import build, build_model, described_shape, family
+from vitlab.models.counting import count
 from vitlab.training.load import LoadedRun, compare_classes, refuse_misfit
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly

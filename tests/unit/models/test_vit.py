@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from vitlab import UserError
-from vitlab.models import build_model, count
+from vitlab.models import build_model
+from vitlab.models.counting import count
 from vitlab.models.embed import PatchEmbed
 from vitlab.models.positions import sincos2d
 

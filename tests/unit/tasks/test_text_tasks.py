@@ -11,7 +11,7 @@ from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.sequences.blocks import NOTHING
-from vitlab.models import count
+from vitlab.models.counting import count
 from vitlab.tasks import causal_lm
 from vitlab.tasks.masked_lm import SEED
 

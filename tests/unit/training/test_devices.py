@@ -9,9 +9,9 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.experiment import train_run
 from vitlab.studies.outcomes import read_outcomes
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.devices import DeviceLost
+from vitlab.training.devices.group import DeviceLost
+from vitlab.training.devices.sharding import ShardedStrategy
 from vitlab.training.files import RunFiles
-from vitlab.training.sharding import ShardedStrategy
 
 TINY = ["data=digits", "model=vit_nano", "model.width=24", "model.heads=3", "model.depth=1", "train_size=128"]
 TINY += ["trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1", "trainer.evaluations=2"]

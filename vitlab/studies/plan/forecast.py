@@ -10,14 +10,14 @@ from functools import cached_property
 
 from torch import nn
 
-from vitlab.models import count, memory
+from vitlab.models.counting import count, memory
 from vitlab.studies.grid import Spec
 from vitlab.studies.plan.machine import Machine
 from vitlab.studies.plan.packing import pack
 from vitlab.studies.plan.rehearsal import count_evaluations
 from vitlab.studies.plan.study import ModelPlan, Plan, build_task, describe_costs
 from vitlab.training import settings
-from vitlab.training.devices import list_unsharded
+from vitlab.training.devices.group import list_unsharded
 from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 

@@ -18,13 +18,13 @@ from vitlab.data.opening import find_data, open_data
 from vitlab.data.subset import count_items, resolve_size, size_problems
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
-from vitlab.models import count
+from vitlab.models.counting import count
 from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import serves
 from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
-from vitlab.training.devices import count_parts, refuse_parts
+from vitlab.training.devices.group import count_parts, refuse_parts
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimization import averaging, schedules
 from vitlab.training.optimization.optimizers import build_optimizer

@@ -21,7 +21,7 @@ from vitlab.studies.events import Event
 from vitlab.studies.executors import local
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
-from vitlab.training.devices import DeviceLost
+from vitlab.training.devices.group import DeviceLost
 from vitlab.training.files import RunFiles
 from vitlab.training.lease import hold
 

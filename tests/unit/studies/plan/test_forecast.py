@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from vitlab.cli import main
-from vitlab.models.memory import Activations
+from vitlab.models.counting.memory import Activations
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan.forecast import UTILISATION, Needs, forecast
 from vitlab.studies.plan.machine import Machine

@@ -14,8 +14,8 @@ from vitlab.config import TrainConfig, compose, first_line
 from vitlab.data.opening import open_data
 from vitlab.hardware import Launched
 from vitlab.training.callbacks import Diverged, Interrupted
-from vitlab.training.devices import PATIENCE, Group, lost_another
-from vitlab.training.processes import join_launched
+from vitlab.training.devices.group import PATIENCE, Group, lost_another
+from vitlab.training.devices.processes import join_launched
 from vitlab.training.run import Run
 from vitlab.training.settings import Placement
 

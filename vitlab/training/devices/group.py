@@ -1,5 +1,5 @@
 """One run on several devices: a process for each, all in one process group. The first leads: it alone writes files,
-reports and decides when to save or to stop; the others do what it orders (vitlab.training.following).
+reports and decides when to save or to stop; the others do what it orders (vitlab.training.devices.following).
 
 torchrun and srun start the processes before the program begins; else the first starts the others (processes.py).
 """
@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vitlab.config import UserError
 from vitlab.data.parts import Part
 from vitlab.hardware import count_cores
-from vitlab.models.memory import list_blocks
+from vitlab.models.counting.memory import list_blocks
 from vitlab.training.callbacks import Diverged, Interrupted
 
 # what one waits for the others: while the first analyses, they wait; a process that dies is noticed otherwise

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import checkpoint
 
-from vitlab.models.count import inputs
+from vitlab.models.counting.count import inputs
 
 BATCHES = (2, 4)  # a norm over a batch of one raises
 

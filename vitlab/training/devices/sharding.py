@@ -16,9 +16,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-from vitlab.models.memory import list_blocks
+from vitlab.models.counting.memory import list_blocks
 from vitlab.training.checkpoint import read_checkpoint
-from vitlab.training.devices import PATIENCE
+from vitlab.training.devices.group import PATIENCE
 from vitlab.training.module import TrainingModule
 
 

@@ -16,7 +16,7 @@ from torch import distributed
 
 from vitlab.config import UserError
 from vitlab.hardware import Launched
-from vitlab.training.devices import ALONE, DeviceLost, Group, lost_another
+from vitlab.training.devices.group import ALONE, DeviceLost, Group, lost_another
 
 PORTS = (15000, 25000)  # on which the first process of a step of SLURM is met
 MEETING = timedelta(minutes=5)  # in which all processes of a launcher must have begun
@@ -103,7 +103,7 @@ class Other:
     """A process for another device, and the pipe on which it says why it failed."""
 
     def __init__(self, group: Group, port: int):
-        from vitlab.training import following
+        from vitlab.training.devices import following
 
         self.group, self.closed = group, False
         self.connection, theirs = multiprocessing.Pipe()
