@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, interrupt)
+    warnings.formatwarning = lambda message, *_, **__: f"vitlab: warning: {printable(str(message))}\n"  # no source code
     try:
         with report_full_disk():
             code = run(words)
