@@ -33,7 +33,7 @@ from vitlab.training.lease import Lease, hold
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
-from vitlab.training.sources import fingerprint
+from vitlab.training.sources import fingerprint, refuse_other_source
 
 
 class Observer:
@@ -89,6 +89,7 @@ def train_held(
     data, files = open_data(config.data), RunFiles(lease.folder)
     config = tuning.recall_choice(config, files) if config.tune else config
     observer = observer or Observer()
+    refuse_other_source(source_of(config.init), files)
     finished = files.has_finished(resolved(config), contents(config.data, data))
     if finished and not any(find_lacking(config, files).values()):
         return files.result()

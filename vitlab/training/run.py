@@ -42,7 +42,7 @@ from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.progress import Progress
 from vitlab.training.selection import Selection
 from vitlab.training.settings import HERE, SETTLED, Placement, evaluation_context
-from vitlab.training.sources import fingerprint, initialise, refuse_tokenizer
+from vitlab.training.sources import initialise, refuse_other_source, refuse_tokenizer
 from vitlab.training.trainer import JsonLines, Stream, build_trainer
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
@@ -108,12 +108,7 @@ class Run:
         source = source_of(self.config.init)
         if source is None:
             return None
-        begun, now = self.files.init(), fingerprint(source)
-        if begun is not None and now is not None and begun.get("sha256", now) != now:
-            raise UserError(
-                f"init={source}: has changed since {self.files.folder} began with it; give another --out, or delete "
-                "that folder"
-            )
+        refuse_other_source(source, self.files)
         if self.files.checkpoint_path.exists():
             return None
         if source == self.config.init.weights:  # an encoder alone knows no tokens

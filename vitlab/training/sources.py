@@ -191,3 +191,12 @@ def clean(state: Mapping[str, Any]) -> dict[str, Tensor]:
     tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
     consume_prefix_in_state_dict_if_present(tensors, "model.")
     return clean_state_dict(tensors)
+
+
+def refuse_other_source(source: str | None, files: RunFiles) -> None:
+    """Raise UserError if the weights that a folder's run began with have changed since."""
+    begun, now = files.init(), source and fingerprint(source)
+    if begun is not None and now is not None and begun.get("sha256", now) != now:
+        raise UserError(
+            f"init={source}: has changed since {files.folder} began with it; give another --out, or delete that folder"
+        )

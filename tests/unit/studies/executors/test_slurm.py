@@ -149,7 +149,12 @@ def test_what_is_submitted_is_not_submitted_again_and_the_queue_takes_no_more_th
     [
         pytest.param(False, ["scancel", "--signal=USR2"], id="resubmitted"),
         pytest.param(True, ["scancel", "--signal=USR2"], id="requeued", marks=pytest.mark.slow),
-        pytest.param(True, ["sbatch", "--partition=urgent", "--exclusive", "--wrap=:"], id="preempted"),
+        pytest.param(
+            True,
+            ["sbatch", "--partition=urgent", "--exclusive", "--wrap=:"],
+            id="preempted",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_end_that_is_announced_stops_the_run_at_a_step_and_has_it_continued(tmp_path, requeued, end):
