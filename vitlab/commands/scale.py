@@ -36,7 +36,7 @@ from vitlab.studies.executors import check_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import compose_models, compose_study
 from vitlab.studies.live_table import collect
-from vitlab.studies.plan.machine import FORM, Machine, parse_machine
+from vitlab.studies.plan.machine import EXAMPLE, Machine, parse_machine
 from vitlab.studies.rounds import Target
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import source_of, source_problems
@@ -75,7 +75,9 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
     parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
-    parser.add_argument("--on", metavar="MACHINE", help=f"with --dry-run: what it costs there; {FORM}")
+    parser.add_argument(
+        "--on", metavar="MACHINE", help=f"with --dry-run: what it costs on another machine, such as {EXAMPLE}"
+    )
     args = parser.parse_intermixed_args(words)
     # the shell cuts models=[a, b] into two words, of which the second is not a study
     studies = [word for word in args.words if "=" not in word and not word.endswith(("]", ","))]

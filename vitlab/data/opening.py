@@ -48,9 +48,9 @@ def find_data(config: DictConfig, console: Console | None = None) -> Any:
 
 @contextmanager
 def progress_bar(console: Console | None) -> Iterator[Show]:
-    """A function progress(what, done, total) that shows a bar for each `what`; lines, where there is no terminal.
+    """Gives progress(what, done, total): a bar for each `what` in a terminal, lines in a log.
 
-    Of a total that is not known (None) the bar moves without an end.
+    Without a total (None) the bar only shows that something moves.
     """
     if console is None:
         yield lambda *_: None

@@ -6,6 +6,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, ImageOps
 
+from vitlab.config import first_line
+
 PAPER = "white"  # seen through transparent pixels
 
 
@@ -17,6 +19,12 @@ def read(path: str | Path | BinaryIO, size: tuple[int, int], channels: int) -> n
     with Image.open(path) as image:
         image.draft(None, (2 * max(size),) * 2)  # a JPEG is decoded at a fraction of its size, twice ours or more
         return convert(image, size, channels)
+
+
+def explain(error: Exception) -> str:
+    """The first line of what Pillow says of a file that it cannot read, in plainer words where it knows no kind."""
+    text = first_line(error)
+    return "it is not an image" if text.startswith("cannot identify image file") else text
 
 
 def convert(image: Image.Image, size: tuple[int, int], channels: int) -> np.ndarray:

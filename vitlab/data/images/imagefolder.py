@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from omegaconf import DictConfig
 
-from vitlab.config import UserError, extent, first_line
+from vitlab.config import UserError, extent
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash
@@ -176,6 +176,6 @@ class FileImages:
 def explain(path: str, error: Exception) -> str:
     if os.path.exists(path) and not os.path.getsize(path):
         return "the file is empty; replace or delete it"
-    text = first_line(error)
-    text = "it is not an image" if text.startswith("cannot identify image file") else text
-    return f"{text}; replace or delete it"
+    from vitlab.data.images import decode
+
+    return f"{decode.explain(error)}; replace or delete it"

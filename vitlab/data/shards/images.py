@@ -30,7 +30,7 @@ class ShardImages:
                 images[row] = decode.read(BytesIO(data), self.size, channels=3)
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 offset = self.samples.offsets[indices[row]]
-                problems.append(f"{path}: cannot read the image at byte {offset}: {explain(error)}")
+                problems.append(f"{path}: cannot read the image at byte {offset}: {decode.explain(error)}")
         if problems:
             raise UserError(problems)
         return images
@@ -48,10 +48,5 @@ class ShardImages:
                     for row in rows:
                         yield int(row), shard.path, os.pread(file.fileno(), int(sizes[row]), int(offsets[row]))
             except OSError as error:
-                reason = "is no longer there" if isinstance(error, FileNotFoundError) else first_line(error)
+                reason = "the file is missing" if isinstance(error, FileNotFoundError) else first_line(error)
                 raise UserError(f"{shard.path}: {reason}; restore the shard and run the command again") from None
-
-
-def explain(error: Exception) -> str:
-    text = first_line(error)
-    return "it is not an image" if text.startswith("cannot identify image file") else text

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from vitlab.config import UserError
 from vitlab.config.errors import choices_text
 
-FORM = "gpu:DEVICES,memory=GB,flops=PEAK[,utilisation=SHARE][,read=RATE], such as gpu:64,memory=80,flops=989e12"
+EXAMPLE = "gpu:64,memory=80,flops=989e12"
+FORM = f"gpu:DEVICES,memory=GB,flops=PEAK[,utilisation=SHARE][,read=RATE], such as {EXAMPLE}"
 BOUNDS = {  # of each key: the least and the most, and what is meant
     "memory": (1, 10_000, "gigabytes of a device, such as 80"),
     "flops": (1e11, 1e18, "operations a second of a device at its peak, such as 989e12"),

@@ -179,7 +179,7 @@ def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     assert after.train.keys.tolist() == before.train.keys.tolist()
     assert contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), after) != first
     os.unlink(last)
-    with pytest.raises(UserError, match=r"train-004\.tar: is no longer there; restore the shard"):
+    with pytest.raises(UserError, match=r"train-004\.tar: the file is missing; restore the shard"):
         after.train.read(rows)
     (line,) = problems(shards)
     assert line.endswith(f"1 of 5 shards not there: {last}")
