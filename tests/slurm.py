@@ -35,6 +35,7 @@ SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 KillWait=5
+SchedulerParameters=sched_interval=1,bf_interval=1
 NodeName={host} CPUs=4 RealMemory=4000 State=UNKNOWN
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE

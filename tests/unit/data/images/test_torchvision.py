@@ -202,6 +202,7 @@ def test_a_download_shows_how_far_it_is(tmp_path, monkeypatch, capfd):
     handler = partial(SimpleHTTPRequestHandler, directory=str(served))
     monkeypatch.setattr("urllib.request.urlopen", URLOPEN)
     monkeypatch.setattr(handler.func, "log_message", lambda *_: None)
+    monkeypatch.setattr(HTTPServer, "handle_error", lambda *_: None)  # torchvision hangs up once it knows the address
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setattr(datasets.CIFAR10, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}")
