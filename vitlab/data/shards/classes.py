@@ -55,13 +55,13 @@ class Classes:
                 raise UserError(f"data.train: a label is {number}; numbers of classes are 0 to {MOST - 1:,}")
         return Classes(tuple(map(str, range(max(numbers) + 1))))
 
-    def misfits(self, paths: Iterable[str], scans: Iterable[Scan]) -> Iterator[str]:
-        """One line for each shard with labels that are none of the classes."""
+    def misfits(self, path: str, scan: Scan) -> Iterator[str]:
+        """One line for each label of a shard that is none of the classes."""
         known = f"none of the {len(self.names)} classes, {self.names[0]} to {self.names[-1]}"
-        for path, scan in zip(paths, scans, strict=True):
-            wrong = [text for text, label in zip(scan.texts, self.to_labels(scan.texts), strict=True) if label < 0]
-            if wrong:
-                yield f"{path}: sample {scan.texts[wrong[0]]}: label {wrong[0]} is {known}"
+        for (text, key), label in zip(scan.texts.items(), self.to_labels(scan.texts), strict=True):
+            if label < 0:
+                more = f"; give data.classes={int(text) + 1}, or more" if text.isdecimal() else ""
+                yield f"{path}: sample {key}: label {text} is {known}{more}"
 
     def to_labels(self, texts: Iterable[str]) -> np.ndarray:
         """int64: the class of each text, -1 where there is none."""

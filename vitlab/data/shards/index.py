@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial
@@ -86,12 +86,12 @@ class ShardIndex(Cache[Index]):
 
     def read(self) -> Index:
         scans = {part: self.scan(part) for part in self.shards}
-        problems = [line for found in scans.values() for scan in found for line in scan.problems]
+        problems = list(tell_problems(scan for found in scans.values() for scan in found))
         if not problems:
             classes = self.classes.complete({text for scan in scans["train"] for text in scan.texts})
             for part, found in scans.items():
-                paths = [shard.path for shard in self.shards[part]]
-                problems += classes.misfits(paths, found)
+                for shard, scan in zip(self.shards[part], found, strict=True):
+                    problems += classes.misfits(shard.path, scan)
         if problems:
             more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
             raise UserError([*(f"data={self.config.name}: {line}" for line in problems[:SHOWN]), *more])
@@ -155,6 +155,17 @@ class ShardIndex(Cache[Index]):
             return Index(tuple(about["classes"]), shards, splits, about["digest"])
         except (OSError, ValueError, KeyError):
             return None
+
+
+def tell_problems(scans: Iterable[Scan]) -> Iterator[str]:
+    """A line for each thing that is wrong, with the place where it is so first and how often it is."""
+    found: dict[str, tuple[str, int]] = {}
+    for scan in scans:
+        for problem, (where, count) in scan.problems.items():
+            first, before = found.get(problem, (where, 0))
+            found[problem] = first, before + count
+    for problem, (first, count) in found.items():
+        yield f"{first}: {problem}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
 
 
 def follow_parent() -> None:

@@ -13,14 +13,13 @@ from vitlab.config import first_line
 from vitlab.data.keys import hash_key
 from vitlab.data.shards.tar import list_members
 
-SHOWN = 3  # problems of a shard
-
 
 @dataclass(eq=False)
 class Scan:
     """The samples of a shard in their order, (n,) each: hash of the key, place of the label in `texts`, image's place.
 
     texts: each label's text -> the key of the first sample that has it.
+    problems: what is wrong -> where first, and of how many samples.
     """
 
     keys: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
@@ -28,12 +27,12 @@ class Scan:
     offsets: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     sizes: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.uint32))
     texts: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 def scan_shard(path: str, images: tuple[str, ...], label: str) -> Scan:
     """All samples of a shard; `images` are the extensions that an image may have, `label` as in `read_label`."""
-    rows, texts, numbers, problems = [], {}, {}, []
+    rows, texts, numbers, problems = [], {}, {}, {}
     try:
         with open(path, "rb", buffering=0) as file:
             for key, files in list_samples(file.fileno()):
@@ -45,18 +44,17 @@ def scan_shard(path: str, images: tuple[str, ...], label: str) -> Scan:
                         raise ValueError("its image is empty")
                     text = read_label(file.fileno(), files, label)
                 except ValueError as error:
-                    problems.append(f"{path}: sample {key}: {error}")
+                    where, count = problems.get(str(error), (f"{path}: sample {key}", 0))
+                    problems[str(error)] = where, count + 1
                     continue
                 texts.setdefault(text, key)
                 rows.append((hash_key(key), numbers.setdefault(text, len(numbers)), *image))
     except ValueError as error:
-        problems = [f"{path}: {error}"]
+        problems = {str(error): (path, 1)}
     except OSError as error:
-        problems = [f"{path}: cannot be read: {error.strerror or first_line(error)}"]
+        problems = {f"cannot be read: {error.strerror or first_line(error)}": (path, 1)}
     if not rows and not problems:
-        problems = [f"{path}: holds no samples (files named KEY.EXTENSION)"]
-    if len(problems) > SHOWN:
-        problems[SHOWN:] = [f"{path}: ... and {len(problems) - SHOWN} more samples that cannot be used"]
+        problems = {"holds no samples (files named KEY.EXTENSION)": (path, 1)}
     if problems:
         return Scan(problems=problems)
     keys, codes, offsets, sizes = zip(*rows, strict=True)

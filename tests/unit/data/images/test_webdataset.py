@@ -224,8 +224,13 @@ def test_what_is_wrong_with_a_shard_is_one_line_with_its_name(tmp_path, shards):
         "data.train: sample part/0003 is twice in /c.tar; give each sample a key of its own"
     )
     assert refused(tmp_path, "d.tar", [*few, sample(7, cls=12)], classes=10) == (
-        "data=webdataset: /d.tar: sample part/0007: label 12 is none of the 10 classes, 0 to 9"
+        "data=webdataset: /d.tar: sample part/0007: label 12 is none of the 10 classes, 0 to 9; "
+        "give data.classes=13, or more"
     )
+    assert problems(shards, label="txt") == [
+        f"data=webdataset: {tmp_path}/shards/train-000.tar: sample part/0000: has no label (.txt), only .cls .png; "
+        "give data.label=EXTENSION (and 59 more like it)"
+    ]
     assert "a label is -1" in refused(tmp_path, "e.tar", [*few, sample(7, cls=-1)])
     assert "its .json is not JSON with a field y" in refused(tmp_path, "f.tar", [sample(1, json="{}")], label="json.y")
     assert refused(tmp_path, "g.tar", few[:2]) == "data.train: 2 samples; give 4 or more"
