@@ -49,7 +49,8 @@ def size_problems(
         elif size < split.per_item:
             problems.append(f"{shown}: less than one sequence; give at least {split.per_item}, the {unit}s of one")
         elif size < count:
-            problems.append(f"{shown}: {name} has {count} classes; give at least {count}, one {unit} of each")
+            each = "" if split.keys is not None else f", one {unit} of each"  # a choice by hashes may lack a class
+            problems.append(f"{shown}: {name} has {count} classes; give at least {count}{each}")
         elif (items := size // split.per_item) in seen:
             same = f"the same {size} {unit}s" if split.per_item == 1 else f"{items} whole sequences, as many"
             problems.append(f"{shown}: {same} as {key}={seen[items]}; give only one of them")
