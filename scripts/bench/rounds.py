@@ -1,0 +1,76 @@
+"""What the benchmarks of this folder share: alternating rounds of two sides, a table of ratios, its options.
+
+Each prints, and with --json writes, rows of `name, ours, peer, ratio, spread, floor`. Both sides do the same work, one
+after the other in each round and in turn first, so that a disturbance hits both alike. The ratio is the median over the
+rounds: peer/ours for seconds and bytes, ours/peer for rates, so more is better; spread is its smallest and largest.
+The exit code is 1 where a ratio is below its floor.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    ours: float  # medians over the rounds
+    peer: float
+    unit: str  # "s", "MB", or a rate such as "images/s"
+    ratio: float
+    spread: tuple[float, float]
+    floor: float | None
+
+    def __str__(self) -> str:
+        low, high = self.spread
+        floor = "" if self.floor is None else f"  floor {self.floor:g}{'' if self.ratio >= self.floor else '  BELOW'}"
+        figures = f"{self.ours:>10,.4g} {self.peer:>10,.4g} {self.unit:9}"
+        return f"{self.name:52} {figures} {self.ratio:6.2f}x ({low:.2f} to {high:.2f}){floor}"
+
+
+def compare(
+    name: str,
+    ours: Callable[[], float],
+    peer: Callable[[], float],
+    rounds: int,
+    *,
+    floor: float | None = None,
+    unit: str = "s",
+) -> Row:
+    """A row of `rounds` rounds of two sides that each measure themselves, after one that is not counted."""
+    ours(), peer()
+    pairs = []
+    for number in range(rounds):
+        if number % 2:
+            peers, own = peer(), ours()
+        else:
+            own, peers = ours(), peer()
+        pairs.append((own, peers))
+    return make_row(name, pairs, floor=floor, unit=unit)
+
+
+def make_row(name: str, pairs: list[tuple[float, float]], *, floor: float | None = None, unit: str = "s") -> Row:
+    """Of (ours, peer) of each round."""
+    ratios = [own / peer if unit.endswith("/s") else peer / own for own, peer in pairs]
+    own, peer = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return Row(name, own, peer, unit, statistics.median(ratios), (min(ratios), max(ratios)), floor)
+
+
+def main(about: str, measure: Callable[[bool], Iterator[Row]]) -> None:
+    """The command: `measure(quick)` yields its rows as they come."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: under five minutes on two cores")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file, too")
+    args = parser.parse_args()
+    print(f"{'':52} {'ours':>10} {'peer':>10} {'':9} ratio (spread)")
+    rows = []
+    for row in measure(args.quick):
+        print(row, flush=True)
+        rows.append(row)
+        if args.json:
+            args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    sys.exit(any(row.floor is not None and row.ratio < row.floor for row in rows))
