@@ -15,6 +15,8 @@ from vitlab.training.files import RunFiles
 from vitlab.training.module import gather
 from vitlab.training.progress import Progress
 
+TOLD_EVERY = 0.3  # seconds between two reports of progress
+
 
 class Interrupted(Exception):
     """Training was asked to stop; its checkpoint is written."""
@@ -179,11 +181,10 @@ class Looking(L.Callback):
 
 
 class Reporting(L.Callback):
-    """Reports to `progress` every `seconds` at most."""
+    """Reports to `progress` every `TOLD_EVERY` seconds at most."""
 
-    def __init__(self, progress: Callable[[Progress], None] | None, seconds: float = 0.3):
+    def __init__(self, progress: Callable[[Progress], None] | None):
         self.progress = progress
-        self.seconds = seconds
         self.last = -math.inf
         self.first: tuple[float, int] | None = None  # time and step from which the pace is measured
 
@@ -191,7 +192,7 @@ class Reporting(L.Callback):
         step, now = trainer.global_step, time.perf_counter()
         if self.first is None:
             self.first = (now, step)  # the first step is slow and would spoil the pace
-        if self.progress and (now - self.last >= self.seconds or step in (module.steps, trainer.max_steps)):
+        if self.progress and (now - self.last >= TOLD_EVERY or step in (module.steps, trainer.max_steps)):
             self.last = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (module.steps - step)

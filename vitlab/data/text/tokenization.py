@@ -290,11 +290,11 @@ def check_vocabulary(vocabulary: int, least: int, what: str) -> None:
         raise UserError(f"data.vocabulary={vocabulary}: give at least {least}, for {what}")
 
 
-def cut_pieces(text: str, length: int = LONG) -> Iterator[str]:
-    """A text in pieces of about `length` characters, cut where a line without white space at its edges begins."""
+def cut_pieces(text: str) -> Iterator[str]:
+    """A text in pieces of about LONG characters, cut where a line without white space at its edges begins."""
     start = 0
-    for cut in re.compile(r"(?<=\S\n)(?=\S)").finditer(text, length) if len(text) > length else ():
-        if cut.start() - start >= length:
+    for cut in re.compile(r"(?<=\S\n)(?=\S)").finditer(text, LONG) if len(text) > LONG else ():
+        if cut.start() - start >= LONG:
             yield text[start : cut.start()]
             start = cut.start()
     yield text[start:]

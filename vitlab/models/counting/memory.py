@@ -71,14 +71,14 @@ def placed(model: nn.Module, device: str) -> Iterator[None]:
             held.update(tensors)
 
 
-def activation_bytes(model: nn.Module, shape: Mapping[str, Any], batch_size: int = 2) -> float:
+def activation_bytes(model: nn.Module, shape: Mapping[str, Any]) -> float:
     """Bytes per example that a step on a CPU in fp32 keeps for its backward pass, without parameters and buffers.
 
     `model` is on the meta device; in training mode, so dropout masks count.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), placed(model, "cpu"):
-        batch = inputs(shape, batch_size, "cpu")
-        return count_kept(model.train(), lambda model, batch: model(*batch), batch, None)[0] / batch_size
+        batch = inputs(shape, BATCHES[0], "cpu")
+        return count_kept(model.train(), lambda model, batch: model(*batch), batch, None)[0] / BATCHES[0]
 
 
 def repeat(example: Any, size: int, device: str) -> Any:

@@ -16,9 +16,9 @@ from vitlab.reports.urls import file_stem, folder_link
 Run = tuple[Analysis, str, str]  # analysis, panel title, link
 
 
-def plot_heads(analysis: Analysis, title: str, colour_key: str = "vit") -> Figure:
+def plot_heads(analysis: Analysis, title: str) -> Figure:
     """An analysis of ONE run: a point per head against the layer, the untrained model's rings behind."""
-    return plot_panels(file_stem(str(analysis.get("name") or "heads")), title, [(analysis, "", "")], colour_key)
+    return plot_panels(file_stem(str(analysis.get("name") or "heads")), title, [(analysis, "", "")], "vit")
 
 
 def plot_heads_by_size(results: StudyResults, model: str, name: str) -> Figure | None:

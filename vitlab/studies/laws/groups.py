@@ -73,10 +73,6 @@ def split_points(points: Points, limit: float | None) -> tuple[Points, Points]:
     return parts
 
 
-def count_sizes(points: Points, limit: float) -> int:
-    return len({size for size in points.sizes if size <= limit})
-
-
 def find_crossovers(fits: Mapping[Name, GroupFit]) -> dict[tuple[Name, Name], Crossover]:
     """Of each pair of groups that differ in the last column alone."""
     pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]

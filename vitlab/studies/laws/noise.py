@@ -55,23 +55,23 @@ class Noise:
     residuals: np.ndarray
     freedom: float
 
-    def draw_means(self, number: int = DRAWS) -> np.ndarray:
-        """What the mean log error of each size is off by, (number, N).
+    def draw_means(self) -> np.ndarray:
+        """What the mean log error of each size is off by, (DRAWS, N).
 
         Residuals are resampled with replacement, as many as a size has runs. Each draw is scaled by the root of
         freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself estimated.
         """
         generator = self.runs.generator(0)
-        chosen = self.residuals[generator.integers(len(self.residuals), size=(number // 2, len(self.residuals)))]
+        chosen = self.residuals[generator.integers(len(self.residuals), size=(DRAWS // 2, len(self.residuals)))]
         chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
         sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(self.runs.counts)[:-1]]), axis=1)
-        return np.tile(self.inflate(generator, number // 2), 2)[:, None] * self.deviations * sums / self.runs.counts
+        return np.tile(self.inflate(generator, DRAWS // 2), 2)[:, None] * self.deviations * sums / self.runs.counts
 
-    def draw_run(self, places: np.ndarray, number: int = DRAWS) -> np.ndarray:
-        """What one new run is off by, at each place (the index of the size whose noise it has), (number, places)."""
+    def draw_run(self, places: np.ndarray) -> np.ndarray:
+        """What one new run is off by, at each place (the index of the size whose noise it has), (DRAWS, places)."""
         generator = self.runs.generator(1)
-        chosen = self.residuals[generator.integers(len(self.residuals), size=(number, len(places)))]
-        return self.inflate(generator, number)[:, None] * self.deviations[places] * chosen
+        chosen = self.residuals[generator.integers(len(self.residuals), size=(DRAWS, len(places)))]
+        return self.inflate(generator, DRAWS)[:, None] * self.deviations[places] * chosen
 
     def inflate(self, generator: np.random.Generator, number: int) -> np.ndarray:
         return np.sqrt(self.freedom / generator.chisquare(self.freedom, number))

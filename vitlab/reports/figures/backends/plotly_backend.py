@@ -23,13 +23,13 @@ MODES = {
 MARKERS = {"triangle": "triangle-up"}  # where plotly's name is another
 TITLE, LEGEND, BELOW, GAP = 40, 30, 48, 44  # pixels: title, a row of the legend, below the panels, between two rows
 PANEL_TITLE, PANEL_HEIGHT, SINGLE_HEIGHT = 24, 190, 340
+WIDTH = 1000  # of a figure that stands alone
 
 
-def plotly_figure(figure: Figure, columns: int | None = None, bare: bool = False, width: int = 1000) -> go.Figure:
+def plotly_figure(figure: Figure) -> go.Figure:
     """One trace per series, and one more for the outline of each band (`meta.role` tells: series, band).
 
-    `columns` panels stand beside each other, in `width` pixels or more. A `bare` figure leaves title and legend to
-    the page around it. Names may hold anything: plotly reads its texts as HTML, so they are escaped.
+    Names may hold anything: plotly reads its texts as HTML, so they are escaped.
     """
     listed = {series.label for series in figure.legend()}
     traces: list[go.Scatter] = []
@@ -39,7 +39,7 @@ def plotly_figure(figure: Figure, columns: int | None = None, bare: bool = False
                 traces.append(band(series, number))
             traces.append(trace(series, number, legend=series.legend and series.label in listed))
             listed.discard(series.label)
-    return go.Figure(traces, layout(figure, columns or figure.columns or 1, bare, width))
+    return go.Figure(traces, layout(figure, figure.columns or 1, bare=False, width=WIDTH))
 
 
 def trace(series: Series, panel: int, legend: bool) -> go.Scatter:
@@ -111,7 +111,11 @@ def placed(panel: int) -> dict[str, str]:
 
 
 def layout(figure: Figure, columns: int, bare: bool, width: int) -> dict[str, Any]:
-    """Axes, panel titles, sizes; the colours are the light theme's."""
+    """Axes, panel titles, sizes; the colours are the light theme's.
+
+    `columns` panels stand beside each other, in `width` pixels or more. A `bare` figure leaves title and legend to
+    the page around it.
+    """
     rows = figure.rows(columns) or 1
     single = len(figure.panels) <= 1
     legend = not bare and len(figure.legend()) > 1
