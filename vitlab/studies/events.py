@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from vitlab.config import first_line
 from vitlab.studies.grid import Spec
+from vitlab.training.lease import Held, LeaseLost
 
 # job(spec, report, stop) -> result; `report` takes progress, `stop` says whether to end early
 Job = Callable[[Spec, Callable[[Any], None], Callable[[], bool]], Any]
@@ -32,6 +33,17 @@ class Executor(Protocol):
 
         Raises KeyboardInterrupt again when it has taken care of what runs.
         """
+
+
+def do(job: Job, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> tuple[str, Any]:
+    """Do a job: the kind and value of the event that its end is, "killed" where it may be tried again."""
+    try:
+        return "done", job(spec, report, stop)
+    except (Held, LeaseLost) as error:
+        return "held", str(error)
+    except Exception as error:  # `killed`: the process of another of its devices was
+        killed = getattr(error, "killed", False)
+        return ("killed", str(error)) if killed else ("failed", summarize_error(error))
 
 
 def summarize_error(error: BaseException) -> str:

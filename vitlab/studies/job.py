@@ -1,7 +1,6 @@
 """One cell of a study as any executor starts it, in any process and on any host that sees the study's folder."""
 
 import contextlib
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -86,12 +85,8 @@ class StudyJob:
 @contextlib.contextmanager
 def log_to(path: Path) -> Iterator[None]:
     """What this process prints goes to the end of a file."""
-    with path.open("a", buffering=1) as log:
-        sys.stdout = sys.stderr = log
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    with path.open("a", buffering=1) as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        yield
 
 
 def log(lease: Lease, what: str) -> None:

@@ -79,8 +79,7 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
     precision = ("bf16-mixed" if fast_bf16 else "32-true") if config.precision == "auto" else config.precision
     if precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
-    convolutions = sum(isinstance(m, nn.Conv2d) for m in model.modules()) > 1
-    best = "channels_last" if convolutions else "contiguous"
+    best = "channels_last" if has_convolutions(model) else "contiguous"
     memory_format = best if config.memory_format == "auto" else config.memory_format
     share = max(1, (placement.cores or count_cores()) // config.devices)
     threads = (1 if parameters < LARGE else share) if config.threads == "auto" else config.threads
@@ -99,6 +98,11 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
         strategy if config.devices * config.nodes > 1 else "none",
         config.accumulate,
     )
+
+
+def has_convolutions(model: nn.Module) -> bool:
+    """Whether a model has more of them than a patch embedding."""
+    return sum(isinstance(module, nn.Conv2d) for module in model.modules()) > 1
 
 
 def choose_accelerator(accelerator: str) -> str:

@@ -9,9 +9,8 @@ import math
 import os
 import signal
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -21,13 +20,12 @@ from omegaconf import DictConfig
 from vitlab.formatting import plural
 from vitlab.hardware import list_gpus, read_available_memory, read_private_memory, share_gpus
 from vitlab.studies.cells import CellReader
-from vitlab.studies.events import Event, Job, summarize_error
+from vitlab.studies.events import Event, Job, do
 from vitlab.studies.executors.processes import blocked_sigint, start_server
+from vitlab.studies.executors.queue import Queue
 from vitlab.studies.grid import Spec
-from vitlab.training.lease import Held, LeaseLost
 
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
-LOOK = 1.0  # seconds between two looks at the runs that others train
 MEASURE = 5.0  # seconds between two looks at the memory of a worker
 PLENTY = 8e9  # bytes free for each worker with which all begin at once, before the first run's memory is known
 
@@ -49,23 +47,19 @@ class LocalExecutor:
         A run whose process is killed is started again, after the others and with a run less beside it; then alone.
         Ends early on Ctrl-C or an error: running jobs are told to stop and waited for, then it is raised again.
         """
-        self.notify, self.waiting = notify, deque(specs)
-        self.elsewhere: list[Spec] = []  # runs that another start of this study trains
+        self.notify, self.queue = notify, Queue(specs, self.cells, notify)
         self.killed: Counter[str] = Counter()
         self.needed, self.short = 0.0, False  # bytes of the largest run; whether a run has waited for memory
         self.gpus_each = max((spec.config.get("trainer", {}).get("devices", 1) for spec in specs), default=1)
         self.workers = [self.make_worker(place) for place in range(min(self.jobs, len(specs)))]
-        looked = -math.inf
         try:
             while True:
                 self.hand_out()
-                if not self.busy and not self.elsewhere:
+                if not self.busy and not self.queue.elsewhere:
                     return
                 for connection in wait([worker.connection for worker in self.busy], timeout=tick):
                     self.hear(next(worker for worker in self.busy if worker.connection is connection))
-                if self.elsewhere and time.monotonic() - looked > LOOK:
-                    looked = time.monotonic()
-                    self.elsewhere = [spec for spec in self.elsewhere if not self.take(spec)]
+                self.queue.look()
                 notify(Event("tick", ""))
         except BaseException:  # such as a study.yaml that somebody has changed into none
             self.stop.set()
@@ -93,15 +87,8 @@ class LocalExecutor:
     def hand_out(self) -> None:
         """Give runs to idle workers, as far as they may train beside those that do."""
         for place, worker in enumerate(self.workers):
-            while not worker.spec and self.waiting and self.may_start(self.waiting[0], worker):
-                spec = self.waiting.popleft()
-                cell = self.cells.read(spec.name)
-                if cell.state == "running":
-                    self.elsewhere.append(spec)
-                    self.notify(Event("held", spec.name, cell.where))
-                elif cell.state == "failed":  # in another start: those of before have been forgotten
-                    self.notify(cell.event)
-                else:
+            while not worker.spec and self.queue.waiting and self.may_start(self.queue.waiting[0], worker):
+                if spec := self.queue.take():
                     if not worker.process.is_alive():
                         self.workers[place] = worker = self.make_worker(place)
                     worker.give(spec, self.notify)
@@ -141,22 +128,13 @@ class LocalExecutor:
         if kind == "retried":
             beside = self.limit(spec.name) - 1
             value += f"; started again, {'with at most ' + plural(beside, 'run') + ' beside it' if beside else 'alone'}"
-            self.waiting.append(spec)
+            self.queue.waiting.append(spec)
         if kind == "died":  # it could not say so itself
             kind = "failed"
             self.cells.fail(spec.name, value)
         if kind == "held":
-            self.elsewhere.append(spec)
+            self.queue.elsewhere.append(spec)
         self.notify(Event(kind, spec.name, value))
-
-    def take(self, spec: Spec) -> bool:
-        """Whether nobody else trains a run any more: it has failed, or a worker is to look what is left to do."""
-        cell = self.cells.read(spec.name)
-        if cell.state in ("waiting", "finished"):
-            self.waiting.appendleft(replace(spec, expired=cell.expired))  # it may have begun already
-        elif cell.state == "failed" or cell.progress:
-            self.notify(cell.event)
-        return cell.state != "running"
 
 
 def check(config: DictConfig) -> None:
@@ -252,13 +230,7 @@ def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, 
             return
         if spec is None or asked():
             return
-        try:
-            message = ("done", job(spec, report, asked))
-        except (Held, LeaseLost) as error:
-            message = ("held", str(error))
-        except Exception as error:  # `killed`: the process of another of its devices was
-            killed = getattr(error, "killed", False)
-            message = ("killed", str(error)) if killed else ("failed", summarize_error(error))
+        message = do(job, spec, report, asked)
         if asked():
             return
         try:

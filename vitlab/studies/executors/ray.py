@@ -13,9 +13,9 @@ import socket
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ from vitlab.config import UserError, first_line
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 from vitlab.studies.cells import CellReader
-from vitlab.studies.events import Event, Job, summarize_error
+from vitlab.studies.events import Event, Job, do, summarize_error
+from vitlab.studies.executors.queue import Queue
 from vitlab.studies.grid import Spec
-from vitlab.training.lease import Held, LeaseLost
 
-LOOK = 1.0  # seconds between two looks at the cluster and at the files of its runs
+LOOK = 1.0  # seconds between two looks at the cluster and at the files of the runs that train there
 PATIENCE = 30.0  # seconds that runs have to write a checkpoint when the study is stopped
 OBJECTS = 100_000_000  # bytes of the object store of a cluster that is started here: specs and results are small
 PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin that workers are given
@@ -64,25 +64,17 @@ class RayExecutor:
         """
         import ray
 
-        waiting, running, lost = deque(specs), {}, Counter()
-        elsewhere: list[Spec] = []  # runs whose lease somebody holds, or held
+        queue, running, lost = Queue(specs, self.cells, notify), {}, Counter()
         looked, room = -math.inf, 0
         try:
-            while waiting or running or elsewhere:
+            while queue.waiting or running or queue.elsewhere:
                 if time.monotonic() - looked > LOOK:
                     room = min(self.jobs, max(1, 2 * count_places(self.config)))  # some ahead: for nodes that join
                     self.look(running.values(), notify)
-                    elsewhere = [spec for spec in elsewhere if not self.take(spec, waiting, notify)]
                     looked = time.monotonic()
-                while waiting and len(running) < room:
-                    spec = waiting.popleft()
-                    cell = self.cells.read(spec.name)
-                    if cell.state == "running":  # another start trains it
-                        elsewhere.append(spec)
-                        notify(Event("held", spec.name, cell.where))
-                    elif cell.state == "failed":  # in another start: those of before have been forgotten
-                        notify(cell.event)
-                    else:
+                queue.look()
+                while queue.waiting and len(running) < room:
+                    if spec := queue.take():
                         running[self.submit(spec)] = Attempt(spec)
                 ready, _ = ray.wait(list(running), timeout=tick) if running else (time.sleep(tick), None)
                 for task in ready or ():
@@ -91,7 +83,7 @@ class RayExecutor:
                     if not attempt.where and kind in ("done", "failed"):  # it was quicker than a look
                         notify(Event("started", attempt.spec.name))
                     if kind in ("held", "retried"):
-                        elsewhere.append(attempt.spec)
+                        queue.elsewhere.append(attempt.spec)
                     notify(Event(kind, attempt.spec.name, value))
                 notify(Event("tick", ""))
         finally:
@@ -106,15 +98,6 @@ class RayExecutor:
                     notify(Event("started", cell.run))
                 attempt.where = cell.where
                 notify(cell.event)
-
-    def take(self, spec: Spec, waiting: deque[Spec], notify: Callable[[Event], None]) -> bool:
-        """Whether nobody holds a run any more: it has failed, or a task is to look what is left to do."""
-        cell = self.cells.read(spec.name)
-        if cell.state in ("waiting", "finished"):
-            waiting.append(replace(spec, expired=cell.expired))
-        elif cell.state == "failed" or cell.progress:
-            notify(cell.event)
-        return cell.state != "running"
 
     def collect(self, task: Any, attempt: Attempt, lost: Counter[str]) -> tuple[str, Any]:
         """The kind and value of the event that a task's end is."""
@@ -254,11 +237,6 @@ def work(job: Job, spec: Spec, folder: Path, home: str, environment: dict[str, s
     stopped = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())  # so that ray.cancel asks it to stop
     try:
-        return "done", job(spec, lambda _: None, stopped.is_set)
-    except (Held, LeaseLost) as error:
-        return "held", str(error)
-    except Exception as error:  # `killed`: the process of another of its devices was
-        killed = getattr(error, "killed", False)
-        return ("killed", str(error)) if killed else ("failed", summarize_error(error))
+        return do(job, spec, lambda _: None, stopped.is_set)
     finally:
         signal.signal(signal.SIGINT, before)

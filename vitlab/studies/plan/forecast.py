@@ -64,7 +64,7 @@ class Needs:
     activations: memory.Activations
     batchnorm: bool  # whose statistics are of a whole batch on one device, or of all devices
     sharded: bool  # whether FSDP can divide it
-    convolutions: bool  # more than a patch embedding
+    convolutions: bool
 
     def fixed(self, strategy: str, devices: int) -> float:
         """Bytes on a device whatever the batch."""
@@ -212,7 +212,7 @@ def count_needs(model: ModelPlan, plan: Plan) -> Needs:
     if config.recipe.freeze is not None:
         freeze_body(network)
     batchnorm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
-    weights = sum(FLOAT * parameter.numel() for parameter in network.parameters())
+    weights = FLOAT * count.parameters(network)
     averaged = config.recipe.ema is not None or config.recipe.average is not None
     return Needs(
         weights,
@@ -224,5 +224,5 @@ def count_needs(model: ModelPlan, plan: Plan) -> Needs:
         ),
         batchnorm=batchnorm,
         sharded=not batchnorm and not list_unsharded(config),
-        convolutions=sum(isinstance(module, nn.Conv2d) for module in network.modules()) > 1,
+        convolutions=settings.has_convolutions(network),
     )

@@ -8,7 +8,6 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -25,6 +24,7 @@ from vitlab.studies.events import Event
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.experiment import Observer, train
 from vitlab.studies.grid import Spec
+from vitlab.studies.job import log_to
 from vitlab.studies.plan.study import ModelPlan, Plan, describe_costs
 from vitlab.training.lease import hold
 from vitlab.training.progress import Progress
@@ -145,7 +145,7 @@ class RehearsalJob:
     def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> Times:
         folder, variant = self.folder / spec.name, spec.config["variant"]
         folder.mkdir(parents=True)
-        with (folder / "log.txt").open("w") as log, redirect_stdout(log), redirect_stderr(log):
+        with log_to(folder / "log.txt"):
             config = compose(TrainConfig, base=spec.config)
             config.tune, config.wandb.mode = {}, "off" if config.wandb.mode == "off" else "offline"
             config.trainer.devices = config.trainer.nodes = 1  # `Times` divides
