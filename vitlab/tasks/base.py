@@ -14,17 +14,19 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
+    """Tasks derive from it, for the values that most of them share, or are like it."""
+
     shape: dict[str, Any]  # what a model must be built for, as `vitlab.models.build` takes it
     train: Split  # what a run trains on: the data's own items, or what the task makes of them
     validation: Split  # what choices are made on
     test: Split  # what is read once, at the end
-    classes: Sequence[str]  # empty where there are none
-    strata: Sequence[str]  # the classes of the splits' labels, of which each training set has its share; or none
-    eval_batch_size: int | None  # items evaluated at a time, where memory asks for fewer than usual
+    classes: Sequence[str] = ()  # empty where there are none
+    strata: Sequence[str] = ()  # the classes of the splits' labels, of which each training set has its share; or none
+    eval_batch_size: int | None = None  # items evaluated at a time, where memory asks for fewer than usual
     item: str  # what one item is called, in the singular
-    tokenizer: "Tokenizer | None"  # that of its texts; a run's folder keeps it
-    training_indices: np.ndarray | None  # of the items of `train` that a run trains on, set by it; None: all
-    context: int  # rows of a batch before each that its preparation for training looks at (vitlab.data.parts)
+    tokenizer: "Tokenizer | None" = None  # that of its texts; a run's folder keeps it
+    training_indices: np.ndarray | None = None  # of the items of `train` that a run trains on, set by it; None: all
+    context: int = 0  # rows of a batch before each that its preparation for training looks at (vitlab.data.parts)
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
         """A loader's batch as the model takes it; augmented when a generator is given."""

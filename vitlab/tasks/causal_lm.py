@@ -16,7 +16,7 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
-from vitlab.tasks.base import add_terms
+from vitlab.tasks.base import Task, add_terms
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
@@ -25,11 +25,8 @@ PACKING = ("stream", "documents")
 CHUNK = 4096  # sequences counted at a time
 
 
-class CausalLM:
+class CausalLM(Task):
     item = "sequence"
-    classes = strata = ()
-    training_indices = None
-    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)

@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibratio
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.mixup_cutmix import Mixing
-from vitlab.tasks.base import add_terms
+from vitlab.tasks.base import Task, add_terms
 from vitlab.tasks.common.images import ImagePreparation
 from vitlab.tasks.common.metrics import BalancedAccuracy, Confusion, LargestShare, MacroF1, Mean, Outcomes, Reliability
 
@@ -23,9 +23,8 @@ BINS = 15  # of confidence (Guo et al., 2017)
 MOST_CONFUSED = 5000  # classes that a confusion matrix is kept for: 200 MB
 
 
-class Classification:
+class Classification(Task):
     item = "image"
-    eval_batch_size = tokenizer = None
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
         if not data.classes:
@@ -51,9 +50,6 @@ class Classification:
         height, width = self.shape["image_size"]
         images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
         return images, torch.zeros(1, dtype=torch.int64, device="meta")
-
-    def count_targets(self, batch: Batch) -> None:
-        return None
 
     def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
         images, labels = batch

@@ -20,7 +20,7 @@ from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
-from vitlab.tasks.base import add_terms
+from vitlab.tasks.base import Task, add_terms
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity, SumOfMeans
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
@@ -46,11 +46,9 @@ class Batch:
     follows: Tensor | None
 
 
-class MaskedLM:
+class MaskedLM(Task):
     item = "sequence"
-    classes = strata = ()
     head = "masked"
-    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)

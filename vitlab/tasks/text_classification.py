@@ -18,7 +18,7 @@ from vitlab.config import UserError
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.pair_inputs import frame_texts
 from vitlab.data.text.types import NO_TAG, TextData
-from vitlab.tasks.base import add_terms
+from vitlab.tasks.base import Task, add_terms
 from vitlab.tasks.common.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
 
@@ -27,9 +27,8 @@ from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
 Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
-class TextClassification:
+class TextClassification(Task):
     item = "text"
-    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)

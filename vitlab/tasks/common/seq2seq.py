@@ -22,7 +22,7 @@ from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
-from vitlab.tasks.base import add_terms
+from vitlab.tasks.base import Task, add_terms
 from vitlab.tasks.common.decoded import Decoded, Score, score_exact_match, score_translation
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
@@ -43,13 +43,10 @@ class SourceTargetBatch(NamedTuple):
     part: Tensor | None = None
 
 
-class SequenceToSequence:
+class SequenceToSequence(Task):
     """Teacher forcing: cross-entropy of each token of the target, given the input and the tokens before it."""
 
     item = "pair"
-    classes = strata = ()
-    training_indices = None
-    context = 0
 
     def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
         refuse_image_recipe(recipe)
