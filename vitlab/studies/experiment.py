@@ -31,6 +31,7 @@ from vitlab.training.devices.processes import start_group
 from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
 from vitlab.training.lease import Lease, hold
 from vitlab.training.progress import Progress
+from vitlab.training.result import make_result
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.sources import fingerprint, refuse_other_source
@@ -152,7 +153,7 @@ def train(
         training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look, confirm=lease.confirm)
         metrics = {**run.test(), **training}
         look(run.trained_steps)
-        result = run.result({**metrics, **measure_probes(run, config.probes)})
+        result = make_result(run, {**metrics, **measure_probes(run, config.probes)})
         result |= tuning.list_columns(config, files) if config.tune else {}
         lease.confirm()
         result |= observer.on_result(run, result)
@@ -197,7 +198,7 @@ def complete(
 
     for step in (0, run.trained_steps):
         if step:
-            run.load_trained()
+            run.load_weights(files.weights_path)
         for name in names:
             analyse(run, observer, name, step)
             advance()

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,21 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import models, tasks
-from vitlab.config import UserError, identity, resolved
+from vitlab.config import UserError, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.parts import Part
 from vitlab.data.subset import resolve_size, size_problems, training_items
-from vitlab.data.text.tokenization import from_file
 from vitlab.files import write_json
-from vitlab.models.counting import count
 from vitlab.models.counting.memory import checkpointed
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
-from vitlab.training import budgets, checkpoint, environment, settings
+from vitlab.training import budgets, checkpoint, settings
 from vitlab.training.callbacks import Clock, Looking, Measurements, Reporting, refuse_not_finite
-from vitlab.training.devices.group import ALONE, Group, count_parts, refuse_parts
+from vitlab.training.devices.group import ALONE, Group, refuse_parts
 from vitlab.training.devices.sharding import ShardedModule
-from vitlab.training.files import RunFiles, round_numbers, source_of
-from vitlab.training.load import load_run
+from vitlab.training.files import RunFiles, source_of
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimization import averaging, schedules
 from vitlab.training.optimization.freezing import freeze_body
@@ -42,23 +38,15 @@ from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.progress import Progress
 from vitlab.training.selection import Selection
 from vitlab.training.settings import HERE, SETTLED, Placement, evaluation_context
-from vitlab.training.sources import initialise, refuse_other_source, refuse_tokenizer
+from vitlab.training.sources import initialise, refuse_other_source, refuse_other_tokenizer, refuse_tokenizer
 from vitlab.training.trainer import JsonLines, Stream, build_trainer
-
-SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
 
 
 class Run:
     """A model, its data and its folder. Raises UserError when they do not fit."""
 
     def __init__(
-        self,
-        config: DictConfig,
-        data: Any,
-        folder: str | Path,
-        *,
-        placement: Placement = HERE,
-        group: Group = ALONE,
+        self, config: DictConfig, data: Any, folder: str | Path, *, placement: Placement = HERE, group: Group = ALONE
     ):
         self.config = config
         self.placement = placement
@@ -66,7 +54,7 @@ class Run:
         self.data = data
         self.files = RunFiles(folder)
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
-        self.refuse_other_tokens()
+        refuse_other_tokenizer(self.files, self.task.tokenizer, data.name)
         self.contents = contents(config.data, data)
         self.files.refuse_other_data(data.name, self.contents)
         problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
@@ -81,8 +69,7 @@ class Run:
         self.family = models.family(config.model, self.model)
         self.task.training_indices = self.indices
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, placement=placement)
-        if count_parts(config.trainer) > 1 or config.trainer.checkpoint_activations:
-            refuse_parts(config, self.model, self.settings.accelerator)
+        refuse_parts(config, self.model, self.settings.accelerator)
         torch.set_num_threads(self.settings.threads)
         self.steps = budgets.compute_steps(
             config.budget,
@@ -93,15 +80,6 @@ class Run:
         schedules.refuse_endless_warmup(config.recipe, self.steps)
         averaging.refuse_stale_average(config.recipe, self.steps)
         build_optimizer(self.model, config.recipe)  # raises UserError for a model that it is not for
-
-    def refuse_other_tokens(self) -> None:
-        """Raise UserError if the folder's run was trained with another tokenizer: its texts or its options changed."""
-        path, tokenizer = self.files.tokenizer_path, self.task.tokenizer
-        if tokenizer is not None and path.is_file() and not from_file(path).same_as(tokenizer):
-            raise UserError(
-                f"--out {self.files.folder}: its run was trained with another tokenizer: the texts of "
-                f"data={self.data.name} or data.tokenizer have changed since; give another --out, or delete that folder"
-            )
 
     def initialise(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
@@ -177,9 +155,8 @@ class Run:
             self.drop_rows_after_checkpoint()
             settled = {key: getattr(self.settings, key) for key in SETTLED}
             placement = asdict(replace(self.placement, settled=settled))
-            self.group.order(
-                {"config": resolved(self.config), "folder": str(self.files.folder), "placement": placement}
-            )
+            order = {"config": resolved(self.config), "folder": str(self.files.folder), "placement": placement}
+            self.group.order(order)
         computed = checkpointed(self.model) if self.config.trainer.checkpoint_activations else nullcontext()
         with self.group.together("fit"), computed:
             return self.fit_together(loggers, progress, stop, look, confirm)
@@ -217,7 +194,6 @@ class Run:
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock, stop, self.group.agree)
-        reporting = Reporting(progress)
         device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
         averages = averaging.build_averages(recipe, self.steps, device)  # before the callbacks that save
         weights = averages[0].show_average if averages else nullcontext
@@ -233,12 +209,11 @@ class Run:
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
             log_every_n_steps=trainer_config.log_every,
             logger=[lines, *loggers] if lines else False,
-            callbacks=[*averages, clock, measurements, selection, *looking, reporting, saving],
+            callbacks=[*averages, clock, measurements, selection, *looking, Reporting(progress), saving],
             default_root_dir=self.files.folder,
         )
-        together = self.task.eval_batch_size or max(batch_size, 256)
-        shared = {"workers": self.settings.workers, "part": self.group.part()}
-        validation = eval_loader(self.task.validation, batch_size=together, **shared)
+        workers, together = self.settings.workers, self.task.eval_batch_size or max(batch_size, 256)
+        validation = eval_loader(self.task.validation, batch_size=together, workers=workers, part=self.group.part())
         batches = train_loader(
             self.task.train,
             self.indices,
@@ -247,7 +222,7 @@ class Run:
             seed=self.config.seed,
             start=resumed_step,
             repeats=recipe.repeats,
-            workers=self.settings.workers,
+            workers=workers,
             part=self.part,
         )
         try:
@@ -308,50 +283,13 @@ class Run:
             self.model.to(memory_format=torch.channels_last)
 
     def load_weights(self, path: Path) -> None:
-        """Build the model anew, with a checkpoint's weights."""
+        """Build the model anew, with a checkpoint's weights. Raises UserError."""
         self.model = models.build(self.config.model, **self.task.shape)
         state = checkpoint.read_checkpoint(path)["state_dict"]
         self.model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
-        self.set_memory_format()
-
-    def load_trained(self) -> None:
-        """Load the finished run's weights into the model. Raises UserError."""
-        self.model.load_state_dict(load_run(self.files.folder).model.state_dict())
         self.set_memory_format()
 
     def placed_model(self) -> nn.Module:
         """The model on the device that it trains on."""
         gpu = self.settings.accelerator == "gpu"
         return self.model.to(torch.device("cuda", self.group.local_rank) if gpu else "cpu")
-
-    def result(self, metrics: dict[str, Any], **extra: Any) -> dict[str, Any]:
-        """The row of results.csv, with the run's identity, settings and environment."""
-        config = self.config
-        examples = self.trained_steps * config.recipe.batch_size
-        accuracy = metrics.get("accuracy")
-        result = {
-            "study": config.study,
-            "run": self.files.folder.resolve().name,
-            "model": config.variant,
-            "family": self.family,
-            "data": config.data.name,
-            "train_size": self.train_size,
-            "train_items": len(self.indices),
-            "unit": SIZED_BY.get(self.task.train.unit, self.task.train.unit),
-            "seed": config.seed,
-            "budget": budgets.format_budget(config.budget),
-            "steps": self.trained_steps,
-            "examples_seen": examples,
-            "params": count.parameters(self.model),
-            "train_flops": self.flops_per_example * examples,
-            "error": None if accuracy is None else 1 - accuracy,
-            **metrics,
-            "precision": self.settings.precision,
-            "status": "finished",
-            "id": identity(resolved(config), self.contents),
-            "settings": asdict(self.settings),
-            "environment": environment.describe_environment(self.settings.accelerator),
-            "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            **extra,
-        }
-        return round_numbers(result)

@@ -112,11 +112,22 @@ def refuse_tokenizer(source: str, tokenizer: Any) -> None:
 
     Tokenizers of the same size would fit each other's weights, with another meaning for every token.
     """
-    path = RunFiles(source).tokenizer_path
-    if tokenizer is None or not path.is_file():
-        return
-    if not from_file(path).same_as(tokenizer):
+    if has_other_tokenizer(RunFiles(source), tokenizer):
         raise UserError(f"init={source}: was trained with another tokenizer; give data.tokenizer={source}")
+
+
+def refuse_other_tokenizer(files: RunFiles, tokenizer: Any, data: str) -> None:
+    """Raise UserError if the folder's run was trained with another tokenizer: its texts or its options changed."""
+    if has_other_tokenizer(files, tokenizer):
+        raise UserError(
+            f"--out {files.folder}: its run was trained with another tokenizer: the texts of data={data} or "
+            "data.tokenizer have changed since; give another --out, or delete that folder"
+        )
+
+
+def has_other_tokenizer(files: RunFiles, tokenizer: Any) -> bool:
+    path = files.tokenizer_path
+    return tokenizer is not None and path.is_file() and not from_file(path).same_as(tokenizer)
 
 
 def same_colours(one: Sequence[float], other: Sequence[float]) -> bool:

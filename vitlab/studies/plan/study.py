@@ -24,7 +24,7 @@ from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import serves
 from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
-from vitlab.training.devices.group import count_parts, refuse_parts
+from vitlab.training.devices.group import refuse_parts
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimization import averaging, schedules
 from vitlab.training.optimization.optimizers import build_optimizer
@@ -202,8 +202,7 @@ def place(
 def plan_model(config: DictConfig, task: Task, placement: settings.Placement) -> ModelPlan:
     model = count.meta(config.model, **task.shape)
     chosen = asdict(settings.resolve(config.trainer, model, cached=True, placement=placement))
-    if count_parts(config.trainer) > 1 or config.trainer.checkpoint_activations:
-        refuse_parts(config, model, chosen["accelerator"])
+    refuse_parts(config, model, chosen["accelerator"])
     if config.probes:
         before_head(model)  # raises UserError for a model without features
     build_optimizer(model, config.recipe)  # raises UserError for a model that it does not support
