@@ -73,8 +73,8 @@ class Checkpointing(L.Callback):
         path: Path,
         seconds: float,
         clock: Clock,
-        stop: Callable[[], bool] | None = None,
-        agree: Callable[..., Sequence[bool]] = lambda *decisions: decisions,
+        stop: Callable[[], bool] | None,
+        agree: Callable[..., Sequence[bool]],
     ):
         self.path = path
         self.seconds = seconds

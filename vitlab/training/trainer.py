@@ -1,4 +1,4 @@
-"""Lightning's Trainer as this program uses it: one process, nothing printed, files written by its own callbacks."""
+"""Lightning's Trainer as this program uses it: nothing printed, files written by its own callbacks."""
 
 import json
 import logging
@@ -12,14 +12,14 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from vitlab.training.checkpoint import AtomicCheckpointIO
-from vitlab.training.devices.group import ALONE, PATIENCE, Group, Member
+from vitlab.training.devices.group import PATIENCE, Group, Member
 from vitlab.training.devices.sharding import ShardedStrategy
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
 
 
 def build_trainer(
-    settings: Settings, confirm: Callable[[], None], group: Group = ALONE, unused: bool = False, **options: Any
+    settings: Settings, confirm: Callable[[], None], group: Group, *, unused: bool, **options: Any
 ) -> L.Trainer:
     """A trainer on these settings; `confirm` is that of its checkpoints, `options` are Lightning's.
 

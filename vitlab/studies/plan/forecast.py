@@ -16,9 +16,8 @@ from vitlab.studies.plan.machine import Machine
 from vitlab.studies.plan.packing import pack
 from vitlab.studies.plan.rehearsal import count_evaluations
 from vitlab.studies.plan.study import ModelPlan, Plan, build_task, describe_costs
-from vitlab.training import settings
+from vitlab.training import budgets, settings
 from vitlab.training.devices.group import list_unsharded
-from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 
 # Shares of the peak that others reached: transformers 46% (PaLM: Chowdhery et al., 2022), 38 to 43% (Llama 3, 2024);
@@ -208,9 +207,7 @@ def list_fits(model: ModelPlan, needs: Needs, machine: Machine) -> Iterator[Fit]
 def count_needs(model: ModelPlan, plan: Plan) -> Needs:
     config = model.config
     task = build_task(config, plan.data)
-    network = count.meta(config.model, **task.shape)
-    if config.recipe.freeze is not None:
-        freeze_body(network)
+    network = budgets.make_meta_model(config.model, task, config.recipe.freeze is not None)
     batchnorm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
     weights = FLOAT * count.parameters(network)
     averaged = config.recipe.ema is not None or config.recipe.average is not None
