@@ -66,10 +66,13 @@ def read_table(folder: Path) -> list[dict[str, str]]:
         return [{key: value for key, value in row.items() if key not in TIMES} for row in csv.DictReader(file)]
 
 
-def list_logged(folder: Path, what: str) -> dict[str, int]:
-    """How often each run was `training` (begun or continued) or `trained` (to its end), by its log."""
+BEGUN = (": training", ": continuing")
+
+
+def list_logged(folder: Path, what: str | tuple[str, ...]) -> dict[str, int]:
+    """How often each run was begun or continued, or trained to its end, by its log."""
     logs = sorted(folder.glob("*-n*-s*/log.txt"))
-    return {log.parent.name: sum(line.endswith(f": {what}") for line in log.read_text().splitlines()) for log in logs}
+    return {log.parent.name: sum(line.endswith(what) for line in log.read_text().splitlines()) for log in logs}
 
 
 def differences(folder: Path, expected: list[dict[str, str]]) -> Iterator[str]:
@@ -80,7 +83,7 @@ def differences(folder: Path, expected: list[dict[str, str]]) -> Iterator[str]:
     for row, should in zip(table, expected, strict=False):
         keys = [key for key in {**row, **should} if row.get(key) != should.get(key)]
         yield from (f"{should['run']}: {key} {row.get(key)}, not {should.get(key)}" for key in keys)
-    for run, times in list_logged(folder, "trained").items():
+    for run, times in list_logged(folder, ": trained").items():
         if times != 1:
             yield f"{run}: trained {times} times to its end"
 
@@ -189,7 +192,7 @@ def main() -> None:
             killed = KILLS[kind](folder, process, words)
             found = [*differences(folder, expected)]
             failed += bool(found)
-            again = sum(list_logged(folder, "training").values()) - len(expected)
+            again = sum(list_logged(folder, BEGUN).values()) - len(expected)
             print(
                 f"{kind} {number + 1}: killed {killed}, {moment}; all in {time.monotonic() - began:.0f} s, "
                 f"{again} runs continued; {'; '.join(found) or 'the same results, each run trained once'}",

@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from kill_cells import differences, finish, list_logged, read_table, start, train_undisturbed
+from kill_cells import BEGUN, differences, finish, list_logged, read_table, start, train_undisturbed
 
 from vitlab.training.lease import Claim, read_claim
 
@@ -34,7 +34,7 @@ def share(folder: Path, words: list[str], expected: list[dict[str, str]]) -> tup
     for process in (first, second):
         finish(process, folder)
     found = [*differences(folder, expected)]
-    found += [f"{run}: begun {times} times" for run, times in list_logged(folder, "training").items() if times != 1]
+    found += [f"{run}: begun {times} times" for run, times in list_logged(folder, BEGUN).items() if times != 1]
     logs = [log.read_text().splitlines()[-1] for log in folder.glob("*-n*-s*/log.txt")]
     processes = [line.partition(": ")[0].rsplit(" ", 1)[-1] for line in logs]
     counts = sorted(processes.count(one) for one in {*processes})

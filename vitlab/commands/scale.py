@@ -1,5 +1,6 @@
 """`vitlab scale`: a study from its grid to its report."""
 
+import argparse
 import sys
 import time
 import traceback
@@ -87,11 +88,6 @@ def main(words: Sequence[str]) -> int:
     overrides += [f"executor={args.executor}"] if args.executor else []
     config = compose_study((studies or ["quick"])[0], overrides)
     folder = args.out or Path("runs") / config.name
-    StudyFiles(folder).refuse(config)
-    if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them
-        sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
-        if problems := [line for source in sources for line in source_problems(source)]:
-            raise UserError(problems)
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
     target = Target(args.until, args.max_runs) if args.until else None
@@ -103,12 +99,21 @@ def main(words: Sequence[str]) -> int:
         raise UserError(
             f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
         )
+    if machine is None:  # else only what the study would cost elsewhere is asked
+        StudyFiles(folder).refuse(config)
+    if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them
+        sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
+        if problems := [line for source in sources for line in source_problems(source)]:
+            raise UserError(problems)
     options = {"jobs": args.jobs, "dry_run": args.dry_run, "machine": machine, "detach": args.detach, "target": target}
     return scale(config, folder, **options)
 
 
 def parse_jobs(text: str) -> int | None:
-    return None if text == "auto" else positive_integer(text)
+    try:
+        return None if text == "auto" else positive_integer(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor auto") from None
 
 
 def scale(
@@ -137,10 +142,10 @@ def scale(
 
     files = StudyFiles(folder)
     console = Console(stderr=True)
-    if known := files.config_path.exists():
+    if known := machine is None and files.config_path.exists():
         config.settled = files.config().get("settled") or {}
     plan = plan_study(config, jobs=jobs, console=console, elsewhere=machine is not None)
-    if target and files.config_path.exists():  # what earlier rounds asked for comes before the next one
+    if target and known:  # what earlier rounds asked for comes before the next one
         planned = {spec.name for spec in plan.specs}
         earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
         plan.specs.extend(spec for spec in make_specs(plan, earlier) if spec.name not in planned)

@@ -65,6 +65,10 @@ def show(status: StudyStatus, folder: Path) -> None:
     left = status.seconds_left
     ending = f"; about {duration(left)} left" if left is not None else ""
     console.print(escape(f"{plural(len(status.runs), 'run')}: {', '.join(counts)}{ending}"))
+    if stopped := [run for run in status.of_state("waiting") if run.cell.progress]:
+        named = [f"{run.cell.run} at step {run.cell.progress.step:,}" for run in stopped[:MOST]]
+        more = f" and {len(stopped) - MOST:,} more" if len(stopped) > MOST else ""
+        console.print(escape(f"stopped, to be continued: {', '.join(named)}{more}"))
     queued = {run.job for run in status.of_state("waiting") if run.job}
     if queued:
         console.print(escape(f"submitted to SLURM, not begun or to be continued: {list_jobs(queued)}"))

@@ -82,6 +82,9 @@ def train_shown(config: DictConfig, folder: Path, console: Console, group: "Grou
     from vitlab.training.callbacks import Diverged, Interrupted
 
     open_data(config.data, console)  # with its progress, before the board takes the terminal
+    if (devices := config.trainer.devices * config.trainer.nodes) > 1:
+        strategy = "fsdp" if config.trainer.strategy == "fsdp" else "ddp"
+        console.print(f"training on {devices} devices (trainer.strategy={strategy})", highlight=False)
     expired = watch_until_expired(folder)  # before Ctrl-C only asks a run to stop
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     stopping = Stopping()

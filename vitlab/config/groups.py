@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, get_args
 
 import yaml
 from omegaconf import MISSING, AnyNode, BooleanNode, DictConfig, FloatNode, IntegerNode, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.nodes import LiteralNode
 
 from vitlab.config import model_schema, schema
 from vitlab.config.errors import UserError, choices_text
@@ -187,6 +188,8 @@ def assign(node: DictConfig, key: str, value: Any, prefix: str = "") -> list[str
             return [f"{shown}: must not be null; give a value{kept}"]
         if isinstance(old, DictConfig) and untyped | (old._metadata.object_type is dict):
             return [f"{shown}: expected a mapping with text as keys, {key}={{KEY: VALUE, ...}}"]
+        if isinstance(old, LiteralNode):
+            return [f"{shown}: {choices_text(to_text(value), map(str, get_args(old.ref_type)))}"]
         expected = next((words for kind, words in EXPECTED.items() if isinstance(old, kind)), None)
         return [f"{shown}: expected {expected}" if expected else f"{shown}: {explain(error)}"]
     return []

@@ -46,7 +46,9 @@ class StudyJob:
         with hold(files.folder, expired=spec.expired) as lease, log_to(files.folder / "log.txt"):
             if (error := files.error()) is not None:
                 raise UserError(error)
-            doing, done = ("completing", "completed") if files.result_path.is_file() else ("training", "trained")
+            doing, done = "continuing" if files.checkpoint_path.is_file() else "training", "trained"
+            if files.result_path.is_file():
+                doing, done = "completing", "completed"
             log(lease, doing)
             try:
                 result = train_held(

@@ -122,7 +122,7 @@ def test_a_list_that_the_shell_cut_at_a_space_asks_for_quotes(vitlab):
 MISTAKES = [
     (("scal",), "vitlab: unknown command 'scal'; did you mean 'scale'? choices: scale, status"),
     (("train", "--ouut", "x"), "unrecognized arguments: --ouut; did you mean '--out'?"),
-    (("scale", "--jobs", "0"), "--jobs: '0' is not a positive integer"),
+    (("scale", "--jobs", "0"), "--jobs: '0' is not a positive integer, nor auto"),
     (("scale", "--executor", "locl"), "--executor: unknown 'locl'; did you mean 'local'? choices: local"),
     (("scale", "--detach"), "--detach: runs on executor=local end with this command; leave it out, or give --executor"),
     (("scale", "qick"), "study=qick: unknown study; did you mean 'quick'?"),

@@ -126,8 +126,8 @@ def test_a_study_has_its_own_budget():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("recipe.optimizer=lion", "expected one of ['adamw', 'sgd', 'muon']"),
-        ("recipe.schedule=step", "expected one of ['cosine', 'linear', 'constant', 'rsqrt', 'noam', 'multistep']"),
+        ("recipe.optimizer=lion", "choices: adamw, sgd, muon"),
+        ("recipe.schedule=step", "choices: cosine, linear, constant, rsqrt, noam, multistep"),
         ("model=resnet_nano recipe.schedule=noam", "recipe.schedule=noam: scales the rate with the model's width"),
         ("recipe.schedule=noam recipe.warmup=0", "recipe.warmup=0: recipe.schedule=noam divides by it; give"),
         ("recipe.schedule=rsqrt recipe.warmup=0", "takes its timescale from it; give recipe.timescale=10000"),

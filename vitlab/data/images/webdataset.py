@@ -47,8 +47,8 @@ def open_index(config: DictConfig, progress: Callable[[str, int, int], None] | N
     shards = {part: fetch_shards(config, part, progress or skip) for part in list_given(config)}
     for part in shards.keys() - {"train"}:
         if both := {shard.path for shard in shards[part]} & {shard.path for shard in shards["train"]}:
-            line = f"data.{part}: {plural(len(both), 'shard')} of data.train too, such as {min(both)}: not held out"
-            warnings.warn(line, stacklevel=1)
+            line = f"data.{part}: {plural(len(both), 'shard')} of data.train too, such as {min(both)}"
+            warnings.warn(f"{line}: trained on, not held out", stacklevel=1)
     return ShardIndex(config, None, shards, progress).load()
 
 

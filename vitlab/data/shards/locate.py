@@ -90,6 +90,8 @@ def fetch_shards(config: DictConfig, key: str, progress: Progress) -> list[Shard
     sources = list_sources(config, key)
     absent = [source for source in sources if not os.path.isfile(place_of(source))]
     if missing := [source for source in absent if not is_address(source)]:
+        if len(sources) == 1:
+            raise UserError(f"data.{key}={config[key]}: no such file or folder")
         named = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
         raise UserError(
             f"data.{key}={config[key]}: {len(missing)} of {plural(len(sources), 'shard')} not there: {named}"

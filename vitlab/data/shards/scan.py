@@ -76,7 +76,8 @@ def read_label(file: int, files: dict[str, tuple[int, int]], label: str) -> str:
     """A label as text: of the file with that extension, or of a field of its JSON (`json.FIELD`)."""
     extension, _, name = (label, "", "") if label in files else label.partition(".")
     if extension not in files:
-        raise ValueError(f"has no label (.{extension}), only {list_extensions(files)}; give data.label=EXTENSION")
+        instead = "cls" if "cls" in files else "EXTENSION"
+        raise ValueError(f"has no label (.{extension}), only {list_extensions(files)}; give data.label={instead}")
     offset, size = files[extension]
     text = os.pread(file, size, offset).decode(errors="replace").strip()
     if not name:

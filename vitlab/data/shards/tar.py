@@ -28,7 +28,9 @@ def list_members(file: int) -> Iterator[tuple[str, int, int]]:
     position, extended = 0, {}
     while (header := read(position, BLOCK)) != EMPTY:
         if len(header) < BLOCK:
-            raise ValueError("is not a tar, it is empty" if not end else "is cut off, or still being written")
+            if not position:
+                raise ValueError("is not a tar" if end else "is not a tar, it is empty")
+            raise ValueError("is cut off, or still being written")
         if not is_header(header):
             raise ValueError(f"is damaged at byte {position}" if position else "is not a tar")
         kind, offset, size = header[156:157], position + BLOCK, to_number(header[124:136])

@@ -9,6 +9,7 @@ import math
 import os
 import signal
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
@@ -17,6 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from vitlab.config.schema import ExecutorConfig
 from vitlab.formatting import plural
 from vitlab.hardware import list_gpus, read_available_memory, read_private_memory, share_gpus
 from vitlab.studies.cells import CellReader
@@ -138,7 +140,10 @@ class LocalExecutor:
 
 
 def check(config: DictConfig) -> None:
-    """Nothing is needed but this machine."""
+    """Nothing is needed but this machine, of which a run gets what `--jobs` and the trainer's settings leave it."""
+    asked = [f"executor.{key}" for key in ("cpus", "gpus", "memory") if config[key] != getattr(ExecutorConfig, key)]
+    if asked:
+        warnings.warn(f"{' and '.join(asked)}: only for executor=ray and slurm, has no effect here", stacklevel=1)
 
 
 def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> LocalExecutor:

@@ -3,6 +3,7 @@
 This program only submits and watches: what is submitted stands in files (`slurm_jobs`), and how runs go in their own.
 """
 
+import getpass
 import importlib.util
 import shutil
 import sys
@@ -46,6 +47,11 @@ def check(config: DictConfig) -> None:
         problems.append(
             f"executor=slurm: {' and '.join(missing)} cannot be found here; start the study where jobs of a SLURM "
             "cluster are submitted, or choose another executor (local, ray)"
+        )
+    elif read_queue({getpass.getuser()}) is None:
+        problems.append(
+            "executor=slurm: squeue does not answer on this host; run the command again when it does, on a host where "
+            "jobs are submitted"
         )
     if importlib.util.find_spec("submitit") is None:
         problems.append("executor=slurm needs the package submitit: pip install 'vitlab[slurm]'")

@@ -101,11 +101,13 @@ class Submitter:
         executor = submitit.SlurmExecutor(folder, max_num_timeout=10**6)  # the runs themselves say when to give up
         executor.update_parameters(**self.parameters)
         while len(done) < min(len(jobs), room):
-            chunk = slice(len(done), min(len(done) + self.array, room))
+            chunk, kept = slice(len(done), min(len(done) + self.array, room)), {*folder.glob("*.*")}
             try:
                 with contextlib.redirect_stderr(io.StringIO()), outside_jobs():  # submitit prints what sbatch says
                     found = executor.submit_array(jobs[chunk])
             except FailedJobError as error:
+                for path in {*folder.glob("*.*")} - kept:  # what submitit wrote for the jobs
+                    path.unlink()
                 raise Refused(error, done) from None
             user = getpass.getuser()
             named = [

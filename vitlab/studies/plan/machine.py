@@ -49,7 +49,8 @@ def parse_machine(text: str) -> Machine:
                 problems.append(f"{key}={value}: expected {meaning} ({least:g} to {most:g})")
     problems += [f"{key} is missing: {BOUNDS[key][2]}" for key in ("memory", "flops") if key not in found]
     if problems:
-        raise UserError(f"--on {text}: {problem}; the form is {FORM}" for problem in problems)
+        problems[-1] += f"; the form is {FORM}"
+        raise UserError(f"--on {text}: {problem}" for problem in problems)
     return Machine(
         int(count), found["memory"] * 1e9, found["flops"], found.get("utilisation"), found.get("read", math.inf)
     )

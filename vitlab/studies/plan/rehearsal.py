@@ -184,7 +184,7 @@ def rehearse(
             raise UserError(f"{variant}: {event.value}")
         if event.kind == "done":
             found.setdefault(variant, []).append(event.value)
-        progress("rehearsals", sum(map(len, found.values())), len(copies))
+        progress("timing the first steps of each model", sum(map(len, found.values())), len(copies))
 
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
         job = RehearsalJob(Path(folder), plan, observe)
