@@ -79,10 +79,13 @@ def test_the_state_of_each_run(study, capsys):
 
 def test_a_run_whose_process_of_this_machine_was_killed_waits(study, capsys):
     with hold(study.run(HERE).folder) as lease:
+        lease.progress = {"step": 50, "steps": 100, "seconds_left": 10.0}
+        lease.write()
         gone = asdict(replace(lease.claim, pid=2**22 + 1))
     write_json(path_of(study.run(HERE).folder, lease.claim.generation), gone)
     main(["status", str(study.folder)])
-    assert capsys.readouterr().out == "12 runs: 7 finished, 1 failed, 4 waiting\n\nfailed\n" + (
+    assert capsys.readouterr().out == "12 runs: 7 finished, 1 failed, 4 waiting\n" + (
+        f"stopped, to be continued: {HERE} at step 50\n\nfailed\n"
         f"{FAILED}  Diverged: the loss is not a number at step 412; try a lower recipe.lr\n"
         f"what they said: {study.folder}/RUN/log.txt\n"
     )

@@ -221,6 +221,13 @@ def test_a_cluster_that_refuses_says_why_in_one_line_and_nothing_counts_as_submi
     (line,) = refused.value.problems
     assert line.startswith("executor=slurm: sbatch refused the jobs: invalid partition specified: nowhere")
     assert read_submitted(tmp_path) == {}
+    assert not list((tmp_path / "slurm").glob("*.pkl"))
+
+
+def test_a_cluster_that_does_not_answer_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "nowhere.conf"))
+    with pytest.raises(UserError, match="^executor=slurm: squeue does not answer on this host"):
+        slurm.check(Watcher(tmp_path / "study").config)
 
 
 # ---- a watcher

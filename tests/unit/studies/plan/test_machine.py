@@ -27,13 +27,13 @@ def test_the_machine_is_what_the_words_say():
         ("", ["unknown kind ''", "memory is missing", "flops is missing"]),
     ],
 )
-def test_each_mistake_is_a_line_with_the_form(words, says):
+def test_each_mistake_is_a_line_and_the_last_has_the_form(words, says):
     with pytest.raises(UserError) as caught:
         parse_machine(words)
     assert len(caught.value.problems) == len(says)
     for line, text in zip(caught.value.problems, says, strict=True):
         assert line.startswith(f"--on {words}: {text}")
-        assert line.endswith(FORM)
+    assert line.endswith(FORM), "once, in the last line"
 
 
 def test_a_machine_is_for_a_dry_run(capsys):
