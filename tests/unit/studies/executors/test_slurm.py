@@ -226,7 +226,7 @@ def test_a_cluster_that_refuses_says_why_in_one_line_and_nothing_counts_as_submi
 
 def test_a_cluster_that_does_not_answer_is_said_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "nowhere.conf"))
-    with pytest.raises(UserError, match="^executor=slurm: squeue does not answer on this host"):
+    with pytest.raises(UserError, match=r"^executor=slurm: squeue does not answer on this host"):
         slurm.check(Watcher(tmp_path / "study").config)
 
 
