@@ -15,7 +15,7 @@ from vitlab.studies.status import RunStatus, StudyStatus, read_status
 
 DESCRIPTION = """Say what of a study waits, trains, has finished and has failed.
 
-Reads the study's files alone, on any host that sees them. A run whose process has not been heard of for 50 s is
+Reads a study's files alone, on any host that sees them. A run whose process has not been heard of for 50 s is
 probably lost: start the study again, and it is taken over."""
 MOST = 20  # failed runs that are listed
 STATES = ("finished", "failed", "running", "waiting")
@@ -23,15 +23,29 @@ STATES = ("finished", "failed", "running", "waiting")
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("status", DESCRIPTION)
-    parser.add_argument("study", metavar="STUDY_DIR", type=Path)
+    about = "a study's folder, or one that holds several (default: runs)"
+    parser.add_argument("folders", metavar="STUDY_DIR", type=Path, nargs="*", default=[Path("runs")], help=about)
     parser.add_json()
     args = parser.parse_args(words)
-    status = read_status(args.study)
+    found = {study: read_status(study) for folder in args.folders for study in list_studies(folder)}
     if args.json:
-        print(json.dumps(to_json(status), indent=1))
-    else:
-        show(status, args.study)
+        documents = {str(study): to_json(status) for study, status in found.items()}
+        print(json.dumps(documents if len(found) > 1 else next(iter(documents.values())), indent=1))
+        return 0
+    for study, status in found.items():
+        if study not in args.folders or len(found) > 1:
+            print(study)
+        show(status, study)
     return 0
+
+
+def list_studies(folder: Path) -> list[Path]:
+    """A study's folder, that of the study of a run, or all studies of a folder."""
+    if not (folder / "study.yaml").exists():
+        if (folder.parent / "study.yaml").exists() and (folder / "config.yaml").exists():
+            return [folder.parent]
+        return sorted(path.parent for path in folder.glob("*/study.yaml")) or [folder]
+    return [folder]
 
 
 def to_json(status: StudyStatus) -> dict[str, object]:

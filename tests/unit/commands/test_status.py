@@ -19,10 +19,10 @@ HERE, ELSEWHERE, LOST, WAITS, FAILED = (f"{name}-s1" for name in ("a-n100", "b-n
 @pytest.fixture
 def study(tmp_path):
     """A study of 12 runs: of 7 finished ones by 20 s each; of seed 1, one of each other state."""
-    study = make_study(tmp_path, models=dict.fromkeys("abc", "vit"), sizes=(100, 200), failed=1)
+    study = make_study(tmp_path / "study", models=dict.fromkeys("abc", "vit"), sizes=(100, 200), failed=1)
     for run in (HERE, ELSEWHERE, LOST, WAITS):
         study.run(run).result_path.unlink()
-    for path in tmp_path.glob("*/result.json"):
+    for path in study.folder.glob("*/result.json"):
         write_json(path, {**json.loads(path.read_text()), "wall_s": 20.0})
     return study
 
@@ -75,6 +75,14 @@ def test_the_state_of_each_run(study, capsys):
     assert f"{FAILED}  Diverged" in shown
     assert "node7, process 1" in next(line for line in rest if line.startswith(LOST))
     assert "1 run not heard of for 50 s, probably lost" in shown
+
+
+def test_all_studies_of_a_folder_and_the_study_of_a_run(study, capsys):
+    main(["status", str(study.folder.parent)])
+    assert capsys.readouterr().out.startswith(f"{study.folder}\n12 runs: 7 finished")
+    (study.run(HERE).folder / "config.yaml").touch()
+    main(["status", str(study.run(HERE).folder), "--json"])
+    assert json.loads(capsys.readouterr().out)["runs"] == 12
 
 
 def test_a_run_whose_process_of_this_machine_was_killed_waits(study, capsys):
