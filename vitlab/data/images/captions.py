@@ -19,7 +19,7 @@ from vitlab.data.split import choose_by_hash
 from vitlab.data.text import utf8
 from vitlab.data.text.table import parse_rows
 
-VERSION = 1  # of the reading
+VERSION = 2  # of the reading
 SHOWN = 5  # rows named in an error
 
 Captions = dict[str, tuple[str, ...]]  # of each picture, by its path below the root

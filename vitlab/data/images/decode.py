@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vitlab.config import first_line
+from vitlab.data.images.resize import cover
 
 PAPER = "white"  # seen through transparent pixels
 
@@ -28,12 +29,10 @@ def explain(error: Exception) -> str:
 
 
 def convert(image: Image.Image, size: tuple[int, int], channels: int) -> np.ndarray:
-    """uint8 (channels, *size) of an opened image."""
-    image = to_mode(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-    if image.size != (size[1], size[0]):
-        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)  # antialiased when it shrinks
-    pixels = np.asarray(image)
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+    """uint8 (channels, *size) of an opened image, which is turned upright in place."""
+    ImageOps.exif_transpose(image, in_place=True)
+    pixels = np.asarray(to_mode(image, "L" if channels == 1 else "RGB"))
+    return cover(pixels.reshape(*pixels.shape[:2], channels), size)
 
 
 def to_mode(image: Image.Image, mode: str) -> Image.Image:
@@ -46,4 +45,4 @@ def to_mode(image: Image.Image, mode: str) -> Image.Image:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, PAPER), image)
-    return image.convert(mode)
+    return image if image.mode == mode else image.convert(mode)

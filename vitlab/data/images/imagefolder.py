@@ -17,7 +17,7 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash
 
-VERSION = 1  # of the decoding
+VERSION = 2  # of the decoding
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
 TRAIN = "train"
 VALIDATION = ("val", "valid", "validation")  # the first that is there

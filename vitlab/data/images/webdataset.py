@@ -17,7 +17,7 @@ from vitlab.data.shards.index import Index, ShardIndex
 from vitlab.data.shards.locate import fetch_shards, list_shards
 from vitlab.formatting import plural
 
-VERSION = 1  # of the decoding
+VERSION = 2  # of the decoding
 SPLITS = ("train", "validation", "test")
 
 

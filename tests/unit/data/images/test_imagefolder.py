@@ -156,6 +156,19 @@ def test_the_shorter_side_is_fitted_and_the_centre_cropped(root):
     assert near(one(root, root / "cat" / "wide.png", size=(10, 10))[:, :, 1:9], GREEN, 0)  # the edges blend
 
 
+@pytest.mark.parametrize(("width", "height"), [(61, 40), (40, 61), (19, 13), (300, 17), (23, 31)])
+def test_pictures_are_resized_as_by_pillow(root, width, height):
+    """The largest box of whole pixels in the middle, which may be smaller than the target."""
+    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(root / "cat" / "noise.png")
+    wide, high = min(width, round(height * 23 / 31)), min(height, round(width * 31 / 23))
+    left, top = (width - wide) // 2, (height - high) // 2
+    box = Image.fromarray(noise).crop((left, top, left + wide, top + high))
+    expected = np.asarray(box.resize((23, 31), Image.Resampling.BILINEAR)).astype(int)
+    found = one(root, root / "cat" / "noise.png", size=(31, 23)).transpose(1, 2, 0)
+    assert np.abs(found - expected).max() <= 1
+
+
 def test_a_large_jpeg_is_reduced_as_by_pillow(root):
     noise = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
     large = Image.fromarray(noise).resize((1600, 1200), Image.Resampling.BICUBIC)

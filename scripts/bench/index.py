@@ -1,6 +1,6 @@
 """Time and memory of what a set of 13 million samples needs before its first step, each in a process of its own.
 
-    uv run python scripts/bench_index.py /tmp/index
+    uv run python scripts/bench/index.py /tmp/index
 
 A synthetic index of 13,000,000 samples, 21,841 classes and 1,300 shards; and the indexing of 100,000 real samples, from
 which that of 13 million follows. Seconds are of the processor, memory is the growth of the largest

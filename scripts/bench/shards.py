@@ -1,6 +1,6 @@
 """Training on tar shards: memory on 0.2 GB and on 2 GB of them, and what a run that is killed and resumed has seen.
 
-    uv run python scripts/bench_shards.py /tmp/shards
+    uv run python scripts/bench/shards.py /tmp/shards
 
 Writes the shards with webdataset's ShardWriter, JPEGs of noise with 288 x 288 pixels, 100 kB each. vit_nano, images of
 24 pixels, one thread, decoded at each read, with 0 and with 2 workers; as many steps on both sets, one epoch of the

@@ -1,0 +1,186 @@
+"""Normalised training batches: vitlab's loader against torchvision's transforms in torch's DataLoader.
+
+    uv run python scripts/bench/data.py --quick
+
+Both sides give the same number of float32 batches of the same shape, an epoch at a time, the start of workers included.
+torchvision's is as in its references: a PIL image a sample, its transforms, a worker for each core.
+
+- Small images, uint8 in memory: shifted by up to 4 pixels, flipped, normalised. vitlab uses no workers.
+- A folder of JPEGs, 500 x 375, 100 kB each: random crops resized to 224, flipped, normalised. vitlab decodes at each
+  read with as many workers; reads its cache; or fills the empty cache first. Its crops are of the centre of a picture
+  at 224 pixels, as its runs make them, torchvision's of the whole file.
+- One of these pictures decoded and resized to 224 on one core, its centre cropped.
+
+The pictures are made first, in a temporary folder: noise of several scales, shapes, grain. Two minutes on two cores.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import rounds
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision import datasets, transforms
+
+from vitlab import data
+from vitlab.config import load
+from vitlab.data.base import ImageData, Split
+from vitlab.data.images import decode
+from vitlab.data.loader import train_loader
+from vitlab.hardware import count_cores
+from vitlab.tasks.common.images import ImagePreparation
+
+SMALL, SMALL_SIDE, SMALL_BATCH, SHIFT = 25_600, 32, 256, 4
+DIFFERENT, COPIES, CLASSES, WIDTH, HEIGHT = 256, 4, 4, 500, 375  # pictures
+SCALES, GRAIN, SHAPES, QUALITY = (4, 8, 16, 32, 64, 128), 14, 8, 92  # of a picture
+SIDE, BATCH, AREA = 224, 64, (0.08, 1.0)
+
+
+def make_picture(generator: np.random.Generator) -> Image.Image:
+    values = np.zeros((HEIGHT, WIDTH, 3))
+    for scale in SCALES:
+        coarse = generator.normal(size=(HEIGHT // scale + 2, WIDTH // scale + 2, 3)).astype(np.float32)
+        grown = [Image.fromarray(plane).resize((WIDTH, HEIGHT)) for plane in coarse.transpose(2, 0, 1)]
+        values += scale**0.7 * np.stack(grown, axis=2)
+    values = 128 + 50 * values / values.std() + generator.normal(scale=GRAIN, size=(HEIGHT, WIDTH, 1))
+    picture = Image.fromarray(values.clip(0, 255).astype(np.uint8))
+    pencil = ImageDraw.Draw(picture)
+    for shape in range(SHAPES):
+        corner, extent = generator.integers(0, WIDTH, 2), generator.integers(10, 150, 2)
+        box = [*corner.tolist(), *(corner + extent).tolist()]
+        (pencil.ellipse, pencil.rectangle)[shape % 2](box, fill=tuple(generator.integers(0, 256, 3).tolist()))
+    return picture
+
+
+def make_folder(root: Path) -> list[bytes]:
+    """Write train/, and a few pictures as val/ and test/: the different ones."""
+    generator, files = np.random.default_rng(0), []
+    for number in range(DIFFERENT):
+        path = root / "train" / f"class{number % CLASSES}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_picture(generator).save(path, quality=QUALITY)
+        files.append(path.read_bytes())
+        for copy in range(1, COPIES):
+            path.with_stem(f"{number}-{copy}").write_bytes(files[-1])
+        for part in ("val", "test") if number < CLASSES else ():
+            (root / part / path.parent.name).mkdir(parents=True)
+            (root / part / path.parent.name / path.name).write_bytes(files[-1])
+    return files
+
+
+def time_epoch(batches: Callable[[], Iterable[Tensor]], images: int, side: int) -> float:
+    """Seconds until all batches have come, from before there is a loader."""
+    started, seen = time.perf_counter(), 0
+    for batch in batches():
+        assert batch.dtype == torch.float32, batch.dtype
+        assert batch.shape[1:] == (3, side, side), batch.shape
+        seen += len(batch)
+    assert seen == images, f"{seen} images, not {images}"
+    return time.perf_counter() - started
+
+
+def read_ours(train: Split, prepare: ImagePreparation, batch: int, workers: int) -> Iterator[Tensor]:
+    """An epoch as a run reads it."""
+    generator, rows = torch.Generator().manual_seed(0), np.arange(len(train))
+    steps = len(train) // batch
+    for images, _ in train_loader(train, rows, batch_size=batch, steps=steps, seed=0, workers=workers):
+        yield prepare(images, generator)
+
+
+def read_peer(dataset: Dataset, batch: int) -> Iterator[Tensor]:
+    loader = DataLoader(dataset, batch, shuffle=True, num_workers=count_cores(), drop_last=True)
+    return (images for images, _ in loader)
+
+
+def compose(crop: Callable, mean: Iterable[float], std: Iterable[float]) -> transforms.Compose:
+    last = (transforms.ToTensor(), transforms.Normalize(tuple(mean), tuple(std)))
+    return transforms.Compose([crop, transforms.RandomHorizontalFlip(), *last])
+
+
+class InMemory(Dataset):
+    """Images as torchvision's CIFAR10 gives them."""
+
+    def __init__(self, images: np.ndarray, transform: Callable[[Image.Image], Tensor]):
+        self.images, self.transform = images.transpose(0, 2, 3, 1).copy(), transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.transform(Image.fromarray(self.images[index])), 0
+
+
+def measure_small(repeats: int) -> rounds.Row:
+    images = np.random.default_rng(0).integers(0, 256, (SMALL, 3, SMALL_SIDE, SMALL_SIDE), dtype=np.uint8)
+    split = Split(np.zeros(SMALL, dtype=np.int64), images.__getitem__)
+    found = ImageData("small", ("one",), (SMALL_SIDE, SMALL_SIDE), 3, split, split)
+    config = load("data", {"name": "cifar10", "augment": {"flip": True, "shift": SHIFT}})
+    prepare = ImagePreparation(load("recipe", "adamw"), found, config)
+    dataset = InMemory(images, compose(transforms.RandomCrop(SMALL_SIDE, SHIFT), config.mean, config.std))
+    ours = partial(time_epoch, partial(read_ours, split, prepare, SMALL_BATCH, 0), SMALL, SMALL_SIDE)
+    peer = partial(time_epoch, partial(read_peer, dataset, SMALL_BATCH), SMALL, SMALL_SIDE)
+    return rounds.compare(f"{SMALL:,} small images in memory, an epoch", ours, peer, repeats, floor=10)
+
+
+def measure_folder(repeats: int, root: Path, cache: Path) -> Iterator[rounds.Row]:
+    augment = {"crop_scale": list(AREA), "flip": True, "shift": 0}
+    config = load("data", {"name": "imagefolder", "root": str(root), "image_size": SIDE, "augment": augment})
+    recipe, images = load("recipe", "adamw"), DIFFERENT * COPIES
+
+    def read(kept: str, empty: bool = False) -> Iterator[Tensor]:
+        if empty:
+            shutil.rmtree(cache, ignore_errors=True)
+        found = data.load(load("data", {**config, "cache": kept}))
+        workers = 0 if found.cached else count_cores()  # as trainer.workers=auto
+        return read_ours(found.train, ImagePreparation(recipe, found, config), BATCH, workers)
+
+    dataset = datasets.ImageFolder(
+        root / "train", compose(transforms.RandomResizedCrop(SIDE, AREA), config.mean, config.std)
+    )
+    peer = partial(time_epoch, partial(read_peer, dataset, BATCH), images, SIDE)
+    for name, options, floor in (
+        ("decoding", ("never",), 1.3),
+        ("the empty cache filled first", ("auto", True), None),
+        ("from the cache", ("auto",), None),
+    ):
+        ours = partial(time_epoch, partial(read, *options), images, SIDE)
+        yield rounds.compare(f"{images:,} JPEGs at {SIDE}, an epoch: {name}", ours, peer, repeats, floor=floor)
+
+
+def measure_decoding(repeats: int, root: Path) -> rounds.Row:
+    paths = sorted((root / "train").glob("*/*-1.jpg"))
+    centre = transforms.Compose([transforms.Resize(SIDE), transforms.CenterCrop(SIDE)])
+
+    def seconds(read: Callable[[Path], object]) -> float:
+        started = time.process_time()
+        for path in paths:
+            read(path)
+        return (time.process_time() - started) / len(paths)
+
+    ours = partial(seconds, lambda path: decode.read(path, (SIDE, SIDE), 3))
+    peer = partial(seconds, lambda path: np.asarray(centre(Image.open(path).convert("RGB"))))
+    return rounds.compare(f"one of them decoded and resized to {SIDE}, a core", ours, peer, repeats)
+
+
+def measure(quick: bool) -> Iterator[rounds.Row]:
+    repeats = 3 if quick else 9
+    yield measure_small(repeats)
+    with tempfile.TemporaryDirectory() as folder:
+        root, cache = Path(folder) / "pictures", Path(folder) / "cache"
+        os.environ["VITLAB_CACHE"] = str(cache)
+        size = np.mean([len(file) for file in make_folder(root)])
+        print(f"({DIFFERENT * COPIES:,} JPEGs of {WIDTH} x {HEIGHT}, {size / 1000:.0f} kB each; {count_cores()} cores)")
+        yield from measure_folder(repeats, root, cache)
+        yield measure_decoding(repeats, root)
+
+
+if __name__ == "__main__":
+    rounds.main(__doc__, measure)
