@@ -47,12 +47,12 @@ class Writer(nn.Module):
 
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
         """What writes the targets of inputs."""
-
-        def forward(tokens: Tensor, caches: Sequence[Any], context: Tensor, mask: Tensor | None) -> Tensor:
-            return self.decode(tokens, context, mask, caches)
-
         context = self.encode(inputs, mask), mask
-        return CachedDecoding(forward, self.decoder.new_caches(), self.target_length, context)
+        return CachedDecoding(self, self.decoder.new_caches(), self.target_length, context)
+
+    def next_logits(self, tokens: Tensor, caches: Sequence[Any], context: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Tokens (B, N) after those in the caches -> logits (B, V) of the next one."""
+        return self.decode(tokens, context, mask, caches)[:, -1]
 
 
 class EncoderDecoder(Writer, TextModel):

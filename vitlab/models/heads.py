@@ -83,11 +83,11 @@ class LanguageModel(TextModel):
 
     def decoding(self) -> CachedDecoding:
         """What continues texts."""
+        return CachedDecoding(self, self.new_caches(), self.text.embed.length)
 
-        def forward(tokens: Tensor, caches: Sequence[Any]) -> Tensor:
-            return self.by_tokens(self.text(tokens, caches=caches)[:, -1:])
-
-        return CachedDecoding(forward, self.new_caches(), self.text.embed.length)
+    def next_logits(self, tokens: Tensor, caches: Sequence[Any]) -> Tensor:
+        """Tokens (B, N) after those in the caches -> logits (B, V) of the next one."""
+        return self.by_tokens(self.text(tokens, caches=caches)[:, -1])
 
     def new_caches(self) -> list[Any]:
         """Empty caches, as `forward` takes them."""

@@ -133,11 +133,11 @@ class RecurrentEncoderDecoder(TextModel):
 
     def decoding(self, inputs: Tensor, mask: Tensor | None = None) -> CachedDecoding:
         """What writes the targets of sources (B, S)."""
+        return CachedDecoding(self, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
 
-        def forward(tokens: Tensor, caches: Sequence[Any]) -> Tensor:
-            return self.decode(tokens, caches[0])
-
-        return CachedDecoding(forward, [self.decoder.begin(self.encode(inputs, mask), mask)], self.target_length)
+    def next_logits(self, tokens: Tensor, caches: Sequence[DecoderState]) -> Tensor:
+        """Tokens (B, N) after those that the state has seen -> logits (B, V) of the next one."""
+        return self.decode(tokens, caches[0])[:, -1]
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """The decoder's layers come after the encoder's; an output that is not shared is a layer of its own."""

@@ -3,10 +3,14 @@
 Shapes: B sequences, n tokens at a time, K beams, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
+
+from vitlab.models.decoding.lean import lean
+
+SETTLED = 4  # calls after which more are likely to come than it takes to copy the weights
 
 
 class Decoding(Protocol):
@@ -25,20 +29,22 @@ class Decoding(Protocol):
 
 
 class CachedDecoding:
-    """`forward(tokens (B, n), caches, *context) -> logits (B, n, V)`, or of the last token alone.
+    """A model in eval mode with `next_logits(tokens (B, n), caches, *context) -> logits (B, V)`, without gradients.
 
     Each cache has `reorder(rows (B,))`. `context` are tensors, or None, with a row for each source. A source with K
     beams keeps its one row, and caches with `keep_context` theirs: attention reads one context for all of its beams.
+    From the fourth call on the model is a lean one, which takes the memory of the weights once more.
     """
 
     def __init__(
         self,
-        forward: Callable[..., Tensor],
+        model: Any,
         caches: Sequence[Any],
         room: int,
         context: Sequence[Tensor | None] = (),
     ):
-        self.forward = forward
+        self.model = model
+        self.calls = 0
         self.caches = caches
         self.room = room
         self.context = context
@@ -46,7 +52,10 @@ class CachedDecoding:
 
     def __call__(self, tokens: Tensor) -> Tensor:
         self.room -= tokens.shape[1]
-        return self.forward(tokens, self.caches, *self.context)[:, -1]
+        self.calls += 1
+        if self.calls == SETTLED:
+            self.model = lean(self.model, len(tokens))
+        return self.model.next_logits(tokens, self.caches, *self.context)
 
     def reorder(self, rows: Tensor) -> None:
         for cache in self.caches:

@@ -99,7 +99,7 @@ class Attention(nn.Module):
             if rotary is not None:
                 q, k = rotate(q, rotary), rotate(k, rotary)
             return (q, k, v) if cache is None else (q, *cache.extend(k, v))
-        inner = self.proj.in_features
+        inner = self.qkv.weight.shape[0] // 3
         q_weight, kv_weight = self.qkv.weight.split((inner, 2 * inner))  # two slices would be slower to go back through
         q_bias, kv_bias = (None, None) if self.qkv.bias is None else self.qkv.bias.split((inner, 2 * inner))
         q = F.linear(x, q_weight, q_bias)

@@ -1,18 +1,18 @@
-"""Greedy decoding with caches against reading all tokens anew at each step, and what each token costs.
+"""Greedy decoding with caches against reading all tokens anew at each step.
 
-    uv run python scripts/bench_decoding.py
+    uv run python scripts/bench/decoding.py
 
 transformer_nano with the vocabulary of data=numbers and transformer_base's layers, 3 + 3 of them, 256 wide. Targets of
-128 tokens from sources of 32, batches of 1 and 32, one thread, rounds alternate. Seconds are of the
-processor, which leaves out what other programs took. About three minutes on one core of an AMD EPYC.
+128 tokens from sources of 32, batches of 1 and 32, one thread. Seconds are of the processor, which leaves out what
+other programs took. About three minutes on one core of an AMD EPYC.
 """
 
-import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from rounds import Row, compare, main
 from torch import Tensor, nn
 
 from vitlab.config import load
@@ -54,25 +54,21 @@ def seconds(begin: Callable[[], Decoding], batch: int) -> float:
     return time.process_time() - started
 
 
-def main() -> None:
+def measure(quick: bool) -> Iterator[Row]:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     for label, (vocabulary, fields) in MODELS.items():
         model = encoder_decoder(vocabulary, fields).eval()
-        for batch, rounds in ((1, ROUNDS), (32, 1)):
+        for batch in (1,) if quick else (1, 32):
             sources = torch.randint(vocabulary, (batch, SOURCE))
-            pairs = [
-                (seconds(lambda: model.decoding(sources), batch), seconds(lambda: Anew(model, sources), batch))  # noqa: B023
-                for _ in range(rounds)
-            ]
-            ratios = sorted(anew / cached for cached, anew in pairs)
-            cost = 1000 * min(cached for cached, _ in pairs) / TARGET
-            print(
-                f"{label}, batch {batch}: {statistics.median(ratios):.1f} times as fast with caches "
-                f"({ratios[0]:.1f} to {ratios[-1]:.1f}); {cost:.2f} ms a step",
-                flush=True,
+            yield compare(
+                f"{label}, batch {batch}",
+                lambda: seconds(lambda: model.decoding(sources), batch),  # noqa: B023
+                lambda: seconds(lambda: Anew(model, sources), batch),  # noqa: B023
+                ROUNDS if batch == 1 else 1,
+                floor=2.0,
             )
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure)

@@ -1,0 +1,238 @@
+"""Training and greedy decoding of models of text against Hugging Face's, with the same weights.
+
+    uv run python scripts/bench/text.py --quick
+
+A language model of 6 layers, 256 wide, 8,000 words of vocabulary, against GPT2LMHeadModel, and an encoder-decoder of
+3 + 3 layers against MarianMTModel. Without dropout, so that both compute the same: their losses and the tokens that
+they write are compared, too. "Equal" is float32 and fused AdamW for both; "default" is what `vitlab train` chooses on
+this machine against the loop that users of transformers write, with torch's default AdamW. Both clip gradients. One
+thread; seconds are of the processor, which leaves out what other programs took.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from rounds import Row, compare, main
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
+from transformers.utils import logging
+
+from vitlab.config import load
+from vitlab.models import build
+from vitlab.models.decoding.generate import generate
+from vitlab.models.weights.huggingface import load_huggingface
+from vitlab.training.settings import cpu_has_bf16
+
+VOCABULARY, WIDTH, DEPTH, HEADS, LENGTH = 8000, 256, 6, 4, 256
+PROMPT, NEW = 8, 120
+LAYERS, LONGEST, PAD = 3, 40, 0  # of the encoder-decoder
+Loss = Callable[[], Tensor]
+
+
+def language_models() -> tuple[nn.Module, nn.Module]:
+    """Ours and GPT-2, of the same weights."""
+    config = GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=LENGTH,
+        n_embd=WIDTH,
+        n_layer=DEPTH,
+        n_head=HEADS,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=PAD,
+        eos_token_id=None,
+        pad_token_id=PAD,
+    )
+    theirs = randomized(GPT2LMHeadModel(config))
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        return load_huggingface(folder)[0], theirs
+
+
+def encoder_decoders() -> tuple[nn.Module, nn.Module]:
+    """Ours and Marian, of the same weights: post-norm, ReLU, sines and cosines, one embedding for all."""
+    config = MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=WIDTH,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=4 * WIDTH,
+        decoder_ffn_dim=4 * WIDTH,
+        activation_function="relu",
+        dropout=0.0,
+        scale_embedding=True,
+        max_position_embeddings=LENGTH,
+        pad_token_id=PAD,
+        decoder_start_token_id=PAD,
+        eos_token_id=None,
+        forced_eos_token_id=None,
+    )
+    theirs = randomized(MarianMTModel(config))
+    fields = {"name": "transformer_base", "depth": LAYERS, "width": WIDTH, "heads": HEADS, "dropout": 0.0}
+    config = load("model", {**fields, "norm_eps": 1e-5})
+    config.mixer = load("mixer", "attention")
+    own = build(config, vocabulary=VOCABULARY, length=LENGTH, target_length=LENGTH, head="seq2seq")
+    own.load_state_dict(from_marian(theirs.state_dict()))
+    return own, theirs
+
+
+def randomized(model: nn.Module) -> nn.Module:
+    """With weights large enough that what it writes depends on what it has read."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1 and parameter.requires_grad:
+            nn.init.normal_(parameter, std=0.1 if "shared" not in name else 0.05)
+    return model
+
+
+def from_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of Marian in this project's names."""
+    shared = state["model.shared.weight"]
+    own = {f"{part}.embed.tokens.weight": shared for part in ("text", "decoder")} | {"output.weight": shared}
+    names = {"fc1": "mlp.fc1", "fc2": "mlp.fc2", "self_attn_layer_norm": "norm1", "final_layer_norm": "norm2"}
+    names |= {"encoder_attn_layer_norm": "norm_cross"}
+    for theirs, here in (("encoder", "text"), ("decoder", "decoder")):
+        for layer in range(LAYERS):
+            source, target = f"model.{theirs}.layers.{layer}.", f"{here}.encoder.blocks.{layer}."
+            for kind in ("weight", "bias"):
+                for name, part in (("self_attn", "mixer"), ("encoder_attn", "cross")):
+                    if f"{source}{name}.q_proj.{kind}" in state:
+                        joined = torch.cat([state[f"{source}{name}.{p}_proj.{kind}"] for p in "qkv"])
+                        own[f"{target}{part}.qkv.{kind}"] = joined
+                        own[f"{target}{part}.proj.{kind}"] = state[f"{source}{name}.out_proj.{kind}"]
+                for name, part in names.items():
+                    if f"{source}{name}.{kind}" in state:
+                        own[f"{target}{part}.{kind}"] = state[f"{source}{name}.{kind}"]
+    return own
+
+
+def trainer(model: nn.Module, loss: Loss, *, fused: bool, bf16: bool = False) -> Callable[[], None]:
+    """What trains a model for one step."""
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-5, fused=fused)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+            value = loss()
+        value.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def rate(work: Callable[[], object], tokens: int) -> Callable[[], float]:
+    """What measures the tokens per second of the processor."""
+
+    def measure() -> float:
+        started = time.process_time()
+        work()
+        return tokens / (time.process_time() - started)
+
+    return measure
+
+
+def train_language_models(quick: bool) -> Iterator[Row]:
+    (own, theirs), batch = language_models(), 4 if quick else 8
+    words = torch.randint(VOCABULARY, (batch, LENGTH + 1))
+    tokens, following = words[:, :-1], words[:, 1:]
+
+    def loss() -> Tensor:
+        return F.cross_entropy(own(tokens).flatten(0, 1), following.flatten())
+
+    def their_loss() -> Tensor:  # `labels` would be shifted, which leaves the last one out
+        return F.cross_entropy(theirs(tokens, use_cache=False).logits.flatten(0, 1), following.flatten())
+
+    torch.testing.assert_close(loss(), their_loss(), rtol=1e-5, atol=1e-5)
+    bf16 = cpu_has_bf16()
+    for name, options, their_options, floor in (
+        ("equal, float32", {"fused": True}, {"fused": True}, 1.0),
+        (f"default ({'bf16' if bf16 else 'float32'})", {"fused": True, "bf16": bf16}, {"fused": False}, 1.0),
+    ):
+        steps = trainer(own, loss, **options), trainer(theirs, their_loss, **their_options)
+        measured = [rate(step, batch * LENGTH) for step in steps]
+        yield compare(f"train GPT-2's shape, {name}", *measured, 3 if quick else 9, floor=floor, unit="tokens/s")
+
+
+def write_texts(quick: bool) -> Iterator[Row]:
+    own, theirs = (model.eval() for model in language_models())
+    for batch in (1, 32):
+        prompt = torch.randint(1, VOCABULARY, (batch, PROMPT))
+        mask = torch.ones_like(prompt)
+
+        def write() -> Tensor:
+            return torch.stack(generate(own.decoding(), prompt, NEW))  # noqa: B023
+
+        def write_theirs() -> Tensor:
+            options = {"max_new_tokens": NEW, "do_sample": False}
+            return theirs.generate(prompt, attention_mask=mask, **options)[:, PROMPT:]  # noqa: B023
+
+        yield compare_writing(f"generate, GPT-2's shape, batch {batch}", write, write_theirs, batch, quick, 2.0)
+
+
+def train_encoder_decoders(quick: bool) -> Iterator[Row]:
+    (own, theirs), batch = encoder_decoders(), 16
+    lengths = torch.randint(LONGEST // 2, LONGEST + 1, (2, batch, 1))
+    source_mask, target_mask = torch.arange(LONGEST) < lengths
+    source, target = torch.randint(1, VOCABULARY, (2, batch, LONGEST)) * torch.stack([source_mask, target_mask])
+    following = F.pad(target[:, 1:], (0, 1), value=PAD).where(target_mask, PAD).flatten()
+
+    def loss() -> Tensor:
+        return F.cross_entropy(own(source, target, source_mask).flatten(0, 1), following, ignore_index=PAD)
+
+    def their_loss() -> Tensor:
+        logits = theirs(source, attention_mask=source_mask, decoder_input_ids=target, use_cache=False).logits
+        return F.cross_entropy(logits.flatten(0, 1), following, ignore_index=PAD)
+
+    torch.testing.assert_close(loss(), their_loss(), rtol=1e-4, atol=1e-4)
+    steps = trainer(own, loss, fused=True), trainer(theirs, their_loss, fused=True)
+    measured = [rate(step, int(source_mask.sum() + target_mask.sum())) for step in steps]
+    yield compare("train Marian's shape, equal, float32", *measured, 3 if quick else 9, floor=1.0, unit="tokens/s")
+
+
+def write_targets(quick: bool) -> Iterator[Row]:
+    own, theirs = (model.eval() for model in encoder_decoders())
+    for batch in (1, 32):
+        source = torch.randint(1, VOCABULARY, (batch, LONGEST))
+        mask, start = torch.ones_like(source, dtype=torch.bool), torch.full((batch, 1), PAD)
+
+        @torch.inference_mode()
+        def write() -> Tensor:
+            return torch.stack(generate(own.decoding(source, mask), start, NEW))  # noqa: B023
+
+        def write_theirs() -> Tensor:
+            options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "num_beams": 1}
+            return theirs.generate(source, attention_mask=mask.long(), **options)[:, 1:]  # noqa: B023
+
+        yield compare_writing(f"decode, Marian's shape, batch {batch}", write, write_theirs, batch, quick, 1.5)
+
+
+def compare_writing(
+    name: str, write: Callable[[], Tensor], write_theirs: Callable[[], Tensor], batch: int, quick: bool, floor: float
+) -> Row:
+    """Of greedy decoding, after a look that both write the same."""
+    own, theirs = write(), write_theirs()
+    assert own.shape == theirs.shape == (batch, NEW), (own.shape, theirs.shape)
+    same = (own == theirs).all(dim=1).float().mean()
+    assert same > 0.9, f"{same:.0%} of the texts are the same"  # a tie by rounding changes all that follows
+    assert len(own.unique()) > batch
+    measured = [rate(work, batch * NEW) for work in (write, write_theirs)]
+    return compare(name, *measured, 3 if quick or batch > 1 else 9, floor=floor, unit="tokens/s")
+
+
+def measure(quick: bool) -> Iterator[Row]:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    logging.disable_progress_bar()
+    for rows in (train_language_models, write_texts, train_encoder_decoders, write_targets):
+        yield from rows(quick)
+
+
+if __name__ == "__main__":
+    main(__doc__, measure)
