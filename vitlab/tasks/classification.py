@@ -71,16 +71,19 @@ def build_class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metri
     5 classes), calibration_error, reliability (see `Reliability`), outcomes (see `Outcomes`: which items are right)
     and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
     """
-    found: dict[str, Metric] = {"accuracy": MulticlassAccuracy(outputs, average="micro"), "loss": Mean()}
+    found: dict[str, Metric] = {
+        "accuracy": MulticlassAccuracy(outputs, average="micro", validate_args=False),
+        "loss": Mean(),
+    }
     if detailed:
         found["balanced_accuracy"] = BalancedAccuracy(outputs)
         found["macro_f1"] = MacroF1(outputs)
         found["chance"] = LargestShare(outputs)
         found["outcomes"] = Outcomes()
         if outputs > TOP:
-            found["top5_accuracy"] = MulticlassAccuracy(outputs, average="micro", top_k=TOP)
-        found["calibration_error"] = MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1")
-        found["reliability"] = Reliability(outputs, n_bins=BINS)
+            found["top5_accuracy"] = MulticlassAccuracy(outputs, average="micro", top_k=TOP, validate_args=False)
+        found["calibration_error"] = MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1", validate_args=False)
+        found["reliability"] = Reliability(outputs, n_bins=BINS, validate_args=False)
         if outputs <= MOST_CONFUSED:
             found["confusion_matrix"] = Confusion(outputs)
     return found

@@ -35,7 +35,14 @@ def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) ->
         )
 
 
-class Clock(L.Callback):
+class StepCallback(L.Callback):
+    """Is not called before and within a step, only at its end: Lightning leaves out hooks that are None."""
+
+    on_train_batch_start = on_before_zero_grad = on_before_backward = on_after_backward = None
+    on_before_optimizer_step = on_validation_batch_start = on_validation_batch_end = None
+
+
+class Clock(StepCallback):
     """Seconds of the run and of its training steps alone, summed over interruptions."""
 
     def __init__(self) -> None:
@@ -81,7 +88,7 @@ class Clock(L.Callback):
         self.train_s, self.steps_timed = state["train_s"], state["steps_timed"]
 
 
-class Measurements(L.Callback):
+class Measurements(StepCallback):
     """Writes rows to the loggers: mean loss since the last row, rate, norms, speed; validation metrics.
 
     Raises Diverged for a loss or a metric that is not finite.
@@ -153,7 +160,7 @@ def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
         logger.log_metrics(row, step)
 
 
-class Looking(L.Callback):
+class Looking(StepCallback):
     """Calls `look(step)` every `every` steps except the last, without an effect on training or its times.
 
     `weights(module)` puts the weights that are evaluated into the module meanwhile. This callback comes before those
@@ -180,7 +187,7 @@ class Looking(L.Callback):
             self.look(step)
 
 
-class Reporting(L.Callback):
+class Reporting(StepCallback):
     """Reports to `progress` every `TOLD_EVERY` seconds at most."""
 
     def __init__(self, progress: Callable[[Progress], None] | None):

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import lightning.pytorch as L
@@ -30,6 +31,10 @@ class TrainingModule(L.LightningModule):
     `train/loss` is in the trainer's `callback_metrics` at every `log_every_n_steps`, the task's metrics as
     `validation/NAME` after every validation; with `log_to_loggers` in its loggers too.
     """
+
+    # Lightning leaves out hooks that are None; calling all of them would be a quarter of a tiny model's step
+    on_train_batch_start = on_before_zero_grad = on_before_backward = on_after_backward = None
+    on_before_optimizer_step = None
 
     def __init__(
         self,
@@ -59,7 +64,7 @@ class TrainingModule(L.LightningModule):
         self.part = part or Part()
         self.accumulate = accumulate
         self.loss: Tensor | None = None  # of the last step, on its device
-        self.grad_norm: Tensor | None = None
+        self.clipped_norm: Tensor | None = None  # of the last step's gradients, before they were clipped
         self.rate = math.nan  # the learning rate of the last step
         self.validation: dict[str, float] = {}
         self.evaluated_step = -1
@@ -70,16 +75,21 @@ class TrainingModule(L.LightningModule):
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """All parameters are in modules: nn.Module's search for some in what is none takes 20 times as long as this."""
+        if isinstance(value, nn.Module):
+            super().__setattr__(name, value)
+        else:
+            object.__setattr__(self, name, value)
+
     @property
     def step_seed(self) -> int:
         return self.seed * SEED_STRIDE + self.global_step
 
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        if self.accumulate > 1:
-            self.trainer.optimizers[0].zero_grad()
-
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The loss of the last part, after the backward passes of those before it."""
+        if self.accumulate > 1:
+            self.trainer.optimizers[0].zero_grad()
         parts = self.part.split(self.accumulate)
         prepared, weights = (self.prepare(batch, part) for part in parts), itertools.repeat(None)
         if parts[0].count > 1 and hasattr(self.task, "count_targets"):
@@ -87,13 +97,15 @@ class TrainingModule(L.LightningModule):
             weights = self.weigh_terms([self.task.count_targets(examples) for examples in prepared])
         losses: list[Tensor] = []
         for part, examples, of_terms in zip(parts, prepared, weights, strict=False):
-            torch.manual_seed(self.step_seed + part.number * PART_STRIDE)
-            loss = self.task.loss(self.model, examples, *([] if of_terms is None else [of_terms])) / len(parts)
+            seed_dropout(self.step_seed + part.number * PART_STRIDE, self.device)
+            loss = self.task.loss(self.model, examples, *([] if of_terms is None else [of_terms]))
+            loss = loss / len(parts) if len(parts) > 1 else loss
             losses.append(loss.detach())
             if len(losses) < len(parts):
                 self.trainer.strategy.backward(loss, None)
                 torch.clear_autocast_cache()  # of weights whose graph is gone
-        self.loss = self.add_devices(torch.stack(losses).sum()) / self.part.count
+        total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+        self.loss = self.add_devices(total) / self.part.count if self.part.count > 1 else total
         return loss
 
     def prepare(self, batch: Any, part: Part) -> Any:
@@ -133,11 +145,29 @@ class TrainingModule(L.LightningModule):
         if every and self.global_step % every == 0:  # self.log is slow: 0.4 ms a call
             self.log("train/loss", self.loss, logger=self.log_to_loggers)
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        return batch if device.type == "cpu" else super().transfer_batch_to_device(batch, device, dataloader_idx)
+
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         self.rate = max(group["lr"] for group in optimizer.param_groups)  # with layer-wise decay: of the last layer
-        limit = self.recipe.clip_norm
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), float("inf") if limit is None else limit)
-        self.grad_norm = gather(norm)
+        if self.clip_norm is not None:
+            self.clipped_norm = nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
+
+    @cached_property
+    def clip_norm(self) -> float | None:
+        return self.recipe.clip_norm  # a DictConfig reads slowly
+
+    @cached_property
+    def trained(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    @property
+    def grad_norm(self) -> Tensor:
+        """Of the last step, before clipping."""
+        norm = self.clipped_norm
+        if norm is None:  # the gradients are those of the step until the next one
+            norm = nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
+        return gather(norm)
 
     def on_validation_epoch_start(self) -> None:
         self.metrics.reset()
@@ -155,6 +185,13 @@ class TrainingModule(L.LightningModule):
         optimizer = build_optimizer(self.model, self.recipe)
         scheduler = build_schedule(optimizer, self.recipe, self.steps, self.width)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """As torch.manual_seed does it for a device: that keeps a traceback for each other kind of device there is not."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def gather(tensor: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 
+from vitlab.training.callbacks import StepCallback
+
 
 def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
     """How good an evaluation is, larger is better: the accuracy where there is one, of equal ones the lower loss."""
@@ -14,13 +16,15 @@ def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
     return (-metrics["loss"],) if accuracy is None else (accuracy, -metrics["loss"])
 
 
-class Selection(L.Callback):
+class Selection(StepCallback):
     """Ends training after `patience` evaluations without a better one, and keeps the weights of the best (`keep`).
 
     Not Lightning's EarlyStopping and ModelCheckpoint: here best weights, counts and the decision to stop are part of
     last.ckpt, so that a run that is killed anywhere goes on to the same end. `show(module)` puts the weights that are
     evaluated into the module meanwhile. This callback comes before the one that saves.
     """
+
+    on_train_batch_end = None  # it looks at evaluations alone
 
     def __init__(self, patience: int | None, keep: bool, show: Callable[[L.LightningModule], AbstractContextManager]):
         self.patience = patience

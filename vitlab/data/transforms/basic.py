@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -22,11 +22,16 @@ def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     channels = images.shape[1]
     assert len(mean) in (1, channels), f"{len(mean)} means for {channels} channels"
     assert len(std) in (1, channels), f"{len(std)} deviations for {channels} channels"
-    mean, std = (
-        torch.tensor(list(v), dtype=torch.float32, device=images.device).view(1, -1, 1, 1) for v in (mean, std)
-    )
+    factor, offset = normalization(tuple(mean), tuple(std), images.device)
     # bytes times floats would be converted in small pieces, twice as slowly
-    return images.to(torch.float32, copy=True).mul_(1 / (255 * std)).sub_(mean / std)
+    return images.to(torch.float32, copy=True).mul_(factor).sub_(offset)
+
+
+@lru_cache(maxsize=16)  # making them takes as long as a small batch, and on a GPU waits for it
+def normalization(mean: Sequence[float], std: Sequence[float], device: torch.device) -> tuple[Tensor, Tensor]:
+    """What `normalize` multiplies by and subtracts: each (1, C or 1, 1, 1)."""
+    mean, std = (torch.tensor(v, dtype=torch.float32, device=device).view(1, -1, 1, 1) for v in (mean, std))
+    return 1 / (255 * std), mean / std
 
 
 def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) -> Tensor:

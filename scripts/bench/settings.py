@@ -1,6 +1,6 @@
 """What the rules of `auto` rest on: training speed under each setting, side by side in one run.
 
-    uv run python scripts/bench_settings.py
+    uv run python scripts/bench/settings.py
 
 Prints images a second and the ratio to the first line of each group. Rounds alternate between the settings, and the
 fastest of each counts, so that a disturbance hits all alike. About two minutes on 2 cores.

@@ -1,0 +1,243 @@
+"""Training steps beside timm's models in a plain PyTorch loop, and what the training loop adds to a step.
+
+    uv run python scripts/bench/step.py [--quick] [--json FILE]
+
+A step is forward, backward and optimizer, of images uint8 that both sides normalise. Ours runs in `vitlab train`'s own
+loop, with all its callbacks; `default` leaves each side as its users get it (timm's is float32, contiguous, AdamW),
+`equal` gives ours the peer's precision, memory format and optimizer, and no clipping.
+
+The last rows are of a ViT of 3,716 weights: the milliseconds a step that whole trainings (loop, logging, evaluations,
+checkpoint) take above a loop written by hand on the same batches, ours against Lightning's Trainer with a module that
+does the same. They are processor time of one thread, which leaves out what other programs took.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import lightning.pytorch as L
+import numpy as np
+import timm
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.loggers import CSVLogger
+from omegaconf import DictConfig
+from rounds import Row, main, make_row
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from vitlab.config import TrainConfig, compose
+from vitlab.data.base import ImageData, Split
+from vitlab.data.opening import open_data
+from vitlab.training.run import Run
+from vitlab.training.trainer import Stream
+
+CLASSES = 1000
+EQUAL = ["recipe=adamw", "recipe.clip_norm=null", "trainer.precision=32-true", "trainer.memory_format=contiguous"]
+TINY = ["model=vit_nano", "model.depth=1", "model.width=16", "model.heads=2", "model.mlp_width=32"]
+
+
+def small_timm_vit() -> nn.Module:
+    return VisionTransformer(img_size=32, patch_size=4, embed_dim=192, depth=12, num_heads=3, num_classes=CLASSES)
+
+
+def timm_resnet() -> nn.Module:
+    """With the stem of small images (He et al., 2016, section 4.2)."""
+    model = timm.create_model("resnet18", num_classes=CLASSES)
+    model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    return model
+
+
+# name, our keys, the peer, pixels, images of a step, rounds, floor of default against default
+MODELS: list[tuple[str, list[str], Callable[[], nn.Module], int, int, int, float]] = [
+    ("S/16 at 224", ["model=vit_s16"], lambda: timm.create_model("vit_small_patch16_224"), 224, 8, 8, 2.0),
+    ("192 wide at 32, patch 4", ["model=vit_ti16", "model.patch_size=4"], small_timm_vit, 32, 64, 8, 1.5),
+    ("ResNet-18 at 32", ["model=resnet18"], timm_resnet, 32, 32, 16, 1.8),
+]
+WARM = 3  # rounds that are not counted; the loop reads a batch ahead
+
+
+def measure(quick: bool) -> Iterator[Row]:
+    for name, keys, peer, pixels, batch, rounds, floor in MODELS:
+        for side, more, least in (("default", [], floor), ("equal", EQUAL, 0.97)):
+            pairs = alternate([*keys, *more], peer(), pixels, batch, rounds if quick else 3 * rounds)
+            yield make_row(f"{name}, {side}", pairs, floor=least)
+    yield compare_frameworks(steps=300 if quick else 1000, rounds=4 if quick else 8)
+
+
+def alternate(keys: list[str], peer: nn.Module, pixels: int, batch: int, rounds: int) -> list[tuple[float, float]]:
+    """Seconds of (our, the peer's) step in each round: the peer steps where our training reads its next batch."""
+    fixed = ["data=glyphs", f"data.image_size={pixels}", "data.augment.shift=0", f"recipe.batch_size={batch}"]
+    fixed += [f"budget.steps={rounds + WARM}", "trainer.evaluations=1", "wandb.mode=off", "analyses=[]"]
+    config = compose(TrainConfig, [*fixed, *keys])
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (batch, 3, pixels, pixels), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(CLASSES, (batch,), generator=generator)
+    step = plain_step(peer.train(), images, labels, config.data)
+    pairs: list[tuple[float, float]] = []
+    stepped = 0.0
+
+    def read(indices: np.ndarray) -> np.ndarray:
+        nonlocal stepped
+        began = time.perf_counter()
+        own, _ = began - stepped, step()
+        stepped = time.perf_counter()
+        pairs.append((own, stepped - began))
+        return images.numpy()
+
+    held_out = Split(labels.numpy(), lambda indices: images[indices].numpy())
+    names = tuple(str(number) for number in range(CLASSES))
+    data = ImageData("glyphs", names, (pixels, pixels), 3, Split(np.arange(CLASSES), read), held_out, held_out)
+    with tempfile.TemporaryDirectory() as folder:
+        Run(config, data, folder).fit()
+    return pairs[WARM:]
+
+
+def plain_step(model: nn.Module, images: Tensor, labels: Tensor, data: DictConfig) -> Callable[[], None]:
+    """A step of the loop that timm's users write."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+
+    def step() -> None:
+        inputs = (images.float() / 255 - data.mean[0]) / data.std[0]
+        loss = F.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+class Tiny:
+    """The same training of a tiny model: by hand, by Lightning alone, by this program."""
+
+    def __init__(self, steps: int):
+        torch.set_num_threads(1)
+        keys = ["data=glyphs", "train_size=2000", "recipe=adamw", "recipe.batch_size=32", f"budget={{steps: {steps}}}"]
+        self.config = compose(TrainConfig, [*TINY, *keys, "trainer.threads=1", "wandb.mode=off", "analyses=[]"])
+        self.steps, self.every = steps, math.ceil(steps / self.config.trainer.evaluations)
+        self.data = open_data(self.config.data)
+
+    def run(self, folder: str) -> Run:
+        return Run(self.config, self.data, folder)
+
+    def batches(self, run: Run) -> Iterator[tuple[Tensor, Tensor]]:
+        """The training's, read as a script of a few lines reads them."""
+        split, generator = run.task.train, np.random.default_rng(0)
+        while True:
+            order = generator.permutation(run.indices)
+            for first in range(0, len(order) - 31, 32):
+                yield self.read(split, order[first : first + 32])
+
+    def held_out(self, run: Run) -> list[tuple[Tensor, Tensor]]:
+        split = run.task.validation
+        return [self.read(split, np.arange(k, min(k + 256, len(split)))) for k in range(0, len(split), 256)]
+
+    def read(self, split: Split, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(np.require(split.read(indices), requirements="W")), torch.from_numpy(
+            split.labels[indices]
+        )
+
+    def ours(self, folder: str) -> float:
+        run = self.run(folder)
+        return spend(lambda: run.fit(progress=lambda progress: None, stop=lambda: False))
+
+    def bare(self, folder: str) -> float:
+        run = self.run(folder)
+        return spend(lambda: self.train_by_hand(run))
+
+    def train_by_hand(self, run: Run) -> None:
+        model, task, generator = run.model.train(), run.task, torch.Generator().manual_seed(0)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        held_out = self.held_out(run)
+        for step, batch in zip(range(1, self.steps + 1), self.batches(run), strict=False):
+            images, labels = task.prepare(batch, generator)
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            if step % self.every == 0 or step == self.steps:
+                model.eval()
+                with torch.inference_mode():
+                    for images, labels in map(task.prepare, held_out):
+                        outputs = model(images)
+                        F.cross_entropy(outputs, labels).item(), (outputs.argmax(1) == labels).float().mean().item()
+                model.train()
+
+    def lightning(self, folder: str) -> float:
+        run = self.run(folder)
+        module = PlainModule(run, self.steps)
+        return spend(lambda: self.train_by_lightning(run, module, folder))
+
+    def train_by_lightning(self, run: Run, module: L.LightningModule, folder: str) -> None:
+        trainer = L.Trainer(
+            accelerator="cpu",
+            max_steps=self.steps,
+            max_epochs=-1,
+            val_check_interval=self.every,
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            gradient_clip_val=1.0,
+            log_every_n_steps=self.config.trainer.log_every,
+            logger=CSVLogger(folder),
+            default_root_dir=folder,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(module, Stream(self.batches(run)), DataLoader(self.held_out(run), batch_size=None))
+
+
+class PlainModule(L.LightningModule):
+    """As Lightning's users write it."""
+
+    def __init__(self, run: Run, steps: int):
+        super().__init__()
+        self.model, self.task, self.steps = run.model, run.task, steps
+        self.random = torch.Generator().manual_seed(0)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        images, labels = self.task.prepare(batch, self.random)
+        loss = F.cross_entropy(self.model(images), labels)
+        self.log("train/loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        images, labels = self.task.prepare(batch)
+        outputs = self.model(images)
+        found = {"loss": F.cross_entropy(outputs, labels), "accuracy": (outputs.argmax(1) == labels).float().mean()}
+        self.log_dict({f"validation/{name}": value for name, value in found.items()}, batch_size=len(labels))
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, weight_decay=0.05)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def spend(work: Callable[[], Any]) -> float:
+    """Seconds of the processor."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def compare_frameworks(steps: int, rounds: int) -> Row:
+    """Milliseconds a step above the loop by hand."""
+    tiny, pairs = Tiny(steps), []
+    sides = [tiny.bare, tiny.ours, tiny.lightning]
+    for number in range(rounds + 1):
+        found: dict[Any, float] = {}
+        for side in sides if number % 2 else reversed(sides):
+            with tempfile.TemporaryDirectory() as folder:
+                found[side] = side(folder) / steps * 1e3
+        if number:  # the first is not counted
+            pairs.append((found[tiny.ours] - found[tiny.bare], found[tiny.lightning] - found[tiny.bare]))
+    return make_row("above a bare loop, a step of a tiny ViT", pairs, unit="ms")
+
+
+if __name__ == "__main__":
+    main(__doc__, measure)
