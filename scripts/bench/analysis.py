@@ -2,9 +2,9 @@
 
     uv run python scripts/bench/analysis.py [--quick] [--json FILE]
 
-The quantity is the attention distance of all 144 heads, on 128 images (--quick: 64). Memory is the peak of a process of
-its own (VmHWM, Linux) above that of one that only runs the model on a batch; the processes run at the same time, each on
-one core. Time alternates batch by batch in one process and thread; that of the processor leaves out what other programs
+The quantity is the attention distance of all 144 heads, on 128 images (--quick: 64). Memory is the peak of a process
+of its own (VmHWM, Linux) above that of one that only runs the model on a batch; two processes run at a time, a core
+each. Time alternates batch by batch in one process and thread; that of the processor leaves out what other programs
 took. A ratio of 0.9 in time means that the distances take 1.11 forward passes, that of the model included.
 """
 

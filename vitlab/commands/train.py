@@ -146,7 +146,8 @@ def show(result: dict[str, Any], files: RunFiles) -> None:
     """The metrics and where the files are, on stdout."""
     console = Console()
     metrics = {m.key: m.text(m.value(result)) for m in METRICS if m.key != "loss" and m.value(result) is not None}
-    metrics |= {k: f"{result[k]:.4g}" for k in ("loss", "train_loss", "images_per_s", "wall_s") if result.get(k)}
+    shown = ("loss", "train_loss", "images_per_s", "mfu", "wall_s")
+    metrics |= {k: f"{result[k]:.4g}" for k in shown if result.get(k)}
     texts = [f"{name} {value}" for name, value in metrics.items()]
     line = f"{result['run']}: {', '.join(texts)} ({result['params']:,} parameters, {result['budget']})"
     console.print(escape(line), soft_wrap=True, highlight=False)

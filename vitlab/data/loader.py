@@ -6,35 +6,17 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from vitlab.config import UserError, first_line
+from vitlab.config import UserError
 from vitlab.data.base import Split
+from vitlab.data.items import Items
 from vitlab.data.parts import Part
+from vitlab.data.resident import Resident, has_room
 from vitlab.data.subset import examples
 
+CPU = torch.device("cpu")
 BLOCKS, ITEMS = 16, 131_072  # that are shuffled together, at least
-
-
-class Items(Dataset):
-    """A split as torch's DataLoader reads it: a batch at a time."""
-
-    def __init__(self, split: Split):
-        self.split = split
-
-    def __len__(self) -> int:
-        return len(self.split)
-
-    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(items as read: images uint8 (B, C, H, W), targets: labels int64 (B,) unless the split has others)"""
-        rows = np.asarray(indices, dtype=np.int64)
-        try:
-            items = np.require(self.split.read(rows), requirements=["C", "W"])
-        except MemoryError as error:
-            problem = f"no memory for {len(rows)} {self.split.unit}s at a time: {first_line(error)}"
-            raise UserError(f"{problem}; give a smaller data.image_size or recipe.batch_size") from error
-        targets = self.split.labels if self.split.targets is None else self.split.targets
-        return torch.from_numpy(items), torch.from_numpy(targets[rows])
 
 
 class Readable(Items):
@@ -56,7 +38,7 @@ class BatchLoader(DataLoader):
         for batch in map(self.dataset.__getitems__, self.batch_sampler) if alone else super().__iter__():
             if isinstance(batch, UserError):
                 raise batch
-            yield batch
+            yield [part.pin_memory() for part in batch] if alone and self.pin_memory else batch
 
 
 class StepBatches:
@@ -141,13 +123,17 @@ def train_loader(
     workers: int = 0,
     repeats: int = 1,
     part: Part | None = None,
+    device: torch.device = CPU,
 ) -> DataLoader:
     """Batches (items, targets) of the steps start..steps-1, all of batch_size items, or the `part` of each.
 
-    The same seed and step give the same batch, whatever the start and the number of workers.
+    The same seed and step give the same batch, whatever the start and the number of workers. Those for a GPU lie on it
+    where it has room for all items, else in memory that is copied to it without waiting.
     """
     batches = StepBatches(indices, batch_size, steps, seed, start, repeats, split.blocks, part)
-    return make_loader(split, batches, workers)
+    if has_room(split, indices, device):
+        return make_loader(Resident(split, indices, device), batches)
+    return make_loader(Readable(split), batches, workers, pinned=device.type == "cuda")
 
 
 def eval_loader(
@@ -158,6 +144,7 @@ def eval_loader(
     limit: int | None = None,
     indices: np.ndarray | None = None,
     part: Part | None = None,
+    device: torch.device = CPU,
 ) -> DataLoader:
     """Every item once, in order, the last batch short; or those at `indices`; or a stratified `limit` of them.
 
@@ -173,14 +160,16 @@ def eval_loader(
     else:
         most = math.ceil(math.ceil(len(rows) / part.count) / max(2, batch_size))  # of the largest part
         batches = np.array_split(np.array_split(rows, part.count)[part.number], most)
-    return make_loader(split, [batch.tolist() for batch in batches], workers)
+    lists = [batch.tolist() for batch in batches]
+    return make_loader(Readable(split), lists, workers, pinned=device.type == "cuda")
 
 
-def make_loader(split: Split, sampler, workers: int) -> DataLoader:
+def make_loader(items: Items, sampler, workers: int = 0, pinned: bool = False) -> DataLoader:
     return BatchLoader(
-        Readable(split),
+        items,
         batch_sampler=sampler,
         num_workers=workers,
+        pin_memory=pinned,
         collate_fn=as_read,
         generator=torch.Generator(),  # else it draws from the global one, which a resumed run cannot match
     )

@@ -188,10 +188,14 @@ class Looking(StepCallback):
 
 
 class Reporting(StepCallback):
-    """Reports to `progress` every `TOLD_EVERY` seconds at most."""
+    """Reports to `progress` every `TOLD_EVERY` seconds at most.
 
-    def __init__(self, progress: Callable[[Progress], None] | None):
+    The loss is that of the last row: reading a step's own would wait for a GPU.
+    """
+
+    def __init__(self, progress: Callable[[Progress], None] | None, measurements: Measurements):
         self.progress = progress
+        self.measurements = measurements
         self.last = -math.inf
         self.first: tuple[float, int] | None = None  # time and step from which the pace is measured
 
@@ -203,4 +207,6 @@ class Reporting(StepCallback):
             self.last = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (module.steps - step)
-            self.progress(Progress(step, module.steps, left, float(module.loss), dict(module.validation)))
+            loss = self.measurements.train_loss
+            loss = None if math.isnan(loss) else loss
+            self.progress(Progress(step, module.steps, left, loss, dict(module.validation)))

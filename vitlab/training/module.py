@@ -182,7 +182,8 @@ class TrainingModule(L.LightningModule):
         self.log_dict(named, logger=self.log_to_loggers)
 
     def configure_optimizers(self) -> dict[str, Any]:
-        optimizer = build_optimizer(self.model, self.recipe)
+        # with a scaled loss a fused optimizer would scale gradients back by itself, after they were clipped
+        optimizer = build_optimizer(self.model, self.recipe, fused=self.trainer.precision != "16-mixed")
         scheduler = build_schedule(optimizer, self.recipe, self.steps, self.width)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -9,6 +9,7 @@ from vitlab.models.counting import count
 from vitlab.training import budgets, environment
 from vitlab.training.files import round_numbers
 from vitlab.training.run import Run
+from vitlab.training.utilisation import compute_mfu
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
 
@@ -17,7 +18,10 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
     """The row of results.csv, with the run's identity, settings and environment."""
     config = run.config
     examples = run.trained_steps * config.recipe.batch_size
-    accuracy = metrics.get("accuracy")
+    accuracy, speed = metrics.get("accuracy"), metrics.get("images_per_s")
+    about = environment.describe_environment(run.settings.accelerator)
+    devices = run.settings.devices * run.settings.nodes
+    mfu = compute_mfu(speed and speed * run.flops_per_example, devices, about["device"], run.settings.precision)
     result = {
         "study": config.study,
         "run": run.files.folder.resolve().name,
@@ -35,11 +39,12 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "train_flops": run.flops_per_example * examples,
         "error": None if accuracy is None else 1 - accuracy,
         **metrics,
+        **({"mfu": mfu} if mfu else {}),
         "precision": run.settings.precision,
         "status": "finished",
         "id": identity(resolved(config), run.contents),
         "settings": asdict(run.settings),
-        "environment": environment.describe_environment(run.settings.accelerator),
+        "environment": about,
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return round_numbers(result)

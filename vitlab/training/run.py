@@ -19,7 +19,7 @@ from vitlab import models, tasks
 from vitlab.config import UserError, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.cache.content_hash import contents
-from vitlab.data.loader import eval_loader, train_loader
+from vitlab.data.loader import CPU, eval_loader, train_loader
 from vitlab.data.parts import Part
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json
@@ -71,6 +71,8 @@ class Run:
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, placement=placement)
         refuse_parts(config, self.model, self.settings.accelerator)
         torch.set_num_threads(self.settings.threads)
+        if self.settings.accelerator == "gpu":
+            torch.set_float32_matmul_precision("high")
         self.steps = budgets.compute_steps(
             config.budget,
             train_size=len(self.indices),
@@ -194,8 +196,7 @@ class Run:
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock, stop, self.group.agree)
-        device = "cuda" if self.settings.accelerator == "gpu" else "cpu"
-        averages = averaging.build_averages(recipe, self.steps, device)  # before the callbacks that save
+        averages = averaging.build_averages(recipe, self.steps, self.device)  # before the callbacks that save
         weights = averages[0].show_average if averages else nullcontext
         selection = Selection(recipe.patience, recipe.keep == "best", weights)
         every = trainer_config.analyze_every
@@ -209,11 +210,12 @@ class Run:
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
             log_every_n_steps=trainer_config.log_every,
             logger=[lines, *loggers] if lines else False,
-            callbacks=[*averages, clock, measurements, selection, *looking, Reporting(progress), saving],
+            callbacks=[*averages, clock, measurements, selection, *looking, Reporting(progress, measurements), saving],
             default_root_dir=self.files.folder,
         )
         workers, together = self.settings.workers, self.task.eval_batch_size or max(batch_size, 256)
-        validation = eval_loader(self.task.validation, batch_size=together, workers=workers, part=self.group.part())
+        shared = {"workers": workers, "device": self.device}
+        validation = eval_loader(self.task.validation, batch_size=together, part=self.group.part(), **shared)
         batches = train_loader(
             self.task.train,
             self.indices,
@@ -222,8 +224,8 @@ class Run:
             seed=self.config.seed,
             start=resumed_step,
             repeats=recipe.repeats,
-            workers=workers,
             part=self.part,
+            **shared,
         )
         try:
             trainer.fit(
@@ -278,6 +280,11 @@ class Run:
         """What this process reads of each training batch."""
         return self.group.part(getattr(self.task, "context", 0))
 
+    @property
+    def device(self) -> torch.device:
+        """That this process trains on."""
+        return torch.device("cuda", self.group.local_rank) if self.settings.accelerator == "gpu" else CPU
+
     def set_memory_format(self) -> None:
         if self.settings.memory_format == "channels_last":
             self.model.to(memory_format=torch.channels_last)
@@ -291,5 +298,4 @@ class Run:
 
     def placed_model(self) -> nn.Module:
         """The model on the device that it trains on."""
-        gpu = self.settings.accelerator == "gpu"
-        return self.model.to(torch.device("cuda", self.group.local_rank) if gpu else "cpu")
+        return self.model.to(self.device)

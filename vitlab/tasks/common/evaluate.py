@@ -30,9 +30,10 @@ def evaluate_held_out(
     device, done = next(model.parameters()).device, 0
     metrics = task.metrics(detailed=True).to(device)
     with torch.inference_mode():
-        for batch in eval_loader(task.test, batch_size=task.eval_batch_size or BATCH, workers=workers, part=part):
+        size = task.eval_batch_size or BATCH
+        for batch in eval_loader(task.test, batch_size=size, workers=workers, part=part, device=device):
             with autocast:
-                task.update(metrics, model, task.prepare([part.to(device) for part in batch]))
+                task.update(metrics, model, task.prepare([part.to(device, non_blocking=True) for part in batch]))
             done += len(batch[0])
             if progress:
                 progress(f"test {task.item}s", done, len(task.test))

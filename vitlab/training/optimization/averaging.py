@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as L
+import torch
 from lightning.pytorch.callbacks import WeightAveraging
 from omegaconf import DictConfig
 from torch import Tensor
@@ -24,7 +25,7 @@ class Averaging(WeightAveraging):
     the average is `state_dict`; training continues from `current_model_state`.
     """
 
-    def __init__(self, average: Callable[..., None], device: str, steps: Container[int] | None = None):
+    def __init__(self, average: Callable[..., None], device: torch.device, steps: Container[int] | None = None):
         # not Lightning's EMAWeightAveraging, which averages parameter by parameter, and rounds where nothing changed
         super().__init__(device=device, use_buffers=True, multi_avg_fn=average)
         self.steps = steps
@@ -68,7 +69,7 @@ def mean(averages: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
     get_ema_multi_avg_fn(float(count / (count + 1)))(averages, weights, count)
 
 
-def build_averages(recipe: DictConfig, steps: int, device: str) -> list[Averaging]:
+def build_averages(recipe: DictConfig, steps: int, device: torch.device) -> list[Averaging]:
     """The callback that averages the weights of a run of `steps` if the recipe says so.
 
     recipe.ema: average = ema * average + (1 - ema) * weights after every step, from those of the first on.

@@ -12,8 +12,8 @@ from torch.optim import SGD, AdamW, Muon, Optimizer
 from vitlab.config import UserError
 
 
-def build_optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
-    """The recipe's optimizer; norms, biases, positions and class tokens have no weight decay.
+def build_optimizer(model: nn.Module, recipe: DictConfig, fused: bool = False) -> Optimizer:
+    """The recipe's optimizer; norms, biases, positions and class tokens have no weight decay. `fused`: in one kernel.
 
     With `layer_decay` the head has the recipe's rate and each layer that share of the rate of the layer above it (Clark
     et al., 2020; Bao et al., 2022). Raises UserError for muon with a model without hidden matrices, and for BatchNorm
@@ -24,11 +24,17 @@ def build_optimizer(model: nn.Module, recipe: DictConfig) -> Optimizer:
     ):
         raise UserError("recipe.batch_size=1: BatchNorm needs at least 2 examples per batch; give 2 or more")
     if recipe.optimizer == "muon":
-        return build_muon(model, recipe)
+        return build_muon(model, recipe, fused)
     groups = make_parameter_groups(model, recipe)
     if recipe.optimizer == "sgd":
-        return SGD(groups, lr=compute_peak_rate(recipe), momentum=recipe.momentum, nesterov=recipe.nesterov)
-    return AdamW(groups, lr=compute_peak_rate(recipe), betas=tuple(recipe.betas), eps=recipe.eps)
+        momentum = {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
+        return SGD(groups, lr=compute_peak_rate(recipe), **momentum, fused=fused or None)
+    return build_adamw(groups, recipe, fused)
+
+
+def build_adamw(groups: list[dict[str, Any]], recipe: DictConfig, fused: bool) -> AdamW:
+    betas = tuple(recipe.betas)
+    return AdamW(groups, lr=compute_peak_rate(recipe), betas=betas, eps=recipe.eps, fused=fused or None)
 
 
 def compute_peak_rate(recipe: DictConfig) -> float:
@@ -48,7 +54,7 @@ def make_parameter_groups(model: nn.Module, recipe: DictConfig, fallback: tuple[
     return groups
 
 
-def build_muon(model: nn.Module, recipe: DictConfig) -> "CombinedOptimizer":
+def build_muon(model: nn.Module, recipe: DictConfig, fused: bool) -> "CombinedOptimizer":
     """Muon for the hidden matrices, AdamW for all else, with one rate for both: Muon's step is scaled to AdamW's
     (Jordan et al., 2024; Liu et al., 2025, arXiv 2502.16982, eq. 4).
     """
@@ -66,7 +72,7 @@ def build_muon(model: nn.Module, recipe: DictConfig) -> "CombinedOptimizer":
     lr = compute_peak_rate(recipe)
     return CombinedOptimizer(
         Muon(matrices, lr=lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw", **momentum),
-        AdamW(rest, lr=lr, betas=tuple(recipe.betas), eps=recipe.eps),
+        build_adamw(rest, recipe, fused),
     )
 
 
