@@ -33,8 +33,7 @@ class TrainingModule(L.LightningModule):
     """
 
     # Lightning leaves out hooks that are None; calling all of them would be a quarter of a tiny model's step
-    on_train_batch_start = on_before_zero_grad = on_before_backward = on_after_backward = None
-    on_before_optimizer_step = None
+    on_before_zero_grad = on_before_backward = on_after_backward = on_before_optimizer_step = None
 
     def __init__(
         self,
@@ -86,10 +85,12 @@ class TrainingModule(L.LightningModule):
     def step_seed(self) -> int:
         return self.seed * SEED_STRIDE + self.global_step
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The loss of the last part, after the backward passes of those before it."""
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.accumulate > 1:
             self.trainer.optimizers[0].zero_grad()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """The loss of the last part, after the backward passes of those before it."""
         parts = self.part.split(self.accumulate)
         prepared, weights = (self.prepare(batch, part) for part in parts), itertools.repeat(None)
         if parts[0].count > 1 and hasattr(self.task, "count_targets"):
