@@ -5,7 +5,7 @@
 Both sides give the same number of float32 batches of the same shape, an epoch at a time, the start of workers included.
 torchvision's is as in its references: a PIL image a sample, its transforms, a worker for each core.
 
-- Small images, uint8 in memory: shifted by up to 4 pixels, flipped, normalised. vitlab uses no workers.
+- Small images, uint8 in memory: shifted by up to 4 pixels, flipped, normalised. vitlab uses one thread, no workers.
 - A folder of JPEGs, 500 x 375, 100 kB each: random crops resized to 224, flipped, normalised. vitlab decodes at each
   read with as many workers; reads its cache; or fills the empty cache first. Its crops are of the centre of a picture
   at 224 pixels, as its runs make them, torchvision's of the whole file.
@@ -127,7 +127,11 @@ def measure_small(repeats: int) -> rounds.Row:
     dataset = InMemory(images, compose(transforms.RandomCrop(SMALL_SIDE, SHIFT), config.mean, config.std))
     ours = partial(time_epoch, partial(read_ours, split, prepare, SMALL_BATCH, 0), SMALL, SMALL_SIDE)
     peer = partial(time_epoch, partial(read_peer, dataset, SMALL_BATCH), SMALL, SMALL_SIDE)
-    return rounds.compare(f"{SMALL:,} small images in memory, an epoch", ours, peer, repeats, floor=10)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as trainer.threads=auto for small models
+    row = rounds.compare(f"{SMALL:,} small images in memory, an epoch", ours, peer, repeats, floor=10)
+    torch.set_num_threads(threads)
+    return row
 
 
 def measure_folder(repeats: int, root: Path, cache: Path) -> Iterator[rounds.Row]:
