@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,24 +15,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
-from vitlab.commands.study_runs import (
-    WORKER_MODULES,
-    make_specs,
-    prepare_folder,
-    refuse_other_data,
-    refuse_other_runs,
-    run_all,
-    run_rounds,
-    submit,
-)
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
 from vitlab.files import write_text
 from vitlab.formatting import plural
-from vitlab.reports.results.size_table import make_size_table
-from vitlab.reports.results.study_results import StudyResults, load_results
-from vitlab.reports.results.summary import headline
-from vitlab.reports.tracking.uploads import list_uploads
+from vitlab.reports.results.conclusion import Conclusion, recall
 from vitlab.studies.executors import check_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import compose_models, compose_study
@@ -44,6 +31,7 @@ from vitlab.training.files import source_of, source_problems
 from vitlab.training.lease import hold_in_turn
 
 if TYPE_CHECKING:
+    from vitlab.reports.results.study_results import StudyResults
     from vitlab.studies.plan.study import Plan
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
@@ -99,6 +87,10 @@ def main(words: Sequence[str]) -> int:
         raise UserError(
             f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
         )
+    if not (args.dry_run or target) and (found := recall(folder, config, console := Console(stderr=True))):
+        say(found.plan, console)
+        show(found)
+        return 0
     if machine is None:  # else only what the study would cost elsewhere is asked
         StudyFiles(folder).refuse(config)
     if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them
@@ -132,12 +124,22 @@ def scale(
     cost, here or on a machine. Raises UserError before anything is written.
     """
     began = time.perf_counter()
+    from vitlab.commands.study_runs import (
+        list_worker_modules,
+        make_specs,
+        prepare_folder,
+        refuse_other_data,
+        refuse_other_runs,
+        run_all,
+        run_rounds,
+        submit,
+    )
+
     if config.executor.kind == "local" and not machine:
-        start_server(WORKER_MODULES)  # before torch is imported here: both are loaded at the same time
+        start_server(list_worker_modules(compose_models(config).values()))  # they import while this process does
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages.live import live_report
-        from vitlab.studies.experiment import find_lacking
         from vitlab.studies.plan.study import plan_study
 
     files = StudyFiles(folder)
@@ -162,7 +164,7 @@ def scale(
         refuse_other_runs(files, to_train)
         refuse_other_data(files, plan, now)
         finished = [spec for spec in plan.specs if spec not in to_train]
-        lacking = {spec.name: find_lacking(spec.config, files.run(spec.name)) for spec in finished}
+        lacking = {spec.name: files.run(spec.name).find_lacking(spec.config) for spec in finished}
         to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
         if to_train or to_complete:
             check_executor(config.executor)
@@ -172,18 +174,17 @@ def scale(
     if detach and (to_train or to_complete):
         return submit(files, plan, [*to_train, *to_complete])
     with live_report(folder) as live:
-        console.print(escape(plan.headline(len(to_train))), soft_wrap=True, highlight=False)
+        say(plan.headline(len(to_train)), console)
         if to_complete:
             names = dict.fromkeys(name for lists in lacking.values() for name in chain(*lists.values()))
-            line = f"Adding {', '.join(names)} to {plural(len(to_complete), 'finished run')}"
-            console.print(escape(line), soft_wrap=True, highlight=False)
+            say(f"Adding {', '.join(names)} to {plural(len(to_complete), 'finished run')}", console)
         failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
         if target:
             failed |= run_rounds(files, plan, target, {*failed}, live, console)
         live.close()
         with hold_in_turn(folder):  # of two starts that end at once the later one writes all results
             collect(files)
-            return max(finish(files, failed), 1 if failed else 0)
+            return max(finish(files, failed, plan, target), 1 if failed else 0)
 
 
 def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup: float) -> None:
@@ -202,15 +203,22 @@ def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup:
         table.show_plan(plan, times, startup)
 
 
-def finish(files: StudyFiles, failed: dict[str, str]) -> int:
-    """Write the report and print the result; 1 where that fails, for the results are there all the same."""
+def finish(
+    files: StudyFiles, failed: Mapping[str, str], plan: "Plan | None" = None, target: Target | None = None
+) -> int:
+    """Write the report and print the result; 1 where that fails, for the results are there all the same.
+
+    What a whole start has found is kept: the next one may only have to say it again.
+    """
     from vitlab.reports.pages.live import LOG
     from vitlab.reports.pages.study import write_report
+    from vitlab.reports.results.study_results import load_results
 
     log = files.folder / LOG
     try:
         results = load_results(files.folder)
-        conclude(results, failed, write_report(results))
+        found = conclude(results, write_report(results), plan.headline(0) if plan else "")
+        show(found, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
     except (OSError, UserError):
         raise
     except Exception as error:
@@ -222,33 +230,49 @@ def finish(files: StudyFiles, failed: dict[str, str]) -> int:
         )
         return 1
     log.unlink(missing_ok=True)
+    if plan and not failed and not target:
+        found.keep(files.folder, plan.config)
     return 0
 
 
-def conclude(results: StudyResults, failed: dict[str, str], report: Path) -> None:
-    """Print the result as a table, a sentence, and where to look further."""
-    console, files, rows = Console(), results.files, results.rows
-    if rows:
-        shown = make_size_table(rows, results.outcomes)
+def conclude(results: "StudyResults", report: Path, plan: str = "") -> Conclusion:
+    """The result as a table, a sentence, and where to look further."""
+    from vitlab.reports.results.size_table import SizeTable, make_size_table
+    from vitlab.reports.results.summary import headline
+    from vitlab.reports.tracking.uploads import list_uploads
+
+    files = results.files
+    table = make_size_table(results.rows, results.outcomes) if results.rows else SizeTable([], [], "")
+    places = [f"report   {report}", f"results  {files.results_path}"]
+    if any(one.state == "waiting" for one in list_uploads(results)):
+        places.append(f"W&B      vitlab sync {files.folder}")
+    urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
+    places += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})
+    says = [headline(results), *results.fits.describe_next_runs()]
+    return Conclusion(plan, table.header, table.body, table.note, says, places)
+
+
+def show(found: Conclusion, failed: Mapping[str, str] | None = None) -> None:
+    """Print a conclusion, and why runs of this start have failed."""
+    console = Console()
+    if found.body:
         table = Table(box=None, pad_edge=False)
-        for index, name in enumerate(shown.header):
+        for index, name in enumerate(found.header):
             heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
             table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
-        for line in shown.body:
+        for line in found.body:
             table.add_row(*map(escape, line))
         console.print()
         console.print(table)
-        console.print(escape(shown.note), soft_wrap=True, highlight=False, style="dim")
+        console.print(escape(found.note), soft_wrap=True, highlight=False, style="dim")
         console.print()
-    for text in (headline(results), *results.fits.describe_next_runs()):
-        console.print(escape(text), soft_wrap=True, highlight=False)
-    for run, error in failed.items():
-        log = files.folder / run / "log.txt"
-        console.print(f"[red]failed[/red]   {escape(f'{run}: {error} (see {log})')}", soft_wrap=True)
-    lines = [f"report   {report}", f"results  {files.results_path}"]
-    if any(one.state == "waiting" for one in list_uploads(results)):
-        lines.append(f"W&B      vitlab sync {files.folder}")
-    urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
-    lines += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})
-    for line in lines:
-        console.print(escape(line), soft_wrap=True, highlight=False)
+    for text in found.says:
+        say(text, console)
+    for run, error in (failed or {}).items():
+        console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
+    for text in found.places:
+        say(text, console)
+
+
+def say(text: str, console: Console) -> None:
+    console.print(escape(text), soft_wrap=True, highlight=False)

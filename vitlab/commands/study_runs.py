@@ -1,15 +1,17 @@
 """The runs of `vitlab scale`: what is refused before they begin, their folder, how they are trained or submitted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
 
-from vitlab.config import UserError, resolved
+from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
+from vitlab.models import MODULES
 from vitlab.studies.cells import CellReader
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, Executor
@@ -27,6 +29,24 @@ if TYPE_CHECKING:
     from vitlab.studies.plan.study import Plan
 
 WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.observer")
+
+
+def list_worker_modules(runs: Iterable[DictConfig]) -> list[str]:
+    """What the server of the workers imports beside the parent's planning: all that runs need before their first step.
+
+    A user's own modules are left to the workers: one may start threads, which do not survive a fork.
+    """
+    found = dict.fromkeys(WORKER_MODULES)
+    for run in runs:
+        analyses = [load("analysis", name) for name in run.analyses]
+        kinds = [("tasks", run.task.kind), ("models", MODULES.get(run.model.kind, run.model.kind))]
+        kinds += [("analysis", one.kind) for one in analyses]
+        kinds += [("reports.figures.analyses", kind) for one in analyses for kind in one.drawings]
+        names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
+        names += ["vitlab.reports.figures.backends.matplotlib_backend"] if analyses else []
+        names += ["wandb"] if run.wandb.mode != "off" else []
+        found |= dict.fromkeys(names)
+    return list(found)
 
 
 def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:

@@ -5,8 +5,6 @@ Shapes: B batch, C channels, Y x X pixels, N patches, D width.
 
 from functools import partial
 
-from timm.layers import StdConv2dSame
-from timm.models.resnetv2 import ResNetV2
 from torch import Tensor, nn
 
 
@@ -57,6 +55,9 @@ def hybrid_embed(
     image_size: tuple[int, int], patch_size: tuple[int, int], channels: int, width: int, layers: tuple[int, ...]
 ) -> PatchEmbed:
     """Patches of the feature map of a BiT ResNet with `layers` blocks per stage: (3, 4, 9), stride 16, in R50+B/16."""
+    from timm.layers import StdConv2dSame
+    from timm.models.resnetv2 import ResNetV2
+
     backbone = ResNetV2(
         layers=layers,
         num_classes=0,

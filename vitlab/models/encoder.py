@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from timm.layers import DropPath, LayerScale, Mlp, QuickGELU, SwiGLU
 from torch import Tensor, nn
+
+from vitlab.models.layers import DropPath, GatedMlp, LayerScale, Mlp, QuickGELU
 
 LayerNorm = partial(nn.LayerNorm, eps=1e-6)
 ACTIVATIONS = {
@@ -190,8 +191,8 @@ def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gel
     `kind` is a key of ACTIVATIONS, or of GATED (Shazeer, 2020), which have a gate as a third layer.
     """
     if kind in GATED:
-        return SwiGLU(width, hidden, act_layer=GATED[kind], bias=bias, drop=dropout)
-    return Mlp(width, hidden, act_layer=ACTIVATIONS[kind], bias=bias, drop=dropout)
+        return GatedMlp(width, hidden, act=GATED[kind], bias=bias, dropout=dropout)
+    return Mlp(width, hidden, act=ACTIVATIONS[kind], bias=bias, dropout=dropout)
 
 
 def mlp_name(mlp: nn.Module) -> str:
@@ -199,4 +200,4 @@ def mlp_name(mlp: nn.Module) -> str:
     act = mlp.act
     name = "gelu_tanh" if getattr(act, "approximate", None) == "tanh" else ACTIVATION_NAMES.get(type(act).__name__)
     name = name or type(act).__name__
-    return GATED_NAMES.get(name, name) if isinstance(mlp, SwiGLU) else name
+    return GATED_NAMES.get(name, name) if hasattr(mlp, "fc1_g") else name

@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 from vitlab.analysis.capture.findings import Findings
 from vitlab.models.counting import count
 from vitlab.reports.figures.analyses import draw_findings
-from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.tracking.wandb_logger import Tracker
 from vitlab.studies.experiment import Observer
 from vitlab.training.run import Run
@@ -31,6 +30,8 @@ class RunReporter(Observer):
     def on_analysis(
         self, run: Run, config: DictConfig, findings: Findings, rows: list[dict[str, Any]], step: int
     ) -> None:
+        from vitlab.reports.figures.backends import matplotlib_backend
+
         name = run.files.folder.name
         source = name if step in (0, run.trained_steps) else f"{name} at step {step:,}"
         # a figure of heads shows those of the steps before, too

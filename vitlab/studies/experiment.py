@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def train_held(
     observer = observer or Observer()
     refuse_other_source(source_of(config.init), files)
     finished = files.has_finished(resolved(config), contents(config.data, data))
-    if finished and not any(find_lacking(config, files).values()):
+    if finished and not any(files.find_lacking(config).values()):
         return files.result()
     files.remove_leftovers()
 
@@ -169,12 +169,6 @@ def train(
     return result
 
 
-def find_lacking(config: Mapping[str, Any], files: RunFiles) -> dict[str, list[str]]:
-    """The "analyses" and "probes" of a configuration that a run was not given yet."""
-    before = files.config()
-    return {key: [name for name in config[key] if name not in before[key]] for key in ("analyses", "probes")}
-
-
 def complete(
     run: Run, lease: Lease, observer: Observer, progress: Callable[[Progress], None], stop: Callable[[], bool]
 ) -> dict[str, Any]:
@@ -182,7 +176,7 @@ def complete(
 
     config.yaml names them last: whatever ends this process, the next start does what is left.
     """
-    files, lacking = run.files, find_lacking(run.config, run.files)
+    files, lacking = run.files, run.files.find_lacking(run.config)
     result, before = files.finished_result(), files.config()
     if lacking["probes"]:
         before_head(run.model)

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import digamma, polygamma, stdtrit
 
 CONFIDENCE = 0.95
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
@@ -124,6 +122,9 @@ def moderated_spreads(by_size: Mapping[int, Sequence[float]]) -> dict[int, Sprea
     known = {size: found for size, found in known.items() if found[0] > 0}
     if not known:
         return {}
+    from scipy.optimize import brentq  # 0.5 s, not at the top: a finished study needs none of it
+    from scipy.special import digamma, polygamma
+
     variances, degrees = (np.array(part, dtype=float) for part in zip(*known.values(), strict=True))
     logs = np.log(variances) - digamma(degrees / 2) + np.log(degrees / 2)
     excess = float(logs.var(ddof=1) - polygamma(1, degrees / 2).mean()) if len(logs) > 1 else 0.0
@@ -141,4 +142,6 @@ def moderated_spreads(by_size: Mapping[int, Sequence[float]]) -> dict[int, Sprea
 
 def quantile(degrees: float) -> float:
     """How many standard errors a 95% interval reaches to either side."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))

@@ -129,6 +129,11 @@ class RunFiles:
         of_this = self.config_path.is_file() and not self.changes(config)
         return of_this and self.contents() in (None, contents)
 
+    def find_lacking(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The "analyses" and "probes" of a configuration that the finished run was not given yet."""
+        before = self.config()
+        return {key: [name for name in config[key] if name not in before[key]] for key in ("analyses", "probes")}
+
     def config(self) -> dict[str, Any]:
         """The resolved configuration. Raises UserError when the folder holds no run."""
         if not self.config_path.is_file():

@@ -9,14 +9,20 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.unit.reports.written_study import make_study
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import status_line
 from vitlab.commands.list import GROUPS
 from vitlab.config import TrainConfig, compose, names, resolved
+from vitlab.data.opening import open_data
 from vitlab.files import write_json
+from vitlab.reports.results.conclusion import Conclusion
+from vitlab.studies.grid import compose_study
 from vitlab.training.files import RunFiles
 
-HEAVY = {"torch", "lightning", "timm", "torchmetrics", "wandb", "matplotlib", "plotly", "sklearn", "pandas"}
+DRAWS = {"wandb", "matplotlib", "plotly", "sklearn", "scipy", "pandas"}
+TRAINS = {"lightning", "timm", "torchvision", "torchmetrics"}
+HEAVY = {"torch", *TRAINS, *DRAWS}
 
 
 @dataclass
@@ -176,9 +182,8 @@ def test_a_mistake_is_one_line_with_the_nearest_choice(vitlab, words, says):
     assert says in read_errors(vitlab(*words))
 
 
-def test_commands_that_only_print_import_nothing_heavy(tmp_path):
-    commands = [words for words, _ in MISTAKES] + [[command, "--help"] for command in COMMANDS]
-    commands += [["list", what] for what in GROUPS]
+def run_elsewhere(commands, folder):
+    """What commands print, one after the other in a process of their own, and the modules that they import."""
     code = """
 import contextlib, json, sys
 from vitlab.cli import main
@@ -188,10 +193,38 @@ for words in json.loads(sys.argv[1]):
 print(*sys.modules)
 """
     command = [sys.executable, "-c", code, json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    modules = set(done.stdout.splitlines()[-1].split())
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    *lines, modules = done.stdout.splitlines()
+    return lines, set(modules.split())
+
+
+def test_commands_that_only_print_import_nothing_heavy(tmp_path):
+    commands = [words for words, _ in MISTAKES] + [[command, "--help"] for command in COMMANDS]
+    commands += [["list", what] for what in GROUPS]
+    _, modules = run_elsewhere(commands, tmp_path)
     assert "vitlab.commands.analyze" in modules
     assert not HEAVY & modules
+
+
+def test_neither_does_a_study_that_has_finished(tmp_path):
+    words = ["data.train_images=720", "data.test_images=72"]
+    files = make_study(tmp_path / "study", failed=0)
+    found = Conclusion("quick: 4 runs", ["images", "vit_nano"], [["500", "42.4%"]], "One seed.", ["It leads."], [])
+    open_data(compose_study("quick", words).data)  # in the cache
+    found.keep(files.folder, compose_study("quick", words))
+    commands = [["scale", *words, "--out", str(files.folder)], ["status", str(files.folder)]]
+    lines, modules = run_elsewhere(commands, tmp_path)
+    assert [line.split() for line in lines if line][1:] == [
+        ["500", "42.4%"], ["One", "seed."], ["It", "leads."], ["16", "runs:", "16", "finished"]
+    ]  # fmt: skip
+    assert not HEAVY & modules
+
+
+def test_counting_a_model_imports_torch_alone(tmp_path):
+    lines, modules = run_elsewhere([["describe", "model=vit_b16"], ["describe", "model=bert_base"]], tmp_path)
+    assert any("86,567,656" in line for line in lines)
+    assert "torch" in modules
+    assert not (TRAINS | DRAWS) & modules
 
 
 def test_a_terminal_shows_what_is_loading_until_it_is_loaded(monkeypatch):

@@ -11,7 +11,7 @@ from vitlab.data import module_of
 from vitlab.data.base import Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.cache.store import named_files
-from vitlab.data.text.corpus import list_arrays
+from vitlab.data.text.types import list_arrays
 
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 

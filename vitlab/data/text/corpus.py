@@ -18,7 +18,7 @@ from vitlab.config import UserError
 from vitlab.data.cache.store import Cache
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
-from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts
+from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
 from vitlab.files import replacing, write_json
 
 LAYOUT = 2  # of an entry's files
@@ -197,18 +197,6 @@ def join_rows(rows: Sequence[np.ndarray]) -> Ragged:
     starts = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=starts[1:])
     return Ragged(np.concatenate([*rows, np.empty(0, dtype=np.int32)]).astype(np.int32, copy=False), starts)
-
-
-def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
-    """All arrays of a split by the names of their files."""
-    arrays = {"labels": texts.labels}
-    for number, part in enumerate(texts.parts):
-        arrays |= {f"part{number}_values": part.values, f"part{number}_starts": part.starts}
-    if texts.targets is not None:
-        arrays["targets"] = texts.targets
-    if texts.tags is not None:
-        arrays["tags"] = texts.tags.values  # they start where the tokens do
-    return arrays
 
 
 def open_split(files: Path, about: dict[str, Any]) -> Texts:

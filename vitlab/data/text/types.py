@@ -83,6 +83,18 @@ class Texts:
         return len(self.labels)
 
 
+def list_arrays(texts: Texts) -> dict[str, np.ndarray]:
+    """All arrays of a split by the names of their files."""
+    arrays = {"labels": texts.labels}
+    for number, part in enumerate(texts.parts):
+        arrays |= {f"part{number}_values": part.values, f"part{number}_starts": part.starts}
+    if texts.targets is not None:
+        arrays["targets"] = texts.targets
+    if texts.tags is not None:
+        arrays["tags"] = texts.tags.values  # they start where the tokens do
+    return arrays
+
+
 @dataclass(frozen=True, eq=False)
 class TextData:
     """A data set of text. Choices are made on `validation`, never `test`.

@@ -4,10 +4,10 @@ Shapes: B batch, N tokens, D model width.
 """
 
 from omegaconf import DictConfig
-from timm.layers import Mlp
 from torch import Tensor, nn
 
 from vitlab.config.fields import LARGEST_LAYER
+from vitlab.models.layers import Mlp
 from vitlab.models.mixers import MixerSpec
 
 
@@ -16,7 +16,7 @@ class TokenMLP(nn.Module):
 
     def __init__(self, tokens: int, hidden: int, dropout: float = 0.0):
         super().__init__()
-        self.mlp = Mlp(tokens, hidden, drop=dropout)
+        self.mlp = Mlp(tokens, hidden, dropout=dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, N, D) -> (B, N, D)."""

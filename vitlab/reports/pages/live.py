@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from vitlab.reports.pages.study import write_report
-from vitlab.reports.results.study_results import load_results
 from vitlab.studies.executors.processes import blocked_sigint, start_server
 
 SHARE = 0.05  # of a core's time that rewriting may take
@@ -69,6 +67,9 @@ def live_report(folder: Path) -> Iterator[LiveReport]:
     except BaseException:
         live.close()
         if live.started:
+            from vitlab.reports.pages.study import write_report
+            from vitlab.reports.results.study_results import load_results
+
             with contextlib.suppress(Exception):
                 write_report(load_results(folder))
         raise
@@ -78,6 +79,9 @@ def live_report(folder: Path) -> Iterator[LiveReport]:
 
 def write_reports(connection: Connection, folder: Path) -> None:
     """The process: write the report when asked to, answer with the seconds of a core it took; None ends it."""
+    from vitlab.reports.pages.study import write_report  # 2 s, here: the study need not wait for what draws
+    from vitlab.reports.results.study_results import load_results
+
     try:
         while connection.recv():
             started = time.process_time()

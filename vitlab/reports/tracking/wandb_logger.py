@@ -13,15 +13,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import plotly.io
-import wandb
 from lightning.pytorch.loggers import WandbLogger
 from omegaconf import DictConfig
 from PIL import Image
 
 from vitlab.config import resolved
 from vitlab.files import replacing, write_text
-from vitlab.reports.figures.backends import plotly_backend
 from vitlab.reports.figures.spec import Drawing, Figure
 from vitlab.reports.tracking.wandb_mode import resolve_mode
 from vitlab.training.files import RunFiles
@@ -44,6 +41,8 @@ class Tracker:
         self.mode = resolve_mode(config.wandb)
         if self.mode == "off":
             return
+        import wandb  # 1 s, and plotly as long: for runs that are logged alone
+
         os.environ.setdefault("WANDB_SILENT", "true")
         options = {
             "project": config.wandb.project,
@@ -121,6 +120,8 @@ class Tracker:
         def log() -> None:
             path = self.figures / str(step) / f"{figure.name}.png"
             if isinstance(figure, Figure):
+                from vitlab.reports.figures.backends import plotly_backend
+
                 write_text(path.with_suffix(".json"), plotly_backend.plotly_figure(figure).to_json())
             with replacing(path) as file:  # last: without it there is nothing to log
                 file.write(picture.read_bytes())
@@ -130,10 +131,14 @@ class Tracker:
 
     def log_kept(self, path: Path, step: int) -> None:
         """Log a picture that was kept, and the plot beside it if there is one."""
+        import wandb
+
         with Image.open(BytesIO(path.read_bytes())) as picture:
             content = {f"{path.stem}/picture": wandb.Image(picture, caption=picture.text.get("Title"))}
         plot = path.with_suffix(".json")
         if plot.exists():
+            import plotly.io
+
             content[f"{path.stem}/plot"] = wandb.Plotly(plotly.io.from_json(plot.read_text()))
         self.run.log({**content, "trainer/global_step": step})
 

@@ -1,8 +1,7 @@
-"""Whether W&B is used online. Imports W&B and nothing that trains."""
+"""Whether W&B is used online. Imports W&B where it must be asked, and nothing that trains."""
 
 import os
 
-import wandb
 from omegaconf import DictConfig
 
 
@@ -16,4 +15,6 @@ def default_mode() -> str:
     asked = os.environ.get("WANDB_MODE")
     if asked:
         return {"disabled": "off", "online": "online"}.get(asked, "offline")
+    import wandb
+
     return "online" if wandb.login(prompt=False, verify=False) else "offline"

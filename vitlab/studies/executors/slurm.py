@@ -132,10 +132,8 @@ class SlurmExecutor:
 
     def look(self, spec: Spec) -> Cell:
         """A run's state; one that lacks analyses or probes of the study has not finished."""
-        from vitlab.studies.experiment import find_lacking
-
         cell, files = self.cells.read(spec.name), RunFiles(self.study / spec.name)
-        if cell.state != "finished" or not any(find_lacking(spec.config, files).values()):
+        if cell.state != "finished" or not any(files.find_lacking(spec.config).values()):
             return cell
         error = files.error()
         return replace(cell, state="waiting" if error is None else "failed", error=error or "")

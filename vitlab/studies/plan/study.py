@@ -112,9 +112,10 @@ class Plan:
         grid = " x ".join(plural(*axis) for axis in axes)
         kind = self.config.executor.kind
         where = where or (plural(self.jobs, "worker") if kind == "local" else kind)
+        placed = f", {where}" if todo else ""
         return (
-            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}, "
-            f"{where}{left}"
+            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}"
+            f"{placed}{left}"
         )
 
 

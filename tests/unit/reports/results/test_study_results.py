@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
-from vitlab.commands.scale import conclude
+from vitlab.commands.scale import conclude, show
 from vitlab.reports.pages import study as study_page
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.store import StudyFiles
@@ -75,6 +75,6 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
         else:
             shutil.rmtree(offline.parent)
         results = load_results(study.folder)
-        conclude(results, {}, study_page.write_report(results))
+        show(conclude(results, study_page.write_report(results)))
         assert ("vitlab sync" in capsys.readouterr().out) is there
         assert ("vitlab sync" in study.report_path.read_text()) is there

@@ -7,7 +7,8 @@ import sys
 PRELOADED = """
 import os
 import torch
-from vitlab.commands.scale import WORKER_MODULES
+from vitlab.commands.study_runs import list_worker_modules
+from vitlab.studies.grid import compose_models, compose_study
 
 def fail(*args):
     raise AssertionError("CUDA is touched")
@@ -15,7 +16,7 @@ def fail(*args):
 for name in ("_cuda_getDeviceCount", "_cuda_init"):
     if hasattr(torch._C, name):
         setattr(torch._C, name, fail)
-for module in WORKER_MODULES:
+for module in list_worker_modules(compose_models(compose_study("quick", [])).values()):
     __import__(module)
 print(len(os.listdir("/proc/self/task")))
 """
