@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from vitlab.models import encoder as encoder_module
+from vitlab.models import layers
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention, KeyValueCache
 
@@ -171,6 +172,8 @@ def test_dropout_is_after_both_dense_layers_of_the_mlp_and_the_projection():
 
 
 def test_the_encoder_uses_nothing_else_of_this_project():
-    tree = ast.parse(Path(encoder_module.__file__).read_text())
-    imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert not [module for module in imported if module.startswith("vitlab")]
+    imported = set()
+    for module in (encoder_module, layers):
+        tree = ast.parse(Path(module.__file__).read_text())
+        imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name for name in imported if name.startswith("vitlab")} == {"vitlab.models.layers"}

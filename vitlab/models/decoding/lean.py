@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from timm.layers import DropPath
 from torch import Tensor, nn
+
+from vitlab.models.layers import DropPath
 
 ACTIVATIONS = {nn.ReLU: lambda _: F.relu, nn.SiLU: lambda _: F.silu}
 ACTIVATIONS[nn.GELU] = lambda module: partial(F.gelu, approximate=module.approximate)
