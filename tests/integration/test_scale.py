@@ -138,6 +138,20 @@ def test_given_again_nothing_is_trained_and_no_result_changes(study):
     assert (folder / "results.csv").read_bytes() == table
 
 
+def test_given_again_it_says_the_same_at_once_and_writes_nothing_but_a_report_that_is_gone(study):
+    folder, first = study
+    times = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    for gone in (False, True):
+        if gone:
+            (folder / "report.html").unlink()
+        done = commands.vitlab("scale", "quick", *GRID, "--out", folder)
+        assert (done.returncode, done.stdout) == (0, first.stdout), done.stderr
+        assert "4 finished already" in done.stderr
+        assert (folder / "report.html").is_file()
+        if not gone:
+            assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
 def test_a_size_that_is_added_trains_only_its_own_runs(study):
     folder, _ = study
     before = contents(folder)
