@@ -48,14 +48,14 @@ def language_models() -> tuple[nn.Module, nn.Module]:
         eos_token_id=None,
         pad_token_id=PAD,
     )
-    theirs = randomized(GPT2LMHeadModel(config))
+    theirs = randomized(GPT2LMHeadModel(config), 0.1)
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         return load_huggingface(folder)[0], theirs
 
 
 def encoder_decoders() -> tuple[nn.Module, nn.Module]:
-    """Ours and Marian, of the same weights: post-norm, ReLU, sines and cosines, one embedding for all."""
+    """Ours and Marian, of the same weights: post-norm, ReLU, sines and cosines."""
     config = MarianConfig(
         vocab_size=VOCABULARY,
         d_model=WIDTH,
@@ -73,31 +73,35 @@ def encoder_decoders() -> tuple[nn.Module, nn.Module]:
         decoder_start_token_id=PAD,
         eos_token_id=None,
         forced_eos_token_id=None,
+        tie_word_embeddings=False,  # random weights would write the same word for ever
     )
-    theirs = randomized(MarianMTModel(config))
+    theirs = randomized(MarianMTModel(config), 0.03)
     fields = {"name": "transformer_base", "depth": LAYERS, "width": WIDTH, "heads": HEADS, "dropout": 0.0}
-    config = load("model", {**fields, "norm_eps": 1e-5})
+    fields |= {"norm_eps": 1e-5, "share_embeddings": "none"}
+    config = load("model", fields)
     config.mixer = load("mixer", "attention")
     own = build(config, vocabulary=VOCABULARY, length=LENGTH, target_length=LENGTH, head="seq2seq")
     own.load_state_dict(from_marian(theirs.state_dict()))
+    for body in (own.text, own.decoder):  # theirs has all sines first, then all cosines
+        body.embed.positions.copy_(theirs.model.decoder.embed_positions.weight.detach())
     return own, theirs
 
 
-def randomized(model: nn.Module) -> nn.Module:
-    """With weights large enough that what it writes depends on what it has read."""
-    for name, parameter in model.named_parameters():
+def randomized(model: nn.Module, std: float) -> nn.Module:
+    """With weights of which it writes ever other words."""
+    for parameter in model.parameters():
         if parameter.dim() > 1 and parameter.requires_grad:
-            nn.init.normal_(parameter, std=0.1 if "shared" not in name else 0.05)
+            nn.init.normal_(parameter, std=0.1 if len(parameter) == VOCABULARY else std)
     return model
 
 
 def from_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Weights of Marian in this project's names."""
-    shared = state["model.shared.weight"]
-    own = {f"{part}.embed.tokens.weight": shared for part in ("text", "decoder")} | {"output.weight": shared}
+    own = {"output.weight": state["lm_head.weight"]}
     names = {"fc1": "mlp.fc1", "fc2": "mlp.fc2", "self_attn_layer_norm": "norm1", "final_layer_norm": "norm2"}
     names |= {"encoder_attn_layer_norm": "norm_cross"}
     for theirs, here in (("encoder", "text"), ("decoder", "decoder")):
+        own[f"{here}.embed.tokens.weight"] = state[f"model.{theirs}.embed_tokens.weight"]
         for layer in range(LAYERS):
             source, target = f"model.{theirs}.layers.{layer}.", f"{here}.encoder.blocks.{layer}."
             for kind in ("weight", "bias"):

@@ -177,3 +177,16 @@ def test_the_encoder_uses_nothing_else_of_this_project():
         tree = ast.parse(Path(module.__file__).read_text())
         imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name for name in imported if name.startswith("vitlab")} == {"vitlab.models.layers"}
+
+
+def test_under_autocast_a_cpu_attends_to_few_keys_in_float32(monkeypatch):
+    torch.manual_seed(0)
+    layer, x = Attention(24, 3), torch.randn(2, 7, 24)
+    q, k, v = (part.bfloat16().float() for part in layer.queries_keys_values(x.bfloat16().float()))
+    monkeypatch.setattr(layer, "queries_keys_values", lambda *_: (q.bfloat16(), k.bfloat16(), v.bfloat16()))
+    monkeypatch.setattr(layer, "proj", nn.Identity())
+    exact = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(x), exact)
+        monkeypatch.setattr("vitlab.models.mixers.attention.FEW_KEYS", 6)
+        assert layer(x).dtype == torch.bfloat16
