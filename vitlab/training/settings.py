@@ -2,7 +2,8 @@
 
 - accelerator: a GPU if there is one.
 - precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up), and on a CPU with bf16 matrix
-  instructions for models of at least 2 million parameters (a ViT of width 64 is slower in bf16 there); else 32-true.
+  instructions for models of at least 2 million parameters (a ViT of width 64 is slower in bf16 there); else 32-true,
+  which a GPU that has TF32 multiplies in that.
 - memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
   trains 1.3 times as fast with it); else contiguous. `scripts/bench/settings.py` measures both.
 - threads: 1 below 2 million parameters (such models are no faster with two); else the cores of the run: those of the
