@@ -20,6 +20,7 @@ from rounds import Row, main, make_row
 
 IMPORTS = "import torch, torchvision, timm, lightning"
 VITLAB = [sys.executable, "-m", "vitlab.cli"]
+ROUNDS, QUICK = 7, 3
 TINY = ["sizes=[50]", "seeds=[0]", "budget.steps=2", "analyses=[]", "wandb.mode=off"]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
@@ -37,7 +38,7 @@ def measure(quick: bool) -> Iterator[Row]:
         }
         run(*VITLAB, *study)
         rounds: list[dict[str, float]] = []
-        for number in range(1 + (3 if quick else 7)):  # the first fills caches
+        for number in range(1 + (QUICK if quick else ROUNDS)):  # the first fills caches
             sides = [
                 lambda: {"imports": run(sys.executable, "-c", IMPORTS)},
                 lambda at=number: start(folder / str(at)),

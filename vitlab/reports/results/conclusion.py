@@ -5,9 +5,10 @@ changed: nothing is planned, fitted or drawn. It is a cache: where it is damaged
 Imports no torch, and neither scipy nor matplotlib.
 """
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,28 @@ class Conclusion:
 
 def recall(folder: Path, config: DictConfig, console: Console | None = None) -> Conclusion | None:
     """What the last start has found, if this one is the same and nothing has changed since. Raises UserError."""
+    if not is_unchanged(folder):
+        return None
+    kept = read_json(folder / KEPT)
+    return Conclusion(**kept["found"]) if kept["start"] == identify(folder, config, console)["start"] else None
+
+
+@contextlib.contextmanager
+def redrawn(folder: Path) -> Iterator[None]:
+    """The study's report is drawn again: what is kept is as true afterwards as it was before."""
+    true = is_unchanged(folder)
+    yield
+    if true:
+        write_json(folder / KEPT, {**read_json(folder / KEPT), "files": digest(stat_files(folder))})
+
+
+def is_unchanged(folder: Path) -> bool:
+    """Whether no file has changed since a conclusion was kept."""
     try:
         kept = read_json(folder / KEPT)
-        unchanged = isinstance(kept, Mapping) and kept.get("files") == digest(stat_files(folder))
-    except UserError:
-        return None
-    if unchanged and kept.get("start") == identify(folder, config, console)["start"]:
-        return Conclusion(**kept["found"])
-    return None
+    except UserError:  # damaged
+        return False
+    return isinstance(kept, Mapping) and kept.get("files") == digest(stat_files(folder))
 
 
 def identify(folder: Path, config: DictConfig, console: Console | None = None) -> dict[str, str]:

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.results.conclusion import KEPT, Conclusion, recall
+from vitlab.reports.results.conclusion import KEPT, Conclusion, recall, redrawn
 from vitlab.studies.grid import compose_study
 
 WORDS = ["data.train_images=720", "data.test_images=72"]
@@ -51,3 +51,12 @@ def test_another_start_is_not(folder, word):
 def test_nor_is_one_of_a_study_that_has_changed(folder, config, change):
     change(folder)
     assert recall(folder, config) is None
+
+
+def test_a_report_that_is_drawn_again_changes_nothing_that_was_found(folder, config):
+    for broken in (False, True):
+        if broken:
+            (folder / "vit_nano-n500-s0" / "result.json").touch()
+        with redrawn(folder):
+            (folder / "report.html").write_text("a page that is drawn again")
+        assert recall(folder, config) == (None if broken else FOUND)
