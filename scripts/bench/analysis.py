@@ -2,7 +2,7 @@
 
     uv run python scripts/bench/analysis.py [--quick] [--json FILE]
 
-The quantity is the attention distance of all 144 heads, on 128 images (--quick: 64). Memory is the peak of a process
+The quantity is the attention distance of all 144 heads, on 128 images (--quick: 32). Memory is the peak of a process
 of its own (VmHWM, Linux) above that of one that only runs the model on a batch; two processes run at a time, a core
 each. Time alternates batch by batch in one process and thread; that of the processor leaves out what other programs
 took. A ratio of 0.9 in time means that the distances take 1.11 forward passes, that of the model included.
@@ -73,10 +73,10 @@ def processor_seconds(work: Callable[[Tensor], None], images: Tensor) -> float:
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    yield measure_memory(64 if quick else 128)
+    yield measure_memory(32 if quick else 128)
     trial = Trial(BATCH)
     sides = [lambda work=work: processor_seconds(work, trial.images) for work in (trial.distance, trial.forward)]
-    yield compare("attention distance, time of a forward pass", *sides, rounds=3 if quick else 8)
+    yield compare("attention distance, time of a forward pass", *sides, rounds=2 if quick else 8)
 
 
 if __name__ == "__main__":
