@@ -20,7 +20,7 @@ from vitlab.data.images.resize import Resized
 from vitlab.data.images.torchvision_files import download_shown, open_part, shorten
 from vitlab.data.subset import hold_out
 
-VERSION = 1  # of how the pixels are made
+VERSION = 2  # of how the pixels are made
 NAMES = (
     *("CIFAR10", "CIFAR100", "CLEVRClassification", "Caltech101", "Caltech256", "Country211", "DTD", "EMNIST"),
     *("EuroSAT", "FER2013", "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB", "ImageNet", "Imagenette"),
