@@ -48,7 +48,7 @@ def measure(quick: bool) -> Iterator[Row]:
             for side in reversed(sides) if number % 2 else sides:
                 found |= side()
             rounds.append(found)
-        own = 2 * measure_imports()
+        own = measure_imports(2)
         first = "first training step of vitlab scale"
         for name in (first, *commands):
             floor = 0.5 if name == first else None
@@ -85,12 +85,14 @@ def wait_for_runs(process: subprocess.Popen, folder: Path, count: int) -> float:
     return time.perf_counter()
 
 
-def measure_imports() -> float:
-    """MB of an interpreter with the bare imports."""
-    code = f"{IMPORTS}; print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+def measure_imports(count: int) -> float:
+    """MB of so many interpreters with the bare imports, which share the pages of files."""
+    command = [sys.executable, "-c", f"{IMPORTS}; print(flush=True); input()"]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
+    for process in processes:
         process.stdout.readline()
-        found = read_memory(process.pid)
+    found = sum(read_memory(process.pid) for process in processes)
+    for process in processes:
         process.communicate(b"\n")
     return found
 

@@ -230,7 +230,8 @@ def finish(
         )
         return 1
     log.unlink(missing_ok=True)
-    if plan and not failed and not target:
+    all_seen = len(files.finished_rows()) == len(results.rows)  # another start may have finished a run meanwhile
+    if plan and not failed and not target and all_seen:
         found.keep(files.folder, plan.config)
     return 0
 

@@ -30,7 +30,8 @@ def main(words: Sequence[str]) -> int:
     found = {study: read_status(study) for folder in args.folders for study in list_studies(folder)}
     if args.json:
         documents = {str(study): to_json(status) for study, status in found.items()}
-        print(json.dumps(documents if len(found) > 1 else next(iter(documents.values())), indent=1))
+        alone = len(args.folders) == 1 and {*found} & {args.folders[0], args.folders[0].parent}
+        print(json.dumps(next(iter(documents.values())) if alone else documents, indent=1))
         return 0
     for study, status in found.items():
         if study not in args.folders or len(found) > 1:

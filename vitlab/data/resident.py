@@ -10,7 +10,7 @@ from torch import Tensor
 from vitlab.data.base import Split
 from vitlab.data.items import Items
 
-SHARE = 0.25  # of a GPU's free memory, at most; putting the items there takes twice theirs
+SHARE = 0.25  # of a GPU's free memory, at most
 CHUNK = 4096  # items copied at a time
 
 
@@ -22,10 +22,11 @@ class Resident(Items):
         rows = np.unique(indices)
         self.places = np.zeros(len(split), dtype=np.int64)
         self.places[rows] = np.arange(len(rows))
-        chunks = [super(Resident, self).__getitems__(rows[k : k + CHUNK]) for k in range(0, len(rows), CHUNK)]
-        self.items, self.targets = (
-            torch.cat([part.to(device) for part in parts]) for parts in zip(*chunks, strict=True)
-        )
+        like = super().__getitems__(rows[:1])
+        self.items, self.targets = (part.new_empty((len(rows), *part.shape[1:]), device=device) for part in like)
+        for first in range(0, len(rows), CHUNK):
+            chunk = slice(first, first + CHUNK)
+            self.items[chunk], self.targets[chunk] = super().__getitems__(rows[chunk])
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
         places = torch.from_numpy(self.places[indices])

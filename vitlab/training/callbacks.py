@@ -74,6 +74,17 @@ class Clock(StepCallback):
     on_train_start = leave_out
     on_validation_end = leave_out
 
+    def wait_for_gpu(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Count what a GPU has still to do of the steps so far, before something else uses it."""
+        if module.device.type == "cuda" and self.steps_timed:
+            torch.cuda.synchronize(module.device)
+            now = time.perf_counter()
+            self.train_s += now - self.mark
+            self.mark = now
+
+    on_validation_start = wait_for_gpu
+    on_train_end = wait_for_gpu
+
     def on_train_batch_end(self, *_: Any) -> None:
         now = time.perf_counter()
         self.train_s += now - self.mark

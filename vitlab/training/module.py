@@ -182,9 +182,13 @@ class TrainingModule(L.LightningModule):
         named = {f"validation/{name}": value for name, value in self.validation.items()}
         self.log_dict(named, logger=self.log_to_loggers)
 
+    @property
+    def can_fuse(self) -> bool:
+        """Not with a scaled loss: a fused optimizer would scale gradients back by itself, after they were clipped."""
+        return self.trainer.precision != "16-mixed"
+
     def configure_optimizers(self) -> dict[str, Any]:
-        # with a scaled loss a fused optimizer would scale gradients back by itself, after they were clipped
-        optimizer = build_optimizer(self.model, self.recipe, fused=self.trainer.precision != "16-mixed")
+        optimizer = build_optimizer(self.model, self.recipe, fused=self.can_fuse)
         scheduler = build_schedule(optimizer, self.recipe, self.steps, self.width)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

@@ -5,6 +5,7 @@ import re
 # dense bfloat16 operations a second, from NVIDIA's data sheets; the first name that fits counts
 PEAKS = {
     "B200": 2250e12,
+    "H200 NVL": 835e12,
     "H200": 989e12,
     "H100 NVL": 835e12,
     "H100 PCIe": 756e12,
@@ -19,6 +20,8 @@ PEAKS = {
 
 def find_peak(device: str, precision: str) -> float | None:
     """Operations a second of a device by its name; None for one that is not known. float32 runs as TF32, at half."""
+    if "MIG" in device:  # a part of the chip
+        return None
     name = next((name for name in PEAKS if re.search(rf"\b{name}\b", device)), None)
     return name and PEAKS[name] * (0.5 if precision == "32-true" else 1)
 

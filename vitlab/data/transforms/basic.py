@@ -30,8 +30,9 @@ def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
 @lru_cache(maxsize=16)  # making them takes as long as a small batch, and on a GPU waits for it
 def normalization(mean: Sequence[float], std: Sequence[float], device: torch.device) -> tuple[Tensor, Tensor]:
     """What `normalize` multiplies by and subtracts: each (1, C or 1, 1, 1)."""
-    mean, std = (torch.tensor(v, dtype=torch.float32, device=device).view(1, -1, 1, 1) for v in (mean, std))
-    return 1 / (255 * std), mean / std
+    with torch.inference_mode(False):  # else those of an evaluation could not be used in training
+        mean, std = (torch.tensor(v, dtype=torch.float32, device=device).view(1, -1, 1, 1) for v in (mean, std))
+        return 1 / (255 * std), mean / std
 
 
 def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) -> Tensor:

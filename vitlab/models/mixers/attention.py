@@ -144,7 +144,9 @@ class Attention(nn.Module):
         few = cache is None and k.shape[2] <= FEW_KEYS and q.device.type == "cpu"
         in_float = few and torch.is_autocast_enabled("cpu")
         with torch.autocast("cpu", enabled=False) if in_float else nullcontext():
-            q, k, v = (q.float(), k.float(), v.float()) if in_float else (q, k, v)
+            if in_float:
+                q, k, v = q.float(), k.float(), v.float()
+                mask = mask.float() if mask is not None and mask.is_floating_point() else mask
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale)
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 

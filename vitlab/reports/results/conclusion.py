@@ -42,7 +42,8 @@ class Conclusion:
 
     def keep(self, folder: Path, config: DictConfig) -> None:
         """Keep what the start of a configuration has found, once all files of the study are written."""
-        write_json(folder / KEPT, {**identify(folder, config), "found": asdict(self)})
+        with contextlib.suppress(OSError):  # another start may remove a file meanwhile; the next one reads all anew
+            write_json(folder / KEPT, {**identify(folder, config), "found": asdict(self)})
 
 
 def recall(folder: Path, config: DictConfig, console: Console | None = None) -> Conclusion | None:
@@ -66,9 +67,9 @@ def is_unchanged(folder: Path) -> bool:
     """Whether no file has changed since a conclusion was kept."""
     try:
         kept = read_json(folder / KEPT)
-    except UserError:  # damaged
+        return isinstance(kept, Mapping) and kept.get("files") == digest(stat_files(folder))
+    except (UserError, OSError):  # damaged, or another start changes the folder
         return False
-    return isinstance(kept, Mapping) and kept.get("files") == digest(stat_files(folder))
 
 
 def identify(folder: Path, config: DictConfig, console: Console | None = None) -> dict[str, str]:

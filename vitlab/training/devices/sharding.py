@@ -25,6 +25,10 @@ from vitlab.training.module import TrainingModule
 class ShardedModule(TrainingModule):
     """A training whose model's blocks are sharded, each by itself, and what is left of the model with its root."""
 
+    @property
+    def can_fuse(self) -> bool:
+        return super().can_fuse and self.recipe.optimizer != "sgd"  # of which torch has no kernel for sharded tensors
+
     def configure_model(self) -> None:
         mesh = self.device_mesh["data_parallel"]
         for block in list_blocks(self.model):
