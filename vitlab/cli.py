@@ -47,9 +47,6 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code: 0 done, 2 wrong input, 1 anything else, 130 on Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
-    os.environ.setdefault(
-        "THP_MEM_ALLOC_ENABLE", "1"
-    )  # torch: huge pages for large tensors, which are new in each step
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, interrupt)
     warnings.formatwarning = lambda message, *_, **__: f"vitlab: warning: {printable(str(message))}\n"  # no source code

@@ -175,7 +175,6 @@ def measure_decoding(repeats: int, root: Path) -> rounds.Row:
 
 def measure(quick: bool) -> Iterator[rounds.Row]:
     repeats = 3 if quick else 9
-    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # as the command `vitlab` has it; of both sides
     torch.set_num_threads(1)  # that of the main process; workers have one each
     yield measure_small(repeats)
     with tempfile.TemporaryDirectory() as folder:
