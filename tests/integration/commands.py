@@ -7,14 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
 from vitlab.cli import main
+from vitlab.commands.study_runs import list_worker_modules
+from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import OPENED
+from vitlab.studies.executors.processes import start_server
 
 TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]
 
@@ -35,30 +40,55 @@ def vitlab(*words: str | Path) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def start(*words: str | Path) -> subprocess.Popen:
-    """Start the program in a process group of its own, as a terminal does."""
-    command = [sys.executable, "-m", "vitlab.cli", *map(str, words)]
-    pipe = subprocess.PIPE
-    own = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}  # not the tests' own W&B process
-    return subprocess.Popen(
-        command,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-        env=own,
-        # a shell's background jobs ignore Ctrl-C, and so would what they start
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+class Program:
+    """The program in a process group of its own, as of a terminal; forked from a server that has imported torch."""
+
+    def __init__(self, *words: str | Path):
+        self.folder = tempfile.TemporaryDirectory()
+        self.errors = Path(self.folder.name, "stderr")
+        environment = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}  # not the tests' own
+        self.process = serve().Process(target=run_program, args=([*map(str, words)], self.errors, environment))
+        self.process.start()
+
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 600) -> None:
+        """Until it has come so far; fails when it ends before."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if not self.process.is_alive() or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(self.errors.read_text())
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        """To all of its processes."""
+        os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            self.signal(signal.SIGKILL)
+        self.process.join()
+
+    def end(self) -> Done:
+        """Wait until it ends."""
+        self.process.join(600)
+        return Done(self.process.exitcode, self.errors.with_name("stdout").read_text(), self.errors.read_text())
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen, seconds: float = 600) -> None:
-    """Until a running program has come so far; fails when it ends before."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def run_program(words: list[str], errors: Path, environment: dict[str, str]) -> None:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # workers of a study do not receive it
+    for number, path in ((1, errors.with_name("stdout")), (2, errors)):
+        os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
+    sys.exit(main(words))
+
+
+def serve() -> BaseContext:
+    """The server, which imports all that the tests' runs need, where this process has none yet."""
+    return start_server([*list_worker_modules([compose(TrainConfig)]), "vitlab.commands.train", __name__])
 
 
 def wandb_file(path: Path) -> list[dict[str, Any]]:

@@ -1,6 +1,8 @@
 import pytest
 from PIL import Image
 
+from tests.integration import commands
+
 
 @pytest.fixture(autouse=True, scope="session")
 def private_cache(tmp_path_factory):
@@ -8,6 +10,7 @@ def private_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("WANDB_MODE", "offline")
+        commands.serve()
         yield
 
 

@@ -1,6 +1,5 @@
 """`vitlab scale --executor ray` on a real Ray cluster of two nodes: Ctrl-C, a node that dies, and the same results."""
 
-import os
 import signal
 
 import pytest
@@ -47,22 +46,22 @@ def test_a_study_that_is_stopped_and_loses_a_node_gives_what_this_machine_gives(
 
     folder = tmp_path / "ray"
     words = ["scale", *STUDY, "--executor", "ray", f"executor.ray.address={cluster.address}", "--out", "ray"]
-    process = commands.start(*words)
-    commands.wait_for(lambda: list_training(folder), process)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 130, said
+    program = commands.Program(*words)
+    program.wait_for(lambda: list_training(folder))
+    program.signal(signal.SIGINT)
+    done = program.end()
+    assert done.returncode == 130, done.stderr
     assert all(node.any_processes_alive() for node in cluster.list_all_nodes()), "the cluster stays"
     left = [log.parent.name for log in folder.glob("*/log.txt") if ": stopped" in log.read_text()]
     assert left
     assert all((folder / run / "checkpoints" / "last.ckpt").is_file() for run in left)
 
-    process = commands.start(*words)
-    commands.wait_for(lambda: list_training(folder), process)
+    program = commands.Program(*words)
+    program.wait_for(lambda: list_training(folder))
     cluster.remove_node(cluster.second, allow_graceful=False)
-    out, said = process.communicate(timeout=600)
-    assert process.returncode == 0, said
+    done = program.end()
+    assert done.returncode == 0, done.stderr
     assert table(folder) == table(here)
-    assert "[33m(raylet)" not in out, "ray's own lines"
+    assert "[33m(raylet)" not in done.stdout, "ray's own lines"
     for run in left:
         assert (folder / run / "log.txt").read_text().count(": trained") == 1

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import json
-import os
 import shutil
 import signal
 
@@ -186,38 +185,32 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
     assert "recipe.lr" in (folder / "report.html").read_text()
 
 
-def test_ctrl_c_leaves_a_study_that_the_same_command_continues(tmp_path):
+def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_command(tmp_path):
+    """Ctrl-C while the first run trains, kill -9 when it has finished: the third start does the rest."""
     folder = tmp_path / "stopped"
-    words = ["scale", "quick", *LONG, "wandb.mode=off", "--out", folder]
-    process = commands.start(*words)
-    commands.wait_for(lambda: list(folder.glob("*/metrics.jsonl")), process)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=600)
-    assert process.returncode == 130
-    assert "Traceback" not in errors
-    stopped = [path.parent for path in folder.glob("*-n*/metrics.jsonl") if not (path.parent / "result.json").exists()]
-    assert stopped
-    done = commands.vitlab(*words, "--jobs", "1")
-    assert done.returncode == 0, done.stderr
-    assert len(results(folder)) == 2
-    config = compose(TrainConfig, base=RunFiles(stopped[0]).config())
-    straight = train_run(config, tmp_path / "straight")
-    continued = RunFiles(stopped[0]).result()
-    assert (continued["loss"], continued["accuracy"]) == (straight["loss"], straight["accuracy"])
-
-
-def test_killed_no_finished_run_is_lost_or_trained_again(tmp_path):
-    folder = tmp_path / "killed"
     words = ["scale", "quick", *LONG, "wandb.mode=off", "--jobs", "1", "--out", folder]
-    process = commands.start(*words)
-    commands.wait_for(lambda: list(folder.glob("*/result.json")), process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    program = commands.Program(*words)
+    program.wait_for(lambda: list(folder.glob("*/metrics.jsonl")))
+    program.signal(signal.SIGINT)
+    done = program.end()
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    (stopped,) = [path.parent for path in folder.glob("*-n*/metrics.jsonl")]
+    assert not (stopped / "result.json").exists()
+    config = compose(TrainConfig, base=RunFiles(stopped).config())
+
+    program = commands.Program(*words)
+    program.wait_for(lambda: list(folder.glob("*/result.json")))
+    program.kill()
     finished = {path: path.read_bytes() for path in folder.glob("*/result.json")}
+    assert stopped / "result.json" in finished
     done = commands.vitlab(*words)
     assert done.returncode == 0, done.stderr
     assert {path: path.read_bytes() for path in finished} == finished
     assert len(results(folder)) == 2
+    straight = train_run(config, tmp_path / "straight")
+    continued = RunFiles(stopped).result()
+    assert (continued["loss"], continued["accuracy"]) == (straight["loss"], straight["accuracy"])
 
 
 def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel, GPTNeoXForCausalLM
 
-from tests.integration.commands import start, vitlab, wait_for
+from tests.integration.commands import Program, vitlab
 from vitlab.config import read_yaml
 from vitlab.training.load import load_run
 
@@ -132,10 +132,9 @@ def test_a_killed_run_ends_with_the_same_weights(corpus, run, tmp_path):
         "--out",
         folder,
     ]
-    slow = start(*words, "trainer.checkpoint_every=0")
-    wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists(), slow)
+    slow = Program(*words, "trainer.checkpoint_every=0")
+    slow.wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists())
     slow.kill()
-    slow.wait()
     assert not (folder / "result.json").exists()
     again = vitlab(*words, "trainer.checkpoint_every=0")
     assert again.returncode == 0, again.stderr

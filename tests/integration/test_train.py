@@ -171,10 +171,9 @@ def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_r
     words = [*TINY, *RANDOM, *EVERYTHING, "budget.steps=60", "train_size=90", "trainer.checkpoint_every=0.2"]
     words.append("wandb.mode=off")
     folder = tmp_path / "killed"
-    process = commands.start("train", *words, "--out", folder)
-    commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and len(rows(folder)) >= 6, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    program = commands.Program("train", *words, "--out", folder)
+    program.wait_for(lambda: (folder / "metrics.jsonl").exists() and len(rows(folder)) >= 6)
+    program.kill()
     assert not (folder / "result.json").exists()
     assert main(["train", *words, "--out", str(folder)]) == 0
     assert main(["train", *words, "trainer.workers=1", "--out", str(tmp_path / "whole")]) == 0
@@ -184,12 +183,12 @@ def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_r
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_at_a_checkpoint(tmp_path, number):
     folder = tmp_path / "run"
-    process = commands.start("train", *TINY, "budget.steps=100000", "wandb.mode=off", "--out", folder)
-    commands.wait_for(lambda: (folder / "metrics.jsonl").exists() and rows(folder), process)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=600)
-    assert process.returncode == 130
-    assert "Traceback" not in errors
+    program = commands.Program("train", *TINY, "budget.steps=100000", "wandb.mode=off", "--out", folder)
+    program.wait_for(lambda: (folder / "metrics.jsonl").exists() and rows(folder))
+    program.signal(number)
+    done = program.end()
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
     assert (folder / "checkpoints" / "last.ckpt").is_file()
     assert not (folder / "result.json").exists()
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -147,13 +148,12 @@ def test_a_run_is_held_whole(finished, only):
 
 def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_path):
     run = RunFiles(tmp_path / "killed")
-    process = commands.start("train", *LONG, "--out", run.folder)
-    commands.wait_for(lambda: len(run.metrics()) >= 6, process)
-    process.send_signal(signal.SIGSTOP)  # so that a fast machine does not finish the run meanwhile
+    program = commands.Program("train", *LONG, "--out", run.folder)
+    program.wait_for(lambda: len(run.metrics()) >= 6)
+    os.kill(program.process.pid, signal.SIGSTOP)  # so that a fast machine does not finish the run meanwhile
     seen = run.metrics()
     time.sleep(1.5)  # W&B's own process writes its log twice a second
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    program.kill()
     assert run.result() is None
     (first,) = attempts(run.folder)
     assert len(first.rows) >= len(seen) - 2, "the last may have been on its way to W&B"

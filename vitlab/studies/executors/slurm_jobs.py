@@ -23,6 +23,7 @@ from vitlab.config import UserError, resolved
 from vitlab.files import read_json, write_json
 
 FOLDER = "slurm"  # below the study's
+ANSWER = 60.0  # seconds that squeue has for an answer
 WARNING = 90  # seconds before the end of an allocation at which its run is told to write a checkpoint
 ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
@@ -73,7 +74,7 @@ def read_queue(users: Collection[str]) -> dict[str, str] | None:
     """The state of each job of these users, also of those that ended minutes ago; None where squeue does not answer."""
     command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", f"--user={','.join(sorted(users))}"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        found = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return dict(line.split("|", 1) for line in found.stdout.split())

@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event
 from vitlab.studies.executors import local
 from vitlab.studies.executors.local import LocalExecutor
+from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec
 from vitlab.training.devices.group import DeviceLost
 from vitlab.training.files import RunFiles
@@ -387,34 +387,29 @@ def test_ctrl_c_while_no_run_trains_lets_the_process_end_by_itself(kind):
     assert process.exitcode == 0, "not ended by force after all patience"
 
 
-PARENT = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from vitlab.studies.cells import CellReader
-from vitlab.studies.executors.local import LocalExecutor
-from test_local import report_until_stopped, specs
-if __name__ == "__main__":
-    executor = LocalExecutor(report_until_stopped, 2, CellReader(Path(sys.argv[1]) / "study"))
-    executor.run(specs("busy", "idle", folder=sys.argv[1]), lambda event: event.kind == "done" and print(flush=True))
-"""
-
-
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     """One that trains cannot report any more; one that waits for work sees the closed pipe."""
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT.format(tests=str(Path(__file__).parent)))
     folder = tmp_path / "pids"
     folder.mkdir()
-    with subprocess.Popen([sys.executable, str(script), str(folder)], stdout=subprocess.PIPE) as parent:
-        try:
-            assert parent.stdout.readline(), "one has ended its run"
-            wait_until(lambda: len([p for p in folder.glob("*.pid") if p.read_text()]) == 2)
-            pids = [int(p.read_text()) for p in folder.glob("*.pid")]
-            assert all(alive(pid) for pid in pids)
-        finally:
-            parent.kill()
+    parent = start_server().Process(target=start_study, args=(folder,))
+    parent.start()
+    wait_until(lambda: (folder / "ended").exists() and len([p for p in folder.glob("*.pid") if p.read_text()]) == 2)
+    pids = [int(p.read_text()) for p in folder.glob("*.pid")]
+    assert all(alive(pid) for pid in pids)
+    parent.kill()
     wait_until(lambda: not any(alive(pid) for pid in pids))
+
+
+def start_study(folder):
+    """Of a run that trains and one that ends at once, in a process of its own."""
+    start_server([__name__])
+
+    def note(event):
+        if event.kind == "done":
+            (folder / "ended").touch()
+
+    executor = LocalExecutor(report_until_stopped, 2, CellReader(folder / "study"))
+    executor.run(specs("busy", "idle", folder=str(folder)), note)
 
 
 def test_a_worker_has_the_environment_of_its_parent(monkeypatch):

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.slurm import one_node
 from vitlab.config import StudyConfig, UserError, compose
 from vitlab.studies.cells import CellReader
-from vitlab.studies.executors import slurm
+from vitlab.studies.executors import slurm, slurm_jobs
 from vitlab.studies.executors.slurm_jobs import Submitted, read_submitted
 from vitlab.studies.grid import Spec
 from vitlab.training.files import RunFiles
@@ -225,7 +225,8 @@ def test_a_cluster_that_refuses_says_why_in_one_line_and_nothing_counts_as_submi
 
 
 def test_a_cluster_that_does_not_answer_is_said_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "nowhere.conf"))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "nowhere.conf"))  # squeue looks for it for a minute
+    monkeypatch.setattr(slurm_jobs, "ANSWER", 0.5)
     with pytest.raises(UserError, match=r"^executor=slurm: squeue does not answer on this host"):
         slurm.check(Watcher(tmp_path / "study").config)
 
