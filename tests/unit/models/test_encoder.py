@@ -179,14 +179,25 @@ def test_the_encoder_uses_nothing_else_of_this_project():
     assert {name for name in imported if name.startswith("vitlab")} == {"vitlab.models.layers"}
 
 
-def test_under_autocast_a_cpu_attends_to_few_keys_in_float32(monkeypatch):
-    torch.manual_seed(0)
+@pytest.mark.parametrize("kind", ["none", "causal", "causal and padding", "padding", "bias", "bias and padding"])
+def test_attention_trains_in_bfloat16_on_a_cpu_as_in_float32(kind):
     layer, x = Attention(24, 3), torch.randn(2, 7, 24)
-    q, k, v = (part.bfloat16().float() for part in layer.queries_keys_values(x.bfloat16().float()))
-    monkeypatch.setattr(layer, "queries_keys_values", lambda *_: (q.bfloat16(), k.bfloat16(), v.bfloat16()))
-    monkeypatch.setattr(layer, "proj", nn.Identity())
-    exact = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(layer(x), exact)
-        monkeypatch.setattr("vitlab.models.mixers.attention.FEW_KEYS", 6)
-        assert layer(x).dtype == torch.bfloat16
+    padding = torch.tensor([[True] * 7, [False] * 2 + [True] * 5])[:, None, None]  # causal hides the rest of two rows
+    mask = padding if kind.endswith("padding") else None
+    if kind.startswith("bias"):
+        mask = torch.randn(1, 3, 7, 7) if mask is None else torch.randn(1, 3, 7, 7).masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        mask = mask.expand(2, 1, 7, 7)
+    seen = torch.ones(2, 7, dtype=torch.bool)
+    seen[1, :2] = kind != "causal and padding"
+    results = []
+    for enabled in (False, True):
+        layer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            out = layer(x, mask=mask, causal=kind.startswith("causal"))
+        assert out.isfinite().all()
+        out[seen].float().square().sum().backward()
+        results.append((out[seen].float(), layer.qkv.weight.grad))
+    for exact, found in zip(*results, strict=True):
+        assert (exact - found).norm() < 0.02 * exact.norm()
+        assert not torch.equal(exact, found)

@@ -62,7 +62,7 @@ def test_activations_are_those_of_a_real_step(name, changes):
 @pytest.mark.parametrize(("name", "changes"), [MODELS[0], *MODELS[2:]])
 def test_activations_on_a_gpu_in_half_precision_are_those_of_a_real_step_here(name, changes, monkeypatch):
     """These models' layers have the same precision under autocast on both; attention is fused on both."""
-    monkeypatch.setattr(attention, "FEW_KEYS", 0)  # which a CPU computes in float32
+    monkeypatch.setattr(attention, "FEW_KEYS", 0)  # which a CPU computes as products
     shape, batch = shape_of(name), 16
     real = really_kept(
         build_model(name, **shape, **changes), torch.randn(batch, 2, *shape["image_size"]), torch.bfloat16
