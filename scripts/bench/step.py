@@ -4,7 +4,8 @@
 
 A step is forward, backward and optimizer, of images uint8 that both sides normalise. Ours runs in `vitlab train`'s own
 loop, with all its callbacks; `default` leaves each side as its users get it (timm's is float32, contiguous, AdamW),
-`equal` gives ours the peer's precision, memory format and optimizer, and no clipping.
+`equal` gives ours the peer's precision, memory format and optimizer, and no clipping. The peer steps in a process of
+its own, in turn with ours.
 
 The last row is of a ViT of 3,716 weights: the milliseconds a step that whole trainings (loop, logging, evaluations,
 checkpoint) take above a loop written by hand on the same batches, ours against Lightning's Trainer with a module that
@@ -15,6 +16,8 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import lightning.pytorch as L
@@ -23,7 +26,6 @@ import timm
 import torch
 import torch.nn.functional as F
 from lightning.pytorch.loggers import CSVLogger
-from omegaconf import DictConfig
 from rounds import Row, main, make_row
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -61,34 +63,32 @@ WARM = 3  # rounds that are not counted; the loop reads a batch ahead
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    for name, keys, peer, pixels, batch, rounds, floor in MODELS:
-        for side, more, least in (("default", [], floor), ("equal", EQUAL, 0.97)):
-            pairs = alternate([*keys, *more], peer(), pixels, batch, rounds if quick else 3 * rounds)
-            yield make_row(f"{name}, {side}", pairs, floor=least)
+    with ProcessPoolExecutor(1, get_context("spawn")) as peer:
+        for number, (name, keys, _, pixels, batch, rounds, floor) in enumerate(MODELS):
+            for side, more, least in (("default", [], floor), ("equal", EQUAL, 0.97)):
+                peer.submit(PlainSteps.begin, number).result()
+                pairs = alternate([*keys, *more], peer, pixels, batch, rounds if quick else 3 * rounds)
+                yield make_row(f"{name}, {side}", pairs, floor=least)
     yield compare_frameworks(steps=300 if quick else 1000, rounds=4 if quick else 8)
 
 
-def alternate(keys: list[str], peer: nn.Module, pixels: int, batch: int, rounds: int) -> list[tuple[float, float]]:
+def alternate(keys: list[str], peer: Executor, pixels: int, batch: int, rounds: int) -> list[tuple[float, float]]:
     """Seconds of (our, the peer's) step in each round: the peer steps where our training reads its next batch."""
     fixed = ["data=glyphs", f"data.image_size={pixels}", "data.augment.shift=0", f"recipe.batch_size={batch}"]
     fixed += [f"budget.steps={rounds + WARM}", "trainer.evaluations=1", "trainer.workers=0", "trainer.threads=1"]
     config = compose(TrainConfig, [*fixed, "wandb.mode=off", "analyses=[]", *keys])
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (batch, 3, pixels, pixels), dtype=torch.uint8, generator=generator)
-    labels = torch.randint(CLASSES, (batch,), generator=generator)
-    step = plain_step(peer.train(), images, labels, config.data)
+    images, labels = (tensor.numpy() for tensor in draw_batch(pixels, batch))
     pairs: list[tuple[float, float]] = []
     stepped = 0.0
 
     def read(indices: np.ndarray) -> np.ndarray:
         nonlocal stepped
-        began = time.process_time()
-        own, _ = began - stepped, step()
+        own = time.process_time() - stepped
+        pairs.append((own, peer.submit(PlainSteps.step).result()))
         stepped = time.process_time()
-        pairs.append((own, stepped - began))
-        return images.numpy()
+        return images
 
-    held_out = Split(labels.numpy(), lambda indices: images[indices].numpy())
+    held_out = Split(labels, lambda indices: images[indices])
     names = tuple(str(number) for number in range(CLASSES))
     data = ImageData("glyphs", names, (pixels, pixels), 3, Split(np.arange(CLASSES), read), held_out, held_out)
     with tempfile.TemporaryDirectory() as folder:
@@ -96,18 +96,39 @@ def alternate(keys: list[str], peer: nn.Module, pixels: int, batch: int, rounds:
     return pairs[WARM:]
 
 
-def plain_step(model: nn.Module, images: Tensor, labels: Tensor, data: DictConfig) -> Callable[[], None]:
-    """A step of the loop that timm's users write."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+def draw_batch(pixels: int, batch: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (batch, 3, pixels, pixels), dtype=torch.uint8, generator=generator)
+    return images, torch.randint(CLASSES, (batch,), generator=generator)
 
-    def step() -> None:
-        inputs = (images.float() / 255 - data.mean[0]) / data.std[0]
-        loss = F.cross_entropy(model(inputs), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
 
-    return step
+class PlainSteps:
+    """The loop that timm's users write; one at a time in a process."""
+
+    loop: Iterator[float]
+
+    @classmethod
+    def begin(cls, number: int) -> None:
+        torch.set_num_threads(1)
+        _, _, make_model, pixels, batch, *_ = MODELS[number]
+        cls.loop = cls.train(make_model().train(), *draw_batch(pixels, batch))
+
+    @classmethod
+    def step(cls) -> float:
+        return next(cls.loop)
+
+    @staticmethod
+    def train(model: nn.Module, images: Tensor, labels: Tensor) -> Iterator[float]:
+        """Seconds of the processor of each step."""
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+        while True:
+            began = time.process_time()
+            inputs = (images.float() / 255 - 0.5) / 0.5
+            loss = F.cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield time.process_time() - began
 
 
 class Tiny:
