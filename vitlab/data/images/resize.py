@@ -45,5 +45,5 @@ def cover(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     inner = min(height, max(1, round(width * size[0] / size[1]))), min(width, max(1, round(height * size[1] / size[0])))
     top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
     box = pixels[top : top + inner[0], left : left + inner[1]].copy()
-    values = torch.from_numpy(box).permute(2, 0, 1)[None]
+    values = torch.from_numpy(box)[None].permute(0, 3, 1, 2)  # in this order its strides say channels_last
     return torch.nn.functional.interpolate(values, size, mode="bilinear", antialias=True)[0].numpy()

@@ -14,6 +14,7 @@ from torch import Tensor
 from vitlab.data.parts import draw
 
 ATTEMPTS = 10  # to find a crop that fits, as in torchvision
+IN_CACHE = 2**20  # values that are normalised together on a CPU
 LARGE = 48 * 48  # pixels of images that a CPU crops faster one by one
 
 
@@ -23,8 +24,12 @@ def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     assert len(mean) in (1, channels), f"{len(mean)} means for {channels} channels"
     assert len(std) in (1, channels), f"{len(std)} deviations for {channels} channels"
     factor, offset = normalization(tuple(mean), tuple(std), images.device)
-    # bytes times floats would be converted in small pieces, twice as slowly
-    return images.to(torch.float32, copy=True).mul_(factor).sub_(offset)
+    out = torch.empty(images.shape, device=images.device)
+    together = IN_CACHE // images.shape[1:].numel() if images.device.type == "cpu" else len(images)
+    for part, into in zip(images.split(max(1, together)), out.split(max(1, together)), strict=True):
+        # bytes times floats would be converted in small pieces, twice as slowly
+        into.copy_(part).mul_(factor).sub_(offset)
+    return out
 
 
 @lru_cache(maxsize=16)  # making them takes as long as a small batch, and on a GPU waits for it
@@ -56,9 +61,12 @@ def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) 
 def copy_windows(images: Tensor, shift: int, moves: Tensor, mirrored: Tensor) -> Tensor:
     """`augment` with (rows, columns) (2, B, 1) to move and bool (B, 1): rows of pixels are copied as they lie."""
     (rows, columns), mirrored = moves[..., 0].numpy(), mirrored[:, 0].numpy()
-    windows = sliding_window_view(F.pad(images, (shift,) * 4).numpy(), images.shape[2:], axis=(2, 3))
-    out = windows[np.arange(len(images)), :, shift + rows, shift + np.where(mirrored, -columns, columns)]
-    out[mirrored] = out[mirrored][..., ::-1]
+    if shift:
+        windows = sliding_window_view(F.pad(images, (shift,) * 4).numpy(), images.shape[2:], axis=(2, 3))
+        out = windows[np.arange(len(images)), :, shift + rows, shift + np.where(mirrored, -columns, columns)]
+    else:
+        out = images.numpy().copy()
+    out[mirrored] = torch.from_numpy(out[mirrored]).flip(3)  # numpy reverses byte by byte
     return torch.from_numpy(out)
 
 
@@ -108,17 +116,18 @@ def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
 
     That kernel uses one thread, so as many as torch has take a part of the images each.
     """
-    out = np.empty(images.shape, dtype=np.uint8)
+    out = torch.empty(images.shape, dtype=torch.uint8)
 
     def resize(part: np.ndarray) -> None:
         for row, (top, left, height, width) in zip(part, boxes[:, part].T.int().tolist(), strict=True):
-            box = images[row, None, :, top : top + height, left : left + width]
-            out[row] = F.interpolate(box, images.shape[2:], mode="bilinear")[0].numpy()
+            box = images[row : row + 1, :, top : top + height, left : left + width]
+            box = box.contiguous(memory_format=torch.channels_last)  # it goes through that in any case, and back
+            out[row] = F.interpolate(box, images.shape[2:], mode="bilinear")[0]
 
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(resize, np.array_split(np.arange(len(images)), threads)))
-    return torch.from_numpy(out)
+    return out
 
 
 def crop_boxes(
