@@ -4,6 +4,7 @@ The schema of a choice is the dataclass of its kind (models), or the group's dat
 the YAML file named after its kind. So a new data set, task, mixer or analysis declares its options in its own YAML.
 """
 
+import copy
 import dataclasses
 import difflib
 import keyword
@@ -94,7 +95,18 @@ def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> Di
     `choice` is a name, the path of a YAML file, or a mapping: a resolved choice (it has a `kind`), or a `name` and
     the keys to change. Messages name `key`, by default the group.
     """
-    key = key or group
+    if isinstance(choice, str) and not is_file_choice(choice):
+        return copy.deepcopy(load_shipped(group, choice, key or group))
+    return load_choice(group, choice, key or group)
+
+
+@cache
+def load_shipped(group: str, choice: str, key: str) -> DictConfig:
+    """Read once: a study composes hundreds of configurations of the same few files."""
+    return load_choice(group, choice, key)
+
+
+def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfig:
     if isinstance(choice, str):
         found = declared = read(group, choice, key)
     elif not isinstance(choice.get("name"), str):

@@ -17,15 +17,24 @@ from vitlab.training.settings import HERE
 RATES = [1e-6, 0.05, 0.01]
 
 
-@pytest.fixture(autouse=True)
-def private_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+@pytest.fixture(autouse=True, scope="module")
+def private_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITLAB_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
 
 
 def config(*words, tune=f"{{recipe.lr: {RATES}}}"):
     tiny = ["data=digits", "model=resnet_nano", "train_size=200", "recipe.batch_size=32", "wandb.mode=off"]
-    steps = ["analyses=[]", "budget.steps=20", "trainer.evaluations=2", f"tune={tune}"]
+    steps = ["analyses=[]", "budget.steps=16", "trainer.evaluations=2", f"tune={tune}"]
     return compose(TrainConfig, [*tiny, *steps, *words])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder and the result of a run that has chosen its rate."""
+    out = tmp_path_factory.mktemp("tuned") / "run"
+    return out, train_run(config(), out)
 
 
 @pytest.fixture
@@ -41,9 +50,8 @@ def fitted(monkeypatch):
     return folders
 
 
-def test_the_best_trial_is_the_run_and_the_others_are_its_cost(tmp_path, fitted):
-    out = tmp_path / "run"
-    result = train_run(config(), out)
+def test_the_best_trial_is_the_run_and_the_others_are_its_cost(whole, tmp_path, fitted):
+    out, result = whole
     trials = [json.loads(path.read_text()) for path in sorted((out / "tune").glob("*/result.json"))]
     assert {trial["settings"]["recipe.lr"] for trial in trials} == set(RATES)
     best = max(trials, key=lambda trial: (trial["validation"]["accuracy"], -trial["validation"]["loss"]))
@@ -54,7 +62,7 @@ def test_the_best_trial_is_the_run_and_the_others_are_its_cost(tmp_path, fitted)
         assert result[key] == alone[key], "as if it had been trained with this rate alone"
     assert api.load_run(out).config.recipe.lr == result["recipe.lr"]
     evaluated = [row["step"] for row in RunFiles(out).metrics() if "validation/loss" in row]
-    assert evaluated == [10, 20]
+    assert evaluated == [8, 16]
     before = len(fitted)
     assert train_run(config(), out) == result
     assert len(fitted) == before, "nothing is trained again"
@@ -64,7 +72,7 @@ class TestIsRead(Exception):
     __test__ = False
 
 
-def test_no_choice_reads_the_test_data(tmp_path, monkeypatch):
+def test_no_choice_reads_the_test_data(whole, tmp_path, monkeypatch):
     chosen = config()
     data = open_data(chosen.data)
 
@@ -78,21 +86,21 @@ def test_no_choice_reads_the_test_data(tmp_path, monkeypatch):
     with pytest.raises(TestIsRead):
         Run(found, data, tmp_path / "test").test()
     monkeypatch.undo()
-    assert found.recipe.lr == train_run(chosen, tmp_path / "whole")["recipe.lr"]
+    assert found.recipe.lr == whole[1]["recipe.lr"]
 
 
-def test_an_interrupted_tuning_goes_on_where_it_was(tmp_path, fitted):
-    asked = iter([False] * 25 + [True])
+def test_an_interrupted_tuning_goes_on_where_it_was(whole, tmp_path, fitted):
+    asked = iter([False] * 20 + [True])
     reported = []
     with pytest.raises(Interrupted):
         train_run(config(), tmp_path / "run", stop=lambda: next(asked), progress=reported.append)
-    assert reported[-1].steps == 60
+    assert reported[-1].steps == 48
     assert reported[-1].note.startswith("lr=0.05 (2 of 3)")
     first, second = (f"recipe.lr-{rate}" for rate in RATES[:2])
     assert fitted == [first, second]
     result = train_run(config(), tmp_path / "run")
     assert fitted[2:] == [second, f"recipe.lr-{RATES[2]}", "run"]
-    assert result == {**train_run(config(), tmp_path / "whole"), **{k: result[k] for k in DIFFERENT}}
+    assert result == {**whole[1], **{k: result[k] for k in DIFFERENT}}
 
 
 DIFFERENT = ("run", "images_per_s", "wall_s", "environment", "finished_at", "settings")

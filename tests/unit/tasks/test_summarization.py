@@ -31,7 +31,7 @@ def summaries(count=23):
     return replace(texts(rows), parts=(ragged(rows), ragged([row[-2:] for row in rows])))
 
 
-@pytest.mark.parametrize("model", SIZES)
+@pytest.mark.parametrize("model", ["transformer_nano", "gpt_nano"])
 def test_summaries_are_learned_by_heart_by_either_kind_of_model(model):
     task, net = build(model, replace(data(), train=summaries()))
     found, _ = learn_by_heart(task, net, batch_of(task), steps=150, rate=1e-2)

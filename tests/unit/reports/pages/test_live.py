@@ -9,6 +9,8 @@ from vitlab.reports.pages.live import LiveReport, live_report
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.study_results import load_results
 
+SMALL = {"models": {"resnet_nano": "resnet"}, "sizes": (500, 2000), "seeds": (0,)}
+
 
 def let_pass(live, done):
     """Events of a study in which nothing finishes, until something has come about."""
@@ -20,14 +22,14 @@ def let_pass(live, done):
 
 
 def test_the_page_is_written_when_a_run_has_finished_but_not_again_at_once(tmp_path):
-    study = make_study(tmp_path / "quick", failed=4)
+    study = make_study(tmp_path / "quick", **SMALL)
     with live_report(study.folder) as live:
         live.update(changed=False)
         assert not live.started
         live.update(changed=True)
         let_pass(live, lambda: not live.writing)
         text = study.report_path.read_text()
-        assert "12 of 16 runs finished. The study is running" in text
+        assert "1 of 2 runs finished. The study is running" in text
         written = study.report_path.stat().st_mtime_ns
         live.update(changed=True)
         assert not live.writing, "5% of the time at most"
@@ -38,7 +40,7 @@ def test_the_page_is_written_when_a_run_has_finished_but_not_again_at_once(tmp_p
 
 
 def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
-    study = make_study(tmp_path / "quick")
+    study = make_study(tmp_path / "quick", **SMALL)
     study.results_path.write_text("broken")
     with live_report(study.folder) as live:
         live.update(changed=True)
@@ -51,7 +53,7 @@ def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
 
 
 def test_a_study_that_ends_early_leaves_a_page_that_no_longer_reloads(tmp_path):
-    study = make_study(tmp_path / "quick")
+    study = make_study(tmp_path / "quick", **SMALL)
     killed = LiveReport(study.folder)
     killed.update(changed=True)
     let_pass(killed, lambda: not killed.writing)

@@ -19,7 +19,7 @@ def config():
 
 @pytest.fixture
 def folder(tmp_path, config):
-    folder = make_study(tmp_path / "quick").folder
+    folder = make_study(tmp_path / "quick", sizes=(500,), seeds=(0,), failed=0).folder
     (folder / "report.html").write_text("a page")
     FOUND.keep(folder, config)
     return folder
