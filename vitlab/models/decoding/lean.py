@@ -5,7 +5,7 @@ Shapes: R rows (sequences), I inputs, O outputs.
 
 import copy
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,30 +20,40 @@ NOTHING = (nn.Identity, nn.Dropout, DropPath)  # in eval mode
 
 
 class LeanLinear:
-    """x W^T + b with the weights (O, I) in the order in which a CPU reads them fastest for R rows.
+    """x W^T + b with the weights (O, I) in the type and the order in which a CPU reads them fastest for R rows.
 
-    Of one row they are multiplied as columns, if these are longer; of more in the blocks of oneDNN, which MKL would
-    make anew at each call. The results differ from nn.Linear's by rounding.
+    In float32 one row is multiplied by columns, if these are longer; all else in the blocks of oneDNN, which MKL would
+    make anew at each call. The results differ from nn.Linear's by rounding. Under autocast the weights are cast once.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int):
         self.weight, self.bias, self.rows = weight, bias, rows
+        self.kernels: dict[torch.dtype, Callable[[Tensor], Tensor]] = {}  # a layer that is never called is not copied
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.run(x)
+        device = x.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        if dtype not in self.kernels:
+            self.kernels[dtype] = self.choose_kernel(dtype)
+        return self.kernels[dtype](x)
 
-    @cached_property
-    def run(self) -> Callable[[Tensor], Tensor]:
-        """What the first call chooses: a layer that is never called is not copied."""
-        weight = self.weight.detach()
-        if weight.device.type == "cpu" and weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu"):
-            if self.rows > 1 and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled:
+    def choose_kernel(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+        weight, bias = (x if x is None else x.detach().to(dtype) for x in (self.weight, self.bias))
+        if weight.device.type == "cpu":
+            if self.rows == 1 and dtype == torch.float32:
+                weight = weight.t().contiguous().t() if weight.shape[0] >= weight.shape[1] else weight
+            elif has_blocks(dtype):
                 blocks = torch.ops.mkldnn._reorder_linear_weight(weight, self.rows)
                 linear = torch.ops.mkldnn._linear_pointwise.default
-                return lambda x: linear(x, blocks, self.bias, "none", [], "")
-            if self.rows == 1 and weight.shape[0] >= weight.shape[1]:
-                weight = weight.t().contiguous().t()
-        return partial(F.linear, weight=weight, bias=self.bias)
+                return lambda x: linear(x.to(dtype), blocks, bias, "none", [], "")
+        return partial(F.linear, weight=weight, bias=bias)
+
+
+def has_blocks(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies matrices of a type."""
+    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def lean(module: Any, rows: int) -> Any:
