@@ -42,21 +42,21 @@ def written(request):
     for name, parameter in model.named_parameters():  # the source and the tokens before must count
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.1 if "tokens" in name else 0.8)
-    inputs, lengths = torch.randint(V, (13, S)), torch.arange(13) % S + 1
+    inputs, lengths = torch.randint(V, (23, S)), torch.arange(23) % S + 1
     mask = torch.arange(S) < lengths[:, None]
     return {"cached": model.decoding(inputs, mask), "anew": Anew(model, inputs, mask)}
 
 
 @torch.no_grad()
 def test_a_cached_step_gives_the_same_logits(written):
-    for tokens in torch.randint(V, (LENGTH, 13, 1)):
+    for tokens in torch.randint(V, (LENGTH, 23, 1)):
         one, other = (decoding(tokens) for decoding in written.values())
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("beams", [None, 1, 4])
 def test_a_batch_is_written_the_same(written, beams):
-    given, found = torch.zeros(13, 1, dtype=torch.int64), []
+    given, found = torch.zeros(23, 1, dtype=torch.int64), []
     for decoding in written.values():
         if beams is None:
             rows = generate(decoding, given, LENGTH, end=END)

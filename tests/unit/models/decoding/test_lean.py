@@ -50,3 +50,17 @@ def test_modules_in_training_and_with_hooks_stay_and_are_called():
     assert seen == ["mlp"]
     assert twin.text.encoder.blocks[1].norm2 is block.norm2
     assert lean(model.train(), 1) is model
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@torch.inference_mode()
+def test_autocast_may_be_switched_on_and_off_between_the_calls_of_a_layer(rows):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(40, 70), torch.randn(rows, 1, 40)
+    lean_layer = LeanLinear(layer.weight, layer.bias, rows)
+    for on in (False, True, False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=on):
+            expected, found = layer(x), lean_layer(x)
+        assert found.dtype == (torch.bfloat16 if on else torch.float32)
+        torch.testing.assert_close(found, expected, rtol=1e-2 if on else 1e-5, atol=1e-2 if on else 1e-5)
+    assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))  # its weights are what they were
