@@ -30,7 +30,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
     scores = (k * (q.float() * scale)).sum(dim=-1)
     if mask is not None:
         mask = mask[:, :, 0]
-        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min) if mask.dtype == torch.bool else scores + mask
     weights = scores.softmax(dim=-1).to(v.dtype)
     rows, starts = find_rows(v.shape, v.stride())
     table = v.as_strided((int(rows[-1]) + 1, v.shape[3]), (v.shape[3], 1))

@@ -1,4 +1,4 @@
-"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), through the fused kernel but where `multiply` is faster.
+"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), fused but where `multiply` or `attend` is faster.
 
 Shapes: B batch, N tokens, M context tokens, D model width, H heads, K head width.
 """
