@@ -88,7 +88,9 @@ def run_program(words: list[str], errors: Path, environment: dict[str, str]) -> 
 
 def serve() -> BaseContext:
     """The server, which imports all that the tests' runs need, where this process has none yet."""
-    return start_server([*list_worker_modules([compose(TrainConfig)]), "vitlab.commands.train", __name__])
+    return start_server(
+        [*list_worker_modules([compose(TrainConfig)]), "vitlab.commands.train", "vitlab.reports.pages.study", __name__]
+    )
 
 
 def wandb_file(path: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,6 @@
 """Every shipped model: its size, its outputs, its gradients, what it costs."""
 
 import re
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +14,7 @@ from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load,
 from vitlab.data.base import ImageData
 from vitlab.models import build, build_model, described_shape, family
 from vitlab.models.counting import count
+from vitlab.studies.executors.processes import start_server
 from vitlab.training.load import LoadedRun, compare_classes, refuse_misfit
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly
@@ -301,9 +300,13 @@ def test_images_that_a_model_does_not_take_are_the_users_mistake():
 
 def test_a_small_resnet_trains_in_channels_last():
     """oneDNN's own strided 1x1 convolution writes past its workspace there, and crashes at 48 pixels."""
-    code = (
-        "import torch; from vitlab.models import build_model; torch.set_num_threads(1)\n"
-        "model = build_model('resnet_nano', num_classes=3, image_size=48).to(memory_format=torch.channels_last)\n"
-        "model(torch.randn(128, 3, 48, 48)).sum().backward()\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    process = start_server().Process(target=train_in_channels_last)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def train_in_channels_last():
+    torch.set_num_threads(1)
+    model = build_model("resnet_nano", num_classes=3, image_size=48).to(memory_format=torch.channels_last)
+    model(torch.randn(128, 3, 48, 48)).sum().backward()

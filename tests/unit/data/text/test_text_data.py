@@ -197,7 +197,7 @@ def own(name):
 
 @pytest.mark.parametrize("name", [name for name in config.names("data") if own(name)])
 def test_every_text_set_without_a_path_loads(name):
-    node = config.load("data", name)
+    node = config.load("data", {"name": name, "vocabulary": 400})
     found = data.load(node)
     again = data.load(node)
     assert_same(found, again)
