@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,7 @@ VOCABULARY, WIDTH, DEPTH, HEADS, LENGTH = 8000, 256, 6, 4, 256
 PROMPT, NEW = 8, 120
 LAYERS, LONGEST, PAD = 3, 40, 0  # of the encoder-decoder
 Loss = Callable[[], Tensor]
+Write = Callable[[], Tensor]  # tokens (B, NEW)
 
 
 def language_models() -> tuple[nn.Module, nn.Module]:
@@ -98,21 +100,16 @@ def randomized(model: nn.Module, std: float) -> nn.Module:
 def from_marian(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Weights of Marian in this project's names."""
     own = {"output.weight": state["lm_head.weight"]}
-    names = {"fc1": "mlp.fc1", "fc2": "mlp.fc2", "self_attn_layer_norm": "norm1", "final_layer_norm": "norm2"}
-    names |= {"encoder_attn_layer_norm": "norm_cross"}
+    names = {"self_attn.q_proj": "mixer.qkv", "self_attn.out_proj": "mixer.proj", "self_attn_layer_norm": "norm1"}
+    names |= {"encoder_attn.q_proj": "cross.qkv", "encoder_attn.out_proj": "cross.proj"}
+    names |= {"encoder_attn_layer_norm": "norm_cross", "fc1": "mlp.fc1", "fc2": "mlp.fc2", "final_layer_norm": "norm2"}
     for theirs, here in (("encoder", "text"), ("decoder", "decoder")):
         own[f"{here}.embed.tokens.weight"] = state[f"model.{theirs}.embed_tokens.weight"]
-        for layer in range(LAYERS):
-            source, target = f"model.{theirs}.layers.{layer}.", f"{here}.encoder.blocks.{layer}."
-            for kind in ("weight", "bias"):
-                for name, part in (("self_attn", "mixer"), ("encoder_attn", "cross")):
-                    if f"{source}{name}.q_proj.{kind}" in state:
-                        joined = torch.cat([state[f"{source}{name}.{p}_proj.{kind}"] for p in "qkv"])
-                        own[f"{target}{part}.qkv.{kind}"] = joined
-                        own[f"{target}{part}.proj.{kind}"] = state[f"{source}{name}.out_proj.{kind}"]
-                for name, part in names.items():
-                    if f"{source}{name}.{kind}" in state:
-                        own[f"{target}{part}.{kind}"] = state[f"{source}{name}.{kind}"]
+        for layer, (source, target), kind in product(range(LAYERS), names.items(), ("weight", "bias")):
+            key = f"model.{theirs}.layers.{layer}.{source}.{kind}"
+            if key in state:  # q_proj stands for all three
+                parts = [state[key.replace("q_proj", f"{part}_proj")] for part in ("qkv" if "q_proj" in key else "q")]
+                own[f"{here}.encoder.blocks.{layer}.{target}.{kind}"] = torch.cat(parts)
     return own
 
 
@@ -153,38 +150,16 @@ def train_language_models(quick: bool) -> Iterator[Row]:
     def their_loss() -> Tensor:  # `labels` would be shifted, which leaves the last one out
         return F.cross_entropy(theirs(tokens, use_cache=False).logits.flatten(0, 1), following.flatten())
 
-    torch.testing.assert_close(loss(), their_loss(), rtol=1e-5, atol=1e-5)
     bf16 = cpu_has_bf16()
-    for name, options, their_options, floor in (
-        ("equal, float32", {}, {}, 1.0),
-        (f"default ({'bf16' if bf16 else 'float32'})", {"bf16": bf16}, {}, 1.0),
-    ):
-        steps = trainer(own, loss, **options), trainer(theirs, their_loss, **their_options)
-        measured = [rate(step, batch * LENGTH) for step in steps]
-        yield compare(f"train GPT-2's shape, {name}", *measured, 3 if quick else 9, floor=floor, unit="tokens/s")
-
-
-def write_texts(quick: bool) -> Iterator[Row]:
-    own, theirs = (model.eval() for model in language_models())
-    for batch in (1, 32):
-        prompt = torch.randint(1, VOCABULARY, (batch, PROMPT))
-        mask = torch.ones_like(prompt)
-
-        def write() -> Tensor:
-            return torch.stack(generate(own.decoding(), prompt, NEW))  # noqa: B023
-
-        def write_theirs() -> Tensor:
-            options = {"max_new_tokens": NEW, "do_sample": False}
-            return theirs.generate(prompt, attention_mask=mask, **options)[:, PROMPT:]  # noqa: B023
-
-        yield compare_writing(f"generate, GPT-2's shape, batch {batch}", write, write_theirs, batch, quick, 2.0)
+    kinds = {"equal, float32": False, f"default ({'bf16' if bf16 else 'float32'})": bf16}
+    yield from compare_training("GPT-2's shape", (own, loss), (theirs, their_loss), tokens.numel(), quick, kinds, 1.0)
 
 
 def train_encoder_decoders(quick: bool) -> Iterator[Row]:
     (own, theirs), batch = encoder_decoders(), 16
     lengths = torch.randint(LONGEST // 2, LONGEST + 1, (2, batch, 1))
-    source_mask, target_mask = torch.arange(LONGEST) < lengths
-    source, target = torch.randint(1, VOCABULARY, (2, batch, LONGEST)) * torch.stack([source_mask, target_mask])
+    source_mask, target_mask = masks = torch.arange(LONGEST) < lengths
+    source, target = torch.randint(1, VOCABULARY, (2, batch, LONGEST)) * masks
     following = F.pad(target[:, 1:], (0, 1), value=PAD).where(target_mask, PAD).flatten()
 
     def loss() -> Tensor:
@@ -194,45 +169,72 @@ def train_encoder_decoders(quick: bool) -> Iterator[Row]:
         logits = theirs(source, attention_mask=source_mask, decoder_input_ids=target, use_cache=False).logits
         return F.cross_entropy(logits.flatten(0, 1), following, ignore_index=PAD)
 
-    torch.testing.assert_close(loss(), their_loss(), rtol=1e-4, atol=1e-4)
-    steps = trainer(own, loss), trainer(theirs, their_loss)
-    measured = [rate(step, int(source_mask.sum() + target_mask.sum())) for step in steps]
-    yield compare("train Marian's shape, equal, float32", *measured, 3 if quick else 9, unit="tokens/s")
+    kinds = {"equal, float32": False}
+    yield from compare_training("Marian's shape", (own, loss), (theirs, their_loss), int(masks.sum()), quick, kinds)
+
+
+def compare_training(
+    shape: str,
+    own: tuple[nn.Module, Loss],
+    theirs: tuple[nn.Module, Loss],
+    tokens: int,
+    quick: bool,
+    kinds: dict[str, bool],
+    floor: float | None = None,
+) -> Iterator[Row]:
+    """A row of each kind, of which ours is in bf16 or not, after a look that both have the same loss."""
+    torch.testing.assert_close(own[1](), theirs[1](), rtol=1e-4, atol=1e-4)
+    for kind, bf16 in kinds.items():
+        measured = [rate(step, tokens) for step in (trainer(*own, bf16=bf16), trainer(*theirs))]
+        yield compare(f"train {shape}, {kind}", *measured, 3 if quick else 9, floor=floor, unit="tokens/s")
+
+
+def write_texts(quick: bool) -> Iterator[Row]:
+    own, theirs = (model.eval() for model in language_models())
+
+    def both(batch: int) -> tuple[Write, Write]:
+        prompt = torch.randint(1, VOCABULARY, (batch, PROMPT))
+        options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": NEW, "do_sample": False}
+        return (
+            lambda: torch.stack(generate(own.decoding(), prompt, NEW)),
+            lambda: theirs.generate(prompt, **options)[:, PROMPT:],
+        )
+
+    yield from compare_writing("generate, GPT-2's shape", both, quick, 2.0)
 
 
 def write_targets(quick: bool) -> Iterator[Row]:
     own, theirs = (model.eval() for model in encoder_decoders())
-    for batch in (1, 32):
+
+    def both(batch: int) -> tuple[Write, Write]:
         source = torch.randint(1, VOCABULARY, (batch, LONGEST))
         mask, start = torch.ones_like(source, dtype=torch.bool), torch.full((batch, 1), PAD)
+        options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "num_beams": 1}
+        return (
+            torch.inference_mode()(lambda: torch.stack(generate(own.decoding(source, mask), start, NEW))),
+            lambda: theirs.generate(source, attention_mask=mask.long(), **options)[:, 1:],
+        )
 
-        @torch.inference_mode()
-        def write() -> Tensor:
-            return torch.stack(generate(own.decoding(source, mask), start, NEW))  # noqa: B023
-
-        def write_theirs() -> Tensor:
-            options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "num_beams": 1}
-            return theirs.generate(source, attention_mask=mask.long(), **options)[:, 1:]  # noqa: B023
-
-        yield compare_writing(f"decode, Marian's shape, batch {batch}", write, write_theirs, batch, quick)
+    yield from compare_writing("decode, Marian's shape", both, quick)
 
 
 def compare_writing(
-    name: str,
-    write: Callable[[], Tensor],
-    write_theirs: Callable[[], Tensor],
-    batch: int,
-    quick: bool,
-    floor: float | None = None,
-) -> Row:
-    """Of greedy decoding, after a look that both write the same."""
-    own, theirs = write(), write_theirs()
-    assert own.shape == theirs.shape == (batch, NEW), (own.shape, theirs.shape)
-    same = (own == theirs).all(dim=1).float().mean()
-    assert same > 0.9, f"{same:.0%} of the texts are the same"  # a tie by rounding changes all that follows
-    assert len(own.unique()) > batch
-    measured = [rate(work, batch * NEW) for work in (write, write_theirs)]
-    return compare(name, *measured, 3 if quick or batch > 1 else 9, floor=floor, unit="tokens/s")
+    name: str, both: Callable[[int], tuple[Write, Write]], quick: bool, floor: float | None = None
+) -> Iterator[Row]:
+    """Greedy decoding in float32, after a look that both write the same, and in bf16, as a run trained so is tested."""
+    for batch in (1, 32):
+        write, write_theirs = both(batch)
+        own, theirs = write(), write_theirs()
+        assert own.shape == theirs.shape == (batch, NEW), (own.shape, theirs.shape)
+        same = (own == theirs).all(dim=1).float().mean()
+        assert same > 0.9, f"{same:.0%} of the texts are the same"  # a tie by rounding changes all that follows
+        assert len(own.unique()) > batch
+        rounds = 3 if quick or batch > 1 else 9
+        sides = [rate(work, batch * NEW) for work in (write, write_theirs)]
+        yield compare(f"{name}, batch {batch}", *sides, rounds, floor=floor, unit="tokens/s")
+        if batch > 1 and cpu_has_bf16():
+            sides[0] = rate(torch.autocast("cpu", torch.bfloat16)(write), batch * NEW)
+            yield compare(f"{name}, batch {batch}, default of a test (bf16)", *sides, rounds, unit="tokens/s")
 
 
 def measure(quick: bool) -> Iterator[Row]:
