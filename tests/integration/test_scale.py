@@ -195,8 +195,9 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
     end = threading.Event()
 
     def interrupt():
-        while not end.wait(0.02) and not list(folder.glob("*/metrics.jsonl")):
-            pass
+        while not list(folder.glob("*/metrics.jsonl")):
+            if end.wait(0.02):
+                return
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
