@@ -23,6 +23,7 @@ from vitlab.data.loader import CPU, eval_loader, train_loader
 from vitlab.data.parts import Part
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json
+from vitlab.hardware import keep_freed_memory
 from vitlab.models.counting.memory import checkpointed
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
@@ -71,6 +72,7 @@ class Run:
         self.settings = settings.resolve(config.trainer, self.model, cached=data.cached, placement=placement)
         refuse_parts(config, self.model, self.settings.accelerator)
         torch.set_num_threads(self.settings.threads)
+        keep_freed_memory()
         if self.settings.accelerator == "gpu":
             torch.set_float32_matmul_precision("high")
         self.steps = budgets.compute_steps(
