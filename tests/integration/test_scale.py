@@ -223,7 +223,14 @@ def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
     for path in photos.glob("*/*"):
         if int(path.stem) > 4:
             path.unlink()
-    words = ["data=imagefolder", f"data.root={photos}", "--dry-run", "--out", tmp_path / "study"]
+    words = [
+        "models=[resnet_nano]",
+        "data=imagefolder",
+        f"data.root={photos}",
+        "--dry-run",
+        "--out",
+        tmp_path / "study",
+    ]
     done = commands.vitlab("scale", *words)
     assert done.returncode == 0, done.stderr
     assert "resnet_nano-n2-s0" in done.stdout
@@ -251,10 +258,10 @@ def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, pho
 
 def test_a_dry_run_prints_every_run_and_writes_nothing(tmp_path):
     folder = tmp_path / "study"
-    done = commands.vitlab("scale", "quick", *GRID, "--dry-run", "--out", folder)
+    done = commands.vitlab("scale", "quick", *GRID, "models=[vit_nano]", "--dry-run", "--out", folder)
     assert done.returncode == 0, done.stderr
     assert not folder.exists()
-    for run in ("vit_nano-n60-s0", "vit_nano-n150-s0", "resnet_nano-n60-s0", "resnet_nano-n150-s0"):
+    for run in ("vit_nano-n60-s0", "vit_nano-n150-s0"):
         assert run in done.stdout
     assert "FLOPs" in done.stdout
 
