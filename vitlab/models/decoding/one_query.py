@@ -27,10 +27,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
 
     `mask` is broadcastable to (B, H, 1, M): bool, True where the query may look, or added to the scores.
     """
-    scores = (k * (q.float() * scale)).sum(dim=-1)
-    if mask is not None:
-        mask = mask[:, :, 0]
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min) if mask.dtype == torch.bool else scores + mask
+    scores = (k * (q.float() * scale)).sum(dim=-1)[:, :, None]
+    least = torch.finfo(scores.dtype).min  # as -inf a query that may look at nothing would have no number
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, least)
+    elif mask is not None:
+        scores = (scores + mask).clamp(min=least)
     weights = scores.softmax(dim=-1).to(v.dtype)
     rows, starts = find_rows(v.shape, v.stride())
     table = v.as_strided((int(rows[-1]) + 1, v.shape[3]), (v.shape[3], 1))
