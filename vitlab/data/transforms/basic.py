@@ -116,7 +116,8 @@ def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
 
     That kernel uses one thread, so as many as torch has take a part of the images each.
     """
-    out = torch.empty(images.shape, dtype=torch.uint8)
+    with torch.inference_mode(False):  # else the threads, which are in no such mode, could not write to it
+        out = torch.empty(images.shape, dtype=torch.uint8)
 
     def resize(part: np.ndarray) -> None:
         for row, (top, left, height, width) in zip(part, boxes[:, part].T.int().tolist(), strict=True):

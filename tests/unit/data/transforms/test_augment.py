@@ -112,6 +112,7 @@ def test_a_crop_shows_its_box_as_torchvision_does(resize):
 
 
 @pytest.mark.parametrize("side", [31, 61])
+@torch.inference_mode()  # which the threads are not in
 def test_a_crop_that_keeps_the_whole_area_keeps_the_image(side):
     x = torch.randint(0, 256, (199, 3, side, side), dtype=torch.uint8)
     assert torch.equal(crop(x, (1, 1), generator()), x)
