@@ -184,20 +184,21 @@ def test_attention_trains_in_bfloat16_on_a_cpu_as_in_float32(kind):
     layer, x = Attention(24, 3), torch.randn(2, 7, 24)
     padding = torch.tensor([[True] * 7, [False] * 2 + [True] * 5])[:, None, None]  # causal hides the rest of two rows
     mask = padding if kind.endswith("padding") else None
+    bias = torch.randn(1, 3, 7, 7, requires_grad=True)  # learned, as T5's
     if kind.startswith("bias"):
-        mask = torch.randn(1, 3, 7, 7) if mask is None else torch.randn(1, 3, 7, 7).masked_fill(~mask, -torch.inf)
+        mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         mask = mask.expand(2, 1, 7, 7)
     seen = torch.ones(2, 7, dtype=torch.bool)
     seen[1, :2] = kind != "causal and padding"
     results = []
     for enabled in (False, True):
-        layer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             out = layer(x, mask=mask, causal=kind.startswith("causal"))
         assert out.isfinite().all()
-        out[seen].float().square().sum().backward()
-        results.append((out[seen].float(), layer.qkv.weight.grad))
+        found = out[seen].float()
+        learned = [layer.qkv.weight, *([bias] if kind.startswith("bias") else [])]
+        results.append((found, *torch.autograd.grad(found.square().sum(), learned, retain_graph=True)))
     for exact, found in zip(*results, strict=True):
         assert (exact - found).norm() < 0.02 * exact.norm()
         assert not torch.equal(exact, found)

@@ -169,7 +169,7 @@ def multiply(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool,
         bias = bias.expand(*q.shape[:2], *bias.shape[-2:]).flatten(0, 1)
     queries, keys, values = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
     scores = torch.baddbmm(bias, queries, keys.mT, beta=int(mask is not None), alpha=scale)
-    return torch.bmm(scores.softmax(-1), values).view(q.shape[0], q.shape[1], q.shape[2], -1)
+    return torch.bmm(scores.softmax(-1), values).unflatten(0, q.shape[:2])
 
 
 def build(config: DictConfig, spec: MixerSpec) -> Attention:
