@@ -107,6 +107,15 @@ def test_the_order_of_overrides_does_not_matter_groups_come_first():
     assert (forward.data.name, forward.data.image_size) == ("digits", 32)
 
 
+def test_a_configuration_that_is_changed_leaves_the_next_one_as_it_is():
+    words = ["data=glyphs", "model=vit_nano"]
+    first = train(*words)
+    before = resolved(first)
+    first.data.mean[0], first.model.mixer.qkv_bias, first.trainer.threads = 7.0, False, 7
+    load("data", "glyphs").mean[0] = 7.0
+    assert resolved(train(*words)) == before
+
+
 def test_the_last_of_two_values_counts():
     assert train("model.depth=3", "model.depth=2").model.depth == 2
     assert train("model=resnet_nano", "model=vit_nano").model.name == "vit_nano"
