@@ -69,9 +69,12 @@ class Program:
         self.process.join()
 
     def end(self) -> Done:
-        """Wait until it ends."""
+        """Wait until it ends; one that does not is killed, for pytest would wait for it."""
         self.process.join(600)
-        return Done(self.process.exitcode, self.errors.with_name("stdout").read_text(), self.errors.read_text())
+        code = self.process.exitcode
+        if code is None:
+            self.kill()
+        return Done(code, self.errors.with_name("stdout").read_text(), self.errors.read_text())
 
 
 def run_program(words: list[str], errors: Path, environment: dict[str, str]) -> None:
