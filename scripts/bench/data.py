@@ -35,7 +35,7 @@ from vitlab.config import load
 from vitlab.data.base import ImageData, Split
 from vitlab.data.images import decode
 from vitlab.data.loader import train_loader
-from vitlab.hardware import count_cores
+from vitlab.hardware import count_cores, keep_freed_memory
 from vitlab.tasks.common.images import ImagePreparation
 
 SMALL, SMALL_SIDE, SMALL_BATCH, SHIFT = 25_600, 32, 256, 4
@@ -176,6 +176,7 @@ def measure_decoding(repeats: int, root: Path) -> rounds.Row:
 def measure(quick: bool) -> Iterator[rounds.Row]:
     repeats = 3 if quick else 9
     torch.set_num_threads(1)  # that of the main process; workers have one each
+    keep_freed_memory()  # as in a run, here for both sides
     yield measure_small(repeats)
     with tempfile.TemporaryDirectory() as folder:
         root, cache = Path(folder) / "pictures", Path(folder) / "cache"
