@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitlab.models.decoding.pages import HugePages
 from vitlab.models.layers import DropPath
 
 ACTIVATIONS = {nn.ReLU: lambda _: F.relu, nn.SiLU: lambda _: F.silu}
@@ -22,12 +23,13 @@ NOTHING = (nn.Identity, nn.Dropout, DropPath)  # in eval mode
 class LeanLinear:
     """x W^T + b with the weights (O, I) in the type and the order in which a CPU reads them fastest for R rows.
 
-    In float32 one row is multiplied by columns, if these are longer; all else in the blocks of oneDNN, which MKL would
-    make anew at each call. The results differ from nn.Linear's by rounding. Under autocast the weights are cast once.
+    In float32 one row is multiplied by columns, if these are longer, in `pages`; all else in the blocks of oneDNN,
+    which MKL would make anew at each call. The results differ from nn.Linear's by rounding. Under autocast the weights
+    are cast once.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int):
-        self.weight, self.bias, self.rows = weight, bias, rows
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, pages: HugePages):
+        self.weight, self.bias, self.rows, self.pages = weight, bias, rows, pages
         self.kernels: dict[torch.dtype, Callable[[Tensor], Tensor]] = {}  # a layer that is never called is not copied
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -41,7 +43,8 @@ class LeanLinear:
         weight, bias = (x if x is None else x.detach().to(dtype) for x in (self.weight, self.bias))
         if weight.device.type == "cpu":
             if self.rows == 1 and dtype == torch.float32:
-                weight = weight.t().contiguous().t() if weight.shape[0] >= weight.shape[1] else weight
+                by_columns = weight.shape[0] >= weight.shape[1]
+                weight = self.pages.copy(weight.t()).t() if by_columns else self.pages.copy(weight)
             elif has_blocks(dtype):
                 blocks = torch.ops.mkldnn._reorder_linear_weight(weight, self.rows)
                 linear = torch.ops.mkldnn._linear_pointwise.default
@@ -62,6 +65,10 @@ def lean(module: Any, rows: int) -> Any:
     It runs the module's own `forward`, on layers that are functions: dropout is none, linear layers are `LeanLinear`,
     which copies their weights. Modules with hooks, in training or of kinds that have nothing to gain stay as they are.
     """
+    return make_lean(module, rows, HugePages())
+
+
+def make_lean(module: Any, rows: int, pages: HugePages) -> Any:
     if module is None or module.training or module._forward_hooks or module._forward_pre_hooks:
         return module
     kind = type(module)
@@ -70,20 +77,20 @@ def lean(module: Any, rows: int) -> Any:
     if kind in ACTIVATIONS:
         return ACTIVATIONS[kind](module)
     if kind is nn.Linear:
-        return LeanLinear(module.weight, module.bias, rows)
+        return LeanLinear(module.weight, module.bias, rows, pages)
     if kind is nn.LayerNorm:
         options = {"weight": module.weight, "bias": module.bias, "eps": module.eps}
         return partial(torch.layer_norm, normalized_shape=module.normalized_shape, **options)
     if kind is nn.ModuleList:
-        return [lean(child, rows) for child in module]
+        return [make_lean(child, rows, pages) for child in module]
     if not module._modules or kind.__module__.startswith("torch."):
         return module
     twin = copy.copy(module)
     twin._modules = {}
     for name, child in module._modules.items():
-        twin.__dict__[name] = lean(child, rows)  # quicker to find than a submodule
+        twin.__dict__[name] = make_lean(child, rows, pages)  # quicker to find than a submodule
     if hasattr(module, "by_tokens"):  # an output layer that is the embeddings
-        twin.__dict__["by_tokens"] = LeanLinear(module.text.embed.tokens.weight, None, rows)
+        twin.__dict__["by_tokens"] = LeanLinear(module.text.embed.tokens.weight, None, rows, pages)
     return twin
 
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from vitlab.models import build_model
 from vitlab.models.decoding.lean import LeanLinear, lean
+from vitlab.models.decoding.pages import HugePages
 
 V, LENGTH = 29, 11
 SMALL = {"vocabulary": V, "length": LENGTH, "width": 24, "depth": 2}
@@ -37,7 +38,9 @@ def test_a_layer_is_as_exact_as_its_own(rows):
     layer, x = nn.Linear(300, 70), torch.randn(rows, 1, 300)
     exact = layer.double()(x.double())
     layer.float()
-    torch.testing.assert_close(LeanLinear(layer.weight, layer.bias, rows)(x).double(), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        LeanLinear(layer.weight, layer.bias, rows, HugePages())(x).double(), exact, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_modules_in_training_and_with_hooks_stay_and_are_called():
@@ -57,7 +60,7 @@ def test_modules_in_training_and_with_hooks_stay_and_are_called():
 def test_autocast_may_be_switched_on_and_off_between_the_calls_of_a_layer(rows):
     torch.manual_seed(0)
     layer, x = nn.Linear(40, 70), torch.randn(rows, 1, 40)
-    lean_layer = LeanLinear(layer.weight, layer.bias, rows)
+    lean_layer = LeanLinear(layer.weight, layer.bias, rows, HugePages())
     for on in (False, True, False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=on):
             expected, found = layer(x), lean_layer(x)

@@ -1,0 +1,15 @@
+import torch
+
+from vitlab.models.decoding import pages
+
+
+def test_copies_keep_their_values_side_by_side_also_beyond_a_chunk(monkeypatch):
+    monkeypatch.setattr(pages, "CHUNK", 4096)
+    weights = [torch.randn(3, 5).t(), torch.randn(40, 50), *torch.randn(30, 17, 7).bfloat16()]
+    memory = pages.HugePages()
+    copies = [memory.copy(weight) for weight in weights]
+    for weight, copy in zip(weights, copies, strict=True):
+        assert torch.equal(copy, weight)
+        assert copy.is_contiguous()
+        assert copy.dtype == weight.dtype
+        assert copy.data_ptr() % pages.LINE == 0
