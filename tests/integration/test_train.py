@@ -172,7 +172,7 @@ def test_killed_in_the_middle_training_ends_with_the_same_weights_and_loses_no_r
     words.append("wandb.mode=off")
     folder = tmp_path / "killed"
     program = commands.Program("train", *words, "--out", folder)
-    program.wait_for(lambda: (folder / "metrics.jsonl").exists() and len(rows(folder)) >= 3)
+    program.wait_for(lambda: (folder / "checkpoints" / "last.ckpt").exists() and len(rows(folder)) >= 3)
     program.kill()
     assert not (folder / "result.json").exists()
     assert main(["train", *words, "--out", str(folder)]) == 0
