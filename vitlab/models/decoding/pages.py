@@ -1,6 +1,7 @@
 """Memory for weights that are read from end to end for every token."""
 
 import mmap
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -33,5 +34,6 @@ def ask(size: int) -> Tensor:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(size, dtype=torch.uint8)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # a kernel may be built without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
