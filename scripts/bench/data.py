@@ -3,7 +3,8 @@
     uv run python scripts/bench/data.py --quick
 
 Both sides give the same number of float32 batches of the same shape, an epoch at a time, the start of workers included.
-torchvision's is as in its references: a PIL image a sample, its transforms, a worker for each core.
+torchvision's is as in its references: a PIL image a sample, its transforms, a worker for each core; in a process of
+its own, for ours has glibc keep freed memory, as a run has.
 
 - Small images, uint8 in memory: shifted by up to 4 pixels, flipped, normalised. vitlab uses no workers.
 - A folder of JPEGs, 500 x 375, 100 kB each: random crops resized to 224, flipped, normalised. vitlab decodes at each
@@ -19,7 +20,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +103,10 @@ def read_peer(dataset: Dataset, batch: int) -> Iterator[Tensor]:
     return (images for images, _ in loader)
 
 
+def time_peer(elsewhere: Executor, dataset: Dataset, batch: int, images: int, side: int) -> float:
+    return elsewhere.submit(time_epoch, partial(read_peer, dataset, batch), images, side).result()
+
+
 def compose(crop: Callable, mean: Iterable[float], std: Iterable[float]) -> transforms.Compose:
     last = (transforms.ToTensor(), transforms.Normalize(tuple(mean), tuple(std)))
     return transforms.Compose([crop, transforms.RandomHorizontalFlip(), *last])
@@ -118,7 +125,7 @@ class InMemory(Dataset):
         return self.transform(Image.fromarray(self.images[index])), 0
 
 
-def measure_small(repeats: int) -> rounds.Row:
+def measure_small(repeats: int, elsewhere: Executor) -> rounds.Row:
     images = np.random.default_rng(0).integers(0, 256, (SMALL, 3, SMALL_SIDE, SMALL_SIDE), dtype=np.uint8)
     split = Split(np.zeros(SMALL, dtype=np.int64), images.__getitem__)
     found = ImageData("small", ("one",), (SMALL_SIDE, SMALL_SIDE), 3, split, split)
@@ -126,11 +133,11 @@ def measure_small(repeats: int) -> rounds.Row:
     prepare = ImagePreparation(load("recipe", "adamw"), found, config)
     dataset = InMemory(images, compose(transforms.RandomCrop(SMALL_SIDE, SHIFT), config.mean, config.std))
     ours = partial(time_epoch, partial(read_ours, split, prepare, SMALL_BATCH, 0), SMALL, SMALL_SIDE)
-    peer = partial(time_epoch, partial(read_peer, dataset, SMALL_BATCH), SMALL, SMALL_SIDE)
+    peer = partial(time_peer, elsewhere, dataset, SMALL_BATCH, SMALL, SMALL_SIDE)
     return rounds.compare(f"{SMALL:,} small images in memory, an epoch", ours, peer, repeats, floor=10)
 
 
-def measure_folder(repeats: int, root: Path, cache: Path) -> Iterator[rounds.Row]:
+def measure_folder(repeats: int, elsewhere: Executor, root: Path, cache: Path) -> Iterator[rounds.Row]:
     augment = {"crop_scale": list(AREA), "flip": True, "shift": 0}
     config = load("data", {"name": "imagefolder", "root": str(root), "image_size": SIDE, "augment": augment})
     recipe, images = load("recipe", "adamw"), DIFFERENT * COPIES
@@ -145,7 +152,7 @@ def measure_folder(repeats: int, root: Path, cache: Path) -> Iterator[rounds.Row
     dataset = datasets.ImageFolder(
         root / "train", compose(transforms.RandomResizedCrop(SIDE, AREA), config.mean, config.std)
     )
-    peer = partial(time_epoch, partial(read_peer, dataset, BATCH), images, SIDE)
+    peer = partial(time_peer, elsewhere, dataset, BATCH, images, SIDE)
     for name, options, floor in (
         ("decoding", ("never",), 1.3),
         ("the empty cache filled first", ("auto", True), None),
@@ -176,14 +183,16 @@ def measure_decoding(repeats: int, root: Path) -> rounds.Row:
 def measure(quick: bool) -> Iterator[rounds.Row]:
     repeats = 3 if quick else 9
     torch.set_num_threads(1)  # that of the main process; workers have one each
-    keep_freed_memory()  # as in a run, here for both sides
-    yield measure_small(repeats)
-    with tempfile.TemporaryDirectory() as folder:
+    # forked, for in a spawned process DataLoader would spawn its workers, which import torch for each epoch
+    with ProcessPoolExecutor(1, get_context("fork")) as elsewhere, tempfile.TemporaryDirectory() as folder:
+        elsewhere.submit(os.getpid).result()  # it is there before the next line
+        keep_freed_memory()
+        yield measure_small(repeats, elsewhere)
         root, cache = Path(folder) / "pictures", Path(folder) / "cache"
         os.environ["VITLAB_CACHE"] = str(cache)
         size = np.mean([len(file) for file in make_folder(root)])
         print(f"({DIFFERENT * COPIES:,} JPEGs of {WIDTH} x {HEIGHT}, {size / 1000:.0f} kB each; {count_cores()} cores)")
-        yield from measure_folder(repeats, root, cache)
+        yield from measure_folder(repeats, elsewhere, root, cache)
         yield measure_decoding(repeats, root)
 
 
