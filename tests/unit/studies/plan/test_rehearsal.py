@@ -46,9 +46,11 @@ def test_planted_delays_are_found_where_they_are(plan, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Classification, "loss", slow_loss)
     monkeypatch.setattr(Run, "test", slow_test)
-    job = RehearsalJob(tmp_path, plan, Observer)
-    job.lengths["vit_nano"] = 4
-    rehearsed = [job(plan.specs[0], lambda progress: None, lambda: False) for _ in range(2)]
+    rehearsed = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        job = RehearsalJob(folder, plan, Observer)
+        job.lengths["vit_nano"] = 4
+        rehearsed.append(job(plan.specs[0], lambda progress: None, lambda: False))
     found = min(rehearsed, key=lambda times: times.evaluation)  # other programs may have disturbed one
     assert STEP < found.step < 4 * STEP
     assert found.test > TEST
