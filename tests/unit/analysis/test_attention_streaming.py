@@ -95,6 +95,7 @@ def test_a_layer_without_the_kernel_is_seen_and_left_without_it(model):
     assert all(torch.equal(found[layer], expected[layer]) for layer in expected)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_the_model(model):
     x = images()
     compiled = torch.compile(model, backend="eager")
