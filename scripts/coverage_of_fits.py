@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.optimize import brentq
 
-from vitlab.studies.laws.crossover import find_crossover
+from vitlab.studies.laws.crossover import crossover
 from vitlab.studies.laws.fit import Fit, fit_scaling_law
 
 FAR = 64_000.0
@@ -90,7 +90,7 @@ def cover_pair(name: str, design: tuple[int, int, float], trials: int) -> dict[s
             fit_scaling_law(*measure(law, design, (own + shared) / np.sqrt(2)), fitted)
             for law, own in zip(laws, (first, second), strict=True)
         ]
-        found = find_crossover(*fits)
+        found = crossover(*fits)
         right.append((found.size is None) == (size is None))
         if found.size is not None and size is not None:
             hits.append(holds((found.low, found.high or np.inf), size))

@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--x", default="train_size", metavar="COLUMN", help="sizes (default: train_size)")
     parser.add_argument("--y", default="error", metavar="COLUMN", help="errors, or a loss (default: error)")
     parser.add_argument("--group", default="model", metavar="COLUMN,...", help="one curve per value (default: model)")
-    parser.add_argument("--law", choices=LAWS, default="auto", help="default: the one that predicts larger sizes best")
+    parser.add_argument("--law", choices=LAWS, default="auto", help="default: auto, the mean of m2, m3 and m4")
     parser.add_argument(
         "--up-to", type=number_between(0, 1e300), metavar="X", help="fit sizes up to X, predict the rest"
     )
@@ -72,19 +72,27 @@ def fit(
     from vitlab.studies.laws.groups import find_crossovers, fit_groups
 
     console = Console(stderr=True)
-    fits = fit_groups(
-        points, law, limit, lambda groups: track(groups, "fitting", console=console, transient=True, update_period=0.5)
-    )
-    crossovers = find_crossovers(fits)
+
+    def follow(items: Any, what: str) -> Any:
+        return track(items, what, console=console, transient=True, update_period=0.5)
+
+    fits = fit_groups(points, law, limit, lambda groups: follow(groups, "fitting"))
+    crossovers = find_crossovers(fits, lambda pairs: follow(pairs, "looking for crossovers"))
     document = {
         "groups": {join(name): describe_group(one) for name, one in fits.items()},
         "crossovers": [
             {
                 "a": join(first),
                 "b": join(second),
-                **{key: getattr(found, key) for key in ("size", "low", "high", "inside", "p_none")},
+                "size": crossing.size,
+                "low": crossing.low,
+                "high": crossing.high,
+                "inside": crossing.inside,
+                "p_none": crossing.p_none,
+                "claim": crossing.claim,
+                "reason": crossing.reason,
             }
-            for (first, second), found in crossovers.items()
+            for (first, second), crossing in crossovers.items()
         ],
     }
     if as_json:
@@ -108,11 +116,12 @@ def join(name: Sequence[str]) -> str:
 
 
 def describe_group(one: "GroupFit") -> dict[str, Any]:
-    fit, sizes = one.fit, one.asked
+    fit, sizes = one.fit, one.asked if one.fit.laws else []
     (low, high), values = fit.prediction_interval(sizes), fit.predict(sizes)
     return {
         "law": fit.law,
         "params": fit.params,
+        "at_bound": fit.at_bound,
         "points": len(fit.runs.log_errors),
         "rmse_holdout": one.rmse_holdout,
         "predict": {
@@ -133,11 +142,11 @@ def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[st
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
-    for (first, second), found in crossovers.items():
-        sentence = describe_crossover(found, join(first), join(second))
-        if found.size is not None or len(crossovers) <= MOST_PAIRS:
+    for (first, second), crossing in crossovers.items():
+        sentence = describe_crossover(crossing, join(first), join(second))
+        if crossing.size is not None or len(crossovers) <= MOST_PAIRS:
             console.print(escape(f"{sentence}."), soft_wrap=True, highlight=False)
-    if len(crossovers) > MOST_PAIRS and (rest := sum(found.size is None for found in crossovers.values())):
+    if len(crossovers) > MOST_PAIRS and (rest := sum(crossing.size is None for crossing in crossovers.values())):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
     ways = sorted({one.fit.measured_by for one in fits.values()})
     console.print(

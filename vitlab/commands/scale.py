@@ -60,7 +60,7 @@ def main(words: Sequence[str]) -> int:
         "--until",
         type=positive_number,
         metavar="POINTS",
-        help="add seeds where the 95%% interval of a mean reaches further than this to either side",
+        help="add seeds where the 95%% interval of a mean reaches further than this to either side; sets margin=POINTS",
     )
     parser.add_argument("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
     parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
@@ -74,11 +74,12 @@ def main(words: Sequence[str]) -> int:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")
     overrides = [word for word in args.words if word not in studies]
     overrides += [f"executor={args.executor}"] if args.executor else []
+    overrides += [f"margin={args.until}"] if args.until else []
     config = compose_study((studies or ["quick"])[0], overrides)
     folder = args.out or Path("runs") / config.name
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
-    target = Target(args.until, args.max_runs) if args.until else None
+    target = Target(config.margin, args.max_runs) if args.until else None
     if args.on is not None and not args.dry_run:
         raise UserError(f"--on {args.on}: is for --dry-run; give both")
     machine = parse_machine(args.on) if args.on is not None else None
@@ -243,7 +244,9 @@ def conclude(results: "StudyResults", report: Path, plan: str = "") -> Conclusio
     from vitlab.reports.tracking.uploads import list_uploads
 
     files = results.files
-    table = make_size_table(results.rows, results.outcomes) if results.rows else SizeTable([], [], "")
+    table = SizeTable([], [], "")
+    if results.rows:
+        table = make_size_table(results.rows, results.outcomes, results.margin)
     places = [f"report   {report}", f"results  {files.results_path}"]
     if any(one.state == "waiting" for one in list_uploads(results)):
         places.append(f"W&B      vitlab sync {files.folder}")

@@ -245,6 +245,8 @@ class StudyConfig:
     settled: dict[str, Any] = field(default_factory=dict)
     analyses: Optional[list[str]] = None  # the task's own
     probes: list[str] = items()  # of the trained model's features
+    # points (of perplexity percent): models whose difference surely is within it are level; what --until aims at
+    margin: float = ranged(1.0, above=0, most=100)
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The number by which a study's models are compared: accuracy, or what the task measures in its place."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,23 @@ class Metric:
     gap_unit: str = ""
     sized_by: str = "example"  # what the sizes of the training sets that it is compared over count
     loss: str = "cross-entropy, nats"  # what is made small where this is measured
+    point: float = 0.01  # what a margin of 1 is, in `compared`: a percentage point, or 1% of a relative metric
+    relative: bool = False  # compared by ratios, since its spread grows with it
+
+    def compared(self, value: float) -> float:
+        """On the scale that differences and their intervals are taken on."""
+        return math.log(value) if self.relative else value
+
+    def width(self, value: float) -> str:
+        """Half an interval in `compared`: `2.3 points`, or `2.3%` of a relative metric."""
+        return f"{significant(100 * value)}%" if self.relative else self.gap(value)
+
+    def describe_margin(self, points: float) -> str:
+        """`1 point`, `1%`"""
+        if self.relative:
+            return f"{points:g}%"
+        size = f"{100 * points * self.point if self.percent else points * self.point:g}"
+        return f"{size} {self.gap_unit.removesuffix('s') if size == '1' else self.gap_unit}".rstrip()
 
     def value(self, row: dict[str, Any]) -> float | None:
         return finite(row.get(self.key))
@@ -40,7 +58,7 @@ SQUARED = "squared error of standardised numbers"
 METRICS = (  # what comes first is what a study is about
     Metric("accuracy", "accuracy", percent=True, gap_unit="points"),
     Metric("exact_match", "exact match", percent=True, gap_unit="points"),
-    Metric("bleu", "BLEU", gap_unit="BLEU"),
+    Metric("bleu", "BLEU", gap_unit="BLEU", point=1.0),
     Metric("rouge_l", "ROUGE-L", gap_unit="ROUGE-L"),
     Metric("matthews", "Matthews correlation", gap_unit="in correlation"),
     Metric("pearson", "Pearson correlation", gap_unit="in correlation", loss=SQUARED),
@@ -48,12 +66,12 @@ METRICS = (  # what comes first is what a study is about
     Metric("f1", "F1", gap_unit="F1"),
     Metric("balanced_accuracy", "balanced accuracy", percent=True, gap_unit="points"),
     Metric("macro_f1", "macro F1", gap_unit="F1"),
-    Metric("perplexity", "perplexity", higher_is_better=False, gap_unit="in perplexity"),
+    Metric("perplexity", "perplexity", higher_is_better=False, gap_unit="in perplexity", relative=True),
     Metric("bits_per_byte", "bits per byte", higher_is_better=False, gap_unit="bits"),
-    Metric("unigram_perplexity", "unigram perplexity", higher_is_better=False, gap_unit="in perplexity"),
+    Metric("unigram_perplexity", "unigram perplexity", higher_is_better=False, gap_unit="in perplexity", relative=True),
     Metric("masked_accuracy", "masked accuracy", percent=True, gap_unit="points"),
     Metric("next_sentence_accuracy", "next-sentence accuracy", percent=True, gap_unit="points"),
-    Metric("chrf", "chrF", gap_unit="chrF"),
+    Metric("chrf", "chrF", gap_unit="chrF", point=1.0),
     Metric("rouge1", "ROUGE-1", gap_unit="ROUGE-1"),
     Metric("rouge2", "ROUGE-2", gap_unit="ROUGE-2"),
     Metric("rouge_l_lead", "ROUGE-L of the first words", gap_unit="ROUGE-L"),

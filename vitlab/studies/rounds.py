@@ -22,7 +22,7 @@ MOST_SEEDS = 1000  # of a cell
 
 @dataclass(frozen=True)
 class Target:
-    """`points` is the largest half-width of an interval, of a share in percent; `max_runs` counts the whole study."""
+    """`points` is the largest half-width of an interval, percent of perplexity; `max_runs` counts the whole study."""
 
     points: float
     max_runs: int | None = None
@@ -48,12 +48,12 @@ class Certainty:
     variant: str
     size: int
     seeds: frozenset[int]
-    half_width: float  # of the 95% interval, in the metric's unit; infinite with one seed and no spread to borrow
+    half_width: float  # of the 95% interval, in `Metric.compared`; infinite with one seed and no spread to borrow
     missing: int  # seeds, 0 where it is sure enough
 
     def describe(self, metric: Metric) -> str:
         """`vit_nano at 250: ± 2.3 points over 3 seeds, 2 more`."""
-        width = "one seed" if math.isinf(self.half_width) else f"± {metric.gap(self.half_width)}"
+        width = "one seed" if math.isinf(self.half_width) else f"± {metric.width(self.half_width)}"
         over = "" if math.isinf(self.half_width) else f" over {plural(len(self.seeds), 'seed')}"
         return f"{self.variant} at {whole(self.size)}: {width}{over}, {self.missing} more"
 
@@ -61,13 +61,13 @@ class Certainty:
 def plan_round(rows: Sequence[dict[str, Any]], target: Target, stopped: Collection[tuple[str, int]] = ()) -> Round:
     """What the finished runs ask for next; `stopped` are cells, (variant, size), that get no more."""
     metric = main_metric(list(rows))
-    until = target.points / 100 if metric.percent else target.points
+    until = target.points * metric.point
     cells = measure_certainty(rows, until)
     wide = [cell for cell in cells if cell.missing]
     open_cells = [cell for cell in wide if (cell.variant, cell.size) not in stopped]
     wanted = sum(cell.missing for cell in open_cells)
     added = choose_cells(open_cells, wanted if target.max_runs is None else target.max_runs - len(rows))
-    aim = f"± {metric.gap(until)}"
+    aim = f"± {metric.width(until)}"
     if added:
         lines = [f"  {cell.describe(metric)}" for cell in sorted(open_cells, key=lambda cell: -cell.half_width)]
         sure = len(cells) - len(wide)
@@ -92,7 +92,7 @@ def join(cells: Sequence["Certainty"]) -> str:
 def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[Certainty]:
     """Every cell with a value; the spread over seeds is moderated by that of the variant's other sizes.
 
-    `until` is the half-width that is asked for, in the unit of the rows' metric.
+    `until` is the half-width that is asked for, in `Metric.compared`.
     """
     metric = main_metric(list(rows))
     found = []
@@ -100,7 +100,7 @@ def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[C
         by_size: dict[int, dict[int, float]] = {}
         for row in rows:
             if row["model"] == variant and (value := metric.value(row)) is not None:
-                by_size.setdefault(row["train_size"], {})[row["seed"]] = value
+                by_size.setdefault(row["train_size"], {})[row["seed"]] = metric.compared(value)
         spreads = moderated_spreads({size: list(values.values()) for size, values in by_size.items()})
         several = sum(len(values) > 1 for values in by_size.values()) > 1
         for size, values in sorted(by_size.items()):

@@ -12,7 +12,7 @@ from vitlab.reports.results.aggregate import Cell, aggregate
 from vitlab.reports.results.fits import StudyFits
 from vitlab.reports.urls import folder_link
 from vitlab.studies.laws.crossover import describe_crossover
-from vitlab.studies.laws.groups import describe_params
+from vitlab.studies.laws.groups import describe_params, name_law
 from vitlab.studies.metrics import Metric, main_metric
 
 BEYOND = 2.0  # times the largest size: how far laws are drawn
@@ -73,7 +73,7 @@ def draw_fits(found: StudyFits, style: Mapping[str, Look], percent: bool) -> Ite
                 style="line",
                 dash=dash,
                 width=1.0,
-                note=f"{model}: {fit.law.upper()}, {', '.join(describe_params(fit))}",
+                note=f"{model}: {name_law(fit)}, {', '.join(describe_params(fit))}",
                 legend=False,
                 follows=model,
                 model=model,

@@ -202,7 +202,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         manifests=link_manifests(study),
         attention=attention,
         metric=metric,
-        size_table=make_size_table(rows, results.outcomes),
+        size_table=make_size_table(rows, results.outcomes, results.margin),
         fits=results.fits,
         tables=[(path.name, link("tables", path.name)) for path in tables.find_tables(study.folder)],
         looks=looks(families(rows)),

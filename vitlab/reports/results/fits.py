@@ -3,13 +3,16 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
 from vitlab.formatting import duration, finite, whole
-from vitlab.studies.laws.crossover import Crossover, describe_absence, describe_crossover, describe_place
+from vitlab.reports.results.aggregate import aggregate
+from vitlab.reports.results.comparison import NO_OUTCOMES, Outcomes, PairSpreads, difference
+from vitlab.studies.laws.crossover import Crossover, crossover, describe_absence, describe_crossover, describe_place
 from vitlab.studies.laws.fit import Fit
-from vitlab.studies.laws.groups import GroupFit, find_crossovers, fit_groups, make_law_table
+from vitlab.studies.laws.groups import GroupFit, fit_groups, make_law_table
 from vitlab.studies.laws.next_runs import rank_next_runs
 from vitlab.studies.laws.table import FEWEST, Name, Points
 from vitlab.studies.metrics import Metric, main_metric
@@ -67,11 +70,13 @@ class StudyFits:
         """Of two models where their curves cross, or that they are not seen to; else nothing."""
         if len(self.crossovers) != 1:
             return ""
-        (found,) = self.crossovers.values()
-        if found.size is not None:
-            return f"The curves cross at {describe_place(found, self.unit)}."
-        text = describe_absence(found)
-        return f"{text[0].upper()}{text[1:]}." if found.clear else ""  # else the sentence before says who is level
+        (crossing,) = self.crossovers.values()
+        if crossing.claim == "likely":
+            return f"The curves more likely than not cross {describe_place(crossing, self.unit)}."
+        if crossing.claim == "sure":
+            return f"The curves cross at {describe_place(crossing, self.unit)}."
+        text = describe_absence(crossing)
+        return f"{text[0].upper()}{text[1:]}."
 
     def describe_crossovers(self) -> list[str]:
         """A sentence for each pair of models."""
@@ -97,10 +102,11 @@ class StudyFits:
         return found
 
 
-def fit_study(rows: Rows) -> StudyFits:
-    """The laws of all models with runs at enough sizes, on the study's metric.
+def fit_study(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> StudyFits:
+    """The laws of all models with runs at enough sizes, on the study's metric, and where they cross.
 
-    Runs with an error of 0 count as half an error over the test items, where their number is known.
+    A model leads clearly where the comparison says so that the headline and the table rest on. Runs with an error of 0
+    count as half an error over the test items, where their number is known.
     """
     metric = main_metric(rows)
     scale = Scale.of(metric)
@@ -120,11 +126,24 @@ def fit_study(rows: Rows) -> StudyFits:
             of_model.add(row["train_size"], error, row["seed"])
             if metric.key == "accuracy" and (chance := finite(row.get("chance"))) is not None:
                 of_model.chance = 1 - chance
-    found = fit_groups({name: some for name, some in points.items() if len(set(some.sizes)) >= FEWEST}, "auto")
+    known = {name: some for name, some in points.items() if len(set(some.sizes)) >= FEWEST}
+    groups = {model: group for (model,), group in fit_groups(known, "auto").items()}
+    by_model = aggregate(rows, metric)
+    spreads = PairSpreads(by_model, metric, outcomes)
+    crossovers = {}
+    for pair in combinations(groups, 2):
+        first, second = (by_model[model] for model in pair)
+        gaps = {
+            size: difference(cell, second[size], metric, outcomes, spreads.find(cell, second[size], size))
+            for size, cell in first.items()
+            if size in second
+        }
+        leads = {size: gap.half_width is not None and gap.clear for size, gap in gaps.items()}
+        crossovers[pair] = crossover(*(groups[model].fit for model in pair), leads=leads)
     return StudyFits(
         scale,
-        {model: one for (model,), one in found.items()},
-        {(a, b): one for ((a,), (b,)), one in find_crossovers(found).items()},
+        groups,
+        crossovers,
         metric.sized_by,
         {cell: fmean(values) for cell, values in times.items()},
     )

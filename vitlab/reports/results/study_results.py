@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vitlab.files import read_json
+from vitlab.reports.results.comparison import MARGIN
 from vitlab.reports.results.fits import StudyFits, fit_study
 from vitlab.reports.results.run_results import RunResults
 from vitlab.studies.grid import name_run
@@ -32,6 +33,11 @@ class StudyResults:
     def name(self) -> str:
         return str(self.config.get("name") or self.files.folder.resolve().name)
 
+    @property
+    def margin(self) -> float:
+        """Points within which models are level."""
+        return float(self.config.get("margin", MARGIN))
+
     @cached_property
     def metric(self) -> Metric:
         """What the runs are compared by."""
@@ -49,7 +55,7 @@ class StudyResults:
     @cached_property
     def fits(self) -> StudyFits:
         """The scaling laws of its models and where they cross."""
-        return fit_study(self.rows)
+        return fit_study(self.rows, self.outcomes)
 
     @cached_property
     def unfinished(self) -> list[str]:

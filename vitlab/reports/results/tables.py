@@ -8,7 +8,7 @@ from typing import Any
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, whole
-from vitlab.reports.results.comparison import NO_OUTCOMES, Outcomes
+from vitlab.reports.results.comparison import MARGIN, NO_OUTCOMES, Outcomes
 from vitlab.reports.results.published import CAUTION, PublishedFigures, find_published
 from vitlab.reports.results.size_table import SizeTable, make_size_table
 from vitlab.reports.results.study_results import StudyResults
@@ -36,7 +36,7 @@ def write_tables(results: StudyResults) -> None:
     if results.rows:
         others = find_published(results)
         for name, text in zip(NAMES, (format_markdown, format_latex), strict=True):
-            write_text(results.files.folder / name, text(results.rows, others, results.outcomes))
+            write_text(results.files.folder / name, text(results.rows, others, results.outcomes, results.margin))
 
 
 def find_tables(folder: Path) -> list[Path]:
@@ -44,17 +44,21 @@ def find_tables(folder: Path) -> list[Path]:
     return [folder / name for name in NAMES if (folder / name).is_file()]
 
 
-def format_markdown(rows: Rows, others: PublishedFigures = NOTHING, outcomes: Outcomes = NO_OUTCOMES) -> str:
+def format_markdown(
+    rows: Rows, others: PublishedFigures = NOTHING, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN
+) -> str:
     """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
-    table = make_size_table(rows, outcomes)
+    table = make_size_table(rows, outcomes, margin)
     header, *body = (list(map(escape_markdown, line)) for line in build_table(table, others))
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
     return "\n\n".join([lines, *map(escape_markdown, (format_caption(rows, table), *list_notes(others)))]) + "\n"
 
 
-def format_latex(rows: Rows, others: PublishedFigures = NOTHING, outcomes: Outcomes = NO_OUTCOMES) -> str:
+def format_latex(
+    rows: Rows, others: PublishedFigures = NOTHING, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN
+) -> str:
     """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
-    table = make_size_table(rows, outcomes)
+    table = make_size_table(rows, outcomes, margin)
     header, *body = build_table(table, others)
     lines = [" & ".join(map(escape_latex, line)) + r" \\" for line in (header, *body)]
     return "\n".join(

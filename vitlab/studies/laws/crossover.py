@@ -1,5 +1,6 @@
 """The training-set size from which on one of two models stays ahead, with its uncertainty."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -11,25 +12,36 @@ from vitlab.studies.laws.fit import Fit, ends
 REACH = 10.0  # times the largest size: how far beyond the data a crossover is sought
 NEAR = 2.0  # times the largest size: what p_none is about
 CLEAR = 0.95  # level of the interval of a difference that makes one model's lead clear
-MOST_WITHOUT = 0.1  # share of the draws without a crossover that a claim of one allows
-GRID = 120  # sizes at which two laws are compared
+SURE, LIKELY = 0.9, 0.5  # shares of the draws with a crossover that a claim of one needs
+EARLY = 0.1  # share of the draws with another order at the smallest sizes from which on a sentence says so
+GRID = 60  # sizes at which two laws are compared
+
+NO_COMMON_SIZE = "the models have no training-set size in common"
+NO_LEADER = "neither is clearly ahead at any size"
+OPEN_ORDER = f"their order changes, but {NO_LEADER}"
+NO_LAW = "the data have none, and no law fits well enough to look further"
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where two models change places. `size` is None where they are not seen to.
+    """Where two models change places. `size` is None where they are not seen to, and `reason` says why.
 
-    `low` and `high` are the 90% interval, `high` None where it has no end within reach. `p_none` is the share of draws
-    that have no crossover up to twice the largest size, None where no law is good enough to tell or no model leads.
+    `claim`: "sure" where nine tenths of the draws have a crossover, "likely" where half of them have one, "none".
+    `low` and `high` are the 90% interval, of a likely one over the draws that have it; `high` is None where it has no
+    end within reach. `p_none` is the share of draws that have no crossover up to twice the largest size, None where no
+    law is good enough to tell.
     """
 
-    size: float | None
-    low: float | None
-    high: float | None
-    inside: bool
-    p_none: float | None
-    largest: float  # size that both were measured at
-    clear: bool = True  # whether one of the models leads clearly at some size
+    size: float | None = None
+    low: float | None = None
+    high: float | None = None
+    inside: bool = False
+    p_none: float | None = None
+    claim: str = "none"
+    reason: str = ""
+    largest: float = float("nan")  # size that both were measured at
+    share: float = 0.0  # of the draws that have it
+    below: float | None = None  # the smallest size with a clear leader, where the order at smaller ones is open
     ahead: int | None = None  # after it: 0 the first model, 1 the second
     sizes: tuple[float, ...] = ()  # all crossovers, the last of which is `size`
     places: np.ndarray | None = field(default=None, repr=False, compare=False)  # its log size in each draw
@@ -40,39 +52,49 @@ class Crossover:
         return None if self.size is None else self.size / self.largest
 
 
-def crossover(first: Fit, second: Fit, low: float | None = None, high: float | None = None) -> Crossover | None:
-    """`find_crossover`, or None where the models do not change places."""
-    found = find_crossover(first, second, low, high)
-    return None if found.size is None else found
-
-
-def find_crossover(first: Fit, second: Fit, low: float | None = None, high: float | None = None) -> Crossover:
+def crossover(
+    first: Fit,
+    second: Fit,
+    low: float | None = None,
+    high: float | None = None,
+    leads: Mapping[float, bool] | None = None,
+) -> Crossover:
     """The last change of order of two models from size `low` to `high`, by default the data's and ten times its end.
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
-    data. A crossover that more than a tenth of the draws do not have is none.
+    data. `leads` says by size whether a model leads clearly, where a comparison run by run knows better than the fits.
     """
     sizes, differences, draws = measure_differences(first, second)
-    kept = sizes >= np.log(low) if low is not None else sizes > -np.inf
-    kept &= sizes <= np.log(high) if high is not None else True
+    kept = (sizes >= np.log(low or 1e-300)) & (sizes <= np.log(high or np.inf))
     sizes, differences, draws = sizes[kept], differences[kept], draws[:, kept]
-    largest = min(first.largest, second.largest)
-    none = Crossover(None, None, None, False, None, largest)
-    lows, highs = ends(draws, CLEAR) if len(sizes) else (np.zeros(0), np.zeros(0))
-    clear = np.flatnonzero((lows > 0) | (highs < 0))
+    if not len(sizes):
+        return Crossover(reason=NO_COMMON_SIZE)
+    none = Crossover(largest=float(np.exp(sizes[-1])))
+    if leads is None:
+        lows, highs = ends(draws, CLEAR)
+        clear = np.flatnonzero((lows > 0) | (highs < 0))
+    else:
+        known = np.array(list(leads))
+        clear = np.flatnonzero([leads[known[np.abs(np.log(known) - size).argmin()]] for size in sizes])
     if not len(clear):
-        return replace(none, clear=False)
+        return replace(none, reason=OPEN_ORDER if (differences > 0).any() and (differences < 0).any() else NO_LEADER)
+    turned_early = find_early_turns(differences, draws, clear[0])
+    if turned_early.mean() > EARLY:
+        none = replace(none, below=float(np.exp(sizes[clear[0]])))
     turns = [(i, j) for i, j in pairwise(clear) if differences[i] * differences[j] < 0]
     if clear[-1] < len(sizes) - 1 and differences[clear[-1]] * differences[-1] < 0:
         turns.append((int(clear[-1]), len(sizes) - 1))
-    grid = np.linspace(np.log(largest), np.log(high or REACH * largest), GRID)
+    hold = first.holds and second.holds
+    if not turns and not hold:
+        return replace(none, reason=NO_LAW)
+    grid = np.linspace(sizes[-1], np.log(high or REACH * none.largest), GRID)
     if turns:
-        beyond = extend(first, second, grid) if first.holds and second.holds else None
-        return replace(none, **read_off(sizes, differences, draws, turns, beyond))
-    if not (first.holds and second.holds):
-        return none
-    return replace(none, **extrapolate(first, second, np.linspace(sizes[clear[-1]], grid[-1], 2 * GRID), grid[0]))
+        beyond = (grid, draw_differences(first, second, grid)) if hold else None
+        every, places, ahead = read_off(sizes, differences, draws, turns, beyond)
+    else:
+        every, places, ahead = extrapolate(first, second, sizes, int(clear[-1]), grid)
+    return conclude(none, every, places, ahead, turned_early)
 
 
 def measure_differences(first: Fit, second: Fit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,10 +104,17 @@ def measure_differences(first: Fit, second: Fit) -> tuple[np.ndarray, np.ndarray
     return sizes, differences, differences + first.noise_of_means[:, here] - second.noise_of_means[:, there]
 
 
+def find_early_turns(differences: np.ndarray, draws: np.ndarray, first_clear: int) -> np.ndarray:
+    """(draws): whether the order at the sizes before the first clear lead is, over all of them, the opposite one."""
+    if not first_clear:
+        return np.zeros(len(draws), bool)
+    return draws[:, :first_clear].mean(1) * differences[first_clear] < 0
+
+
 def read_off(
-    sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turns: list, beyond: np.ndarray | None
-) -> dict:
-    """The crossovers between pairs of sizes with opposite leaders, and the interval of the last.
+    sizes: np.ndarray, differences: np.ndarray, draws: np.ndarray, turns: list, beyond: tuple | None
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """log sizes of the crossovers between pairs of sizes with opposite leaders, the last one's draws, who is ahead.
 
     A draw that does not cross between them crosses where its laws do `beyond` the data, at infinity if nowhere.
     """
@@ -94,46 +123,68 @@ def read_off(
     leads = np.sign(differences[i])
     places = find_turn(sizes[i : j + 1], draws[:, i : j + 1] * leads)
     if j == len(sizes) - 1:
-        later = np.full(len(draws), np.inf) if beyond is None else find_ends(sizes[-1], *beyond, leads)
+        later = np.full(len(draws), np.inf)
+        if beyond is not None:
+            later = np.maximum(find_ends(*beyond, leads), sizes[-1])
         places = np.where(draws[:, j] * leads > 0, later, places)
-    return summarise(np.exp(every), places, sizes[-1]) | {"ahead": int(differences[j] > 0)}
+    return np.array(every), places, int(differences[j] > 0)
 
 
-def extend(first: Fit, second: Fit, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log sizes (G) and draws of the laws' difference in log error there (draws, G)."""
-    return grid, first.form.evaluate(first.draws, grid)[0] - second.form.evaluate(second.draws, grid)[0]
+def draw_differences(first: Fit, second: Fit, grid: np.ndarray) -> np.ndarray:
+    """(draws, G): the difference in log error of the two models' laws at log sizes (G)."""
+    return first.draw_log_errors(grid) - second.draw_log_errors(grid)
 
 
-def find_ends(begin: float, grid: np.ndarray, drawn: np.ndarray, leads: float) -> np.ndarray:
+def find_ends(grid: np.ndarray, drawn: np.ndarray, leads: float) -> np.ndarray:
     """Where each draw of the laws' difference changes the sign that it began with; infinity if it does not."""
-    return np.where(drawn[:, -1] * leads > 0, np.inf, np.maximum(find_turn(grid, drawn * leads), begin))
+    places = np.full(len(drawn), np.inf)
+    turned = drawn[:, -1] * leads <= 0
+    places[turned] = find_turn(grid, drawn[turned] * leads)
+    return places
 
 
-def extrapolate(first: Fit, second: Fit, grid: np.ndarray, largest: float) -> dict:
-    """Where the laws cross beyond the log size `largest`, on a grid that begins where one model leads clearly.
+def extrapolate(
+    first: Fit, second: Fit, sizes: np.ndarray, last_clear: int, grid: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """As `read_off`, where the laws cross on the grid beyond the data, given the last size with a clear leader.
 
-    Laws that have crossed by then, where the data have not, cross at `largest`.
+    Laws that have crossed by the end of the data, where the data have not, cross there.
     """
-    fitted = first.form.evaluate(first.theta[None], grid)[0][0] - second.form.evaluate(second.theta[None], grid)[0][0]
-    zeros = np.maximum(list_zeros(grid, fitted), largest)
-    places = find_ends(-np.inf, *extend(first, second, grid), np.sign(fitted[0]) or 1.0)
-    return summarise(np.exp(zeros), places, largest) | {"ahead": int(fitted[-1] > 0)}
+    path = np.concatenate([sizes, grid[1:]])[last_clear:]
+    fitted = first.log_errors(path) - second.log_errors(path)
+    within, beyond = draw_differences(first, second, sizes), draw_differences(first, second, grid)
+    drawn = np.concatenate([within, beyond[:, 1:]], axis=1)[:, last_clear:]
+    every = np.maximum(list_zeros(path, fitted), grid[0])
+    places = find_ends(path, drawn, np.sign(fitted[0]) or 1.0)
+    return every, np.maximum(places, grid[0]), int(fitted[-1] > 0)
 
 
-def summarise(every: np.ndarray, places: np.ndarray, largest: float) -> dict:
-    """The fields of a Crossover from all crossovers' sizes and the log sizes of the last one in the draws."""
-    found = {"p_none": float((places > largest + np.log(NEAR)).mean())}
-    if not len(every) or np.isinf(places).mean() > MOST_WITHOUT:
-        return found
-    low, high = np.exp(np.quantile(places, [0.05, 0.95], method="inverted_cdf"))
-    return found | {
-        "places": places,
-        "size": float(every[-1]),
-        "low": float(low),
-        "high": float(high) if np.isfinite(high) else None,
-        "inside": bool(every[-1] < 0.999 * np.exp(largest)),
-        "sizes": tuple(every.tolist()),
-    }
+def conclude(none: Crossover, every: np.ndarray, places: np.ndarray, ahead: int, turned_early: np.ndarray) -> Crossover:
+    """What may be claimed, from the log sizes of all crossovers and of the last one in each draw."""
+    end, has_one = np.log(none.largest), np.isfinite(places)
+    share = float(has_one.mean())
+    p_none = float(((places > end + np.log(NEAR)) & ~turned_early).mean())
+    claim = "none" if not len(every) or share < LIKELY else "likely" if share < SURE else "sure"
+    if claim == "none":
+        reason = f"{share:.0%} of the draws have one within {REACH:g}x of the data"
+        return replace(none, p_none=p_none, share=share, reason=reason)
+    drawn = places[has_one] if claim == "likely" else places
+    low, high = np.exp(np.quantile(drawn, [0.05, 0.95], method="inverted_cdf"))
+    size = float(np.exp(every[-1]))
+    return replace(
+        none,
+        size=size,
+        low=float(low),
+        high=float(high) if np.isfinite(high) else None,
+        inside=size < 0.999 * none.largest,
+        p_none=p_none,
+        claim=claim,
+        share=share,
+        below=None,  # the order after it is known
+        ahead=ahead,
+        sizes=tuple(np.exp(every).tolist()),
+        places=places,
+    )
 
 
 def list_zeros(places: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -155,30 +206,40 @@ def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     return places[0] + (share * np.diff(places)).sum(1)
 
 
-def describe_crossover(found: Crossover, first: str, second: str, unit: str = "example") -> str:
+def describe_crossover(crossing: Crossover, first: str, second: str, unit: str = "example") -> str:
     """`A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`, or that none is seen."""
-    if found.size is None:
-        return f"{first} and {second}: {describe_absence(found)}"
-    ahead, behind = (second, first) if found.ahead else (first, second)
-    return f"{ahead} passes {behind} at {describe_place(found, unit)}"
+    if crossing.size is None:
+        return f"{first} and {second}: {describe_absence(crossing)}"
+    ahead, behind = (second, first) if crossing.ahead else (first, second)
+    if crossing.claim == "likely":
+        return f"{ahead} more likely than not passes {behind} {describe_place(crossing, unit)}"
+    return f"{ahead} passes {behind} at {describe_place(crossing, unit)}"
 
 
-def describe_place(found: Crossover, unit: str) -> str:
-    """`9,400 training examples (90% interval 7,100 to 12,000), inside the data`"""
-    end = f"to {rounded(found.high)}" if found.high else f"up, open within {REACH:g}x of the data"
-    where = "inside the data" if found.inside else f"extrapolated by a factor of {significant(found.factor, 2)}"
-    if found.factor > NEAR:
+def describe_place(crossing: Crossover, unit: str) -> str:
+    """`9,400 training examples (90% interval 7,100 to 12,000), inside the data`, or `between 9,000 and 30,000 ...`"""
+    if crossing.claim == "likely":
+        place = f"between {rounded(crossing.low)} and {rounded(crossing.high)} training {unit}s"
+        return f"{place} (in {crossing.share:.0%} of the draws)"
+    end = f"to {rounded(crossing.high)}" if crossing.high else f"up, open within {REACH:g}x of the data"
+    where = "inside the data" if crossing.inside else f"extrapolated by a factor of {significant(crossing.factor, 2)}"
+    if crossing.factor > NEAR:
         where += f", not within {NEAR:g}x of the data"
-    return f"{rounded(found.size)} training {unit}s (90% interval {rounded(found.low)} {end}), {where}"
+    return f"{rounded(crossing.size)} training {unit}s (90% interval {rounded(crossing.low)} {end}), {where}"
 
 
-def describe_absence(found: Crossover) -> str:
-    if not found.clear:
-        return "no crossover is seen, as neither is clearly ahead at any size"
-    if found.p_none is None:
-        return "no crossover is seen in the data, and no law fits well enough to look further"
-    share = f"{found.p_none:.0%}" if found.p_none < 0.995 else "above 99%"
-    return f"no crossover is seen within {NEAR:g}x of the data (probability of none: {share})"
+def describe_absence(crossing: Crossover) -> str:
+    """Why no crossover is claimed, and where one may be all the same."""
+    if crossing.reason == OPEN_ORDER:
+        return f"no crossover is claimed: {crossing.reason}"
+    if crossing.p_none is None:
+        text = f"no crossover is seen: {crossing.reason}"
+    else:
+        share = f"{crossing.p_none:.0%}" if crossing.p_none < 0.995 else "above 99%"
+        text = f"no crossover is seen within {NEAR:g}x of the data (probability of none: {share})"
+    if crossing.below is None:
+        return text
+    return f"a crossover, if any, is below {rounded(crossing.below)}"
 
 
 def rounded(size: float) -> str:

@@ -1,4 +1,4 @@
-"""A scaling law fitted to the errors of one model at several training-set sizes, with its uncertainty."""
+"""Scaling laws fitted to the errors of one model at several training-set sizes, with their uncertainty."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,46 +8,84 @@ import numpy as np
 
 from vitlab.config import UserError, choices_text
 from vitlab.studies.laws.forms import FORMS, LAWS, Curve, Law
+from vitlab.studies.laws.holdouts import Holdout, list_folds, miss_per_doubling, root_mean_square
 from vitlab.studies.laws.least_squares import minimise, minimise_from_starts
-from vitlab.studies.laws.noise import Noise, Runs, noise_about_law, noise_between_seeds
+from vitlab.studies.laws.noise import DRAWS, Noise, Runs, noise_about_law, noise_between_seeds, unknown_noise
 from vitlab.studies.laws.table import FEWEST
 
 LEVEL = 0.9  # of intervals
-LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error over held-out sizes above which a law is not drawn
+LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error, on the data or held out, above which a law is not drawn
+MEAN = "mean"  # the name of the mean of several laws
+AVERAGED = ("m2", "m3", "m4")
+FEWEST_AVERAGED = 4  # sizes
+HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
+DRIFT = 0.3  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
+DRIFT_OF_SPARSE, SPARSE = 0.5, 3.0  # the same where the median ratio of neighboring sizes is this or more
+DRIFT_DEGREES = 4  # of freedom, of Student's t
+
+
+@dataclass(frozen=True)
+class LawFit:
+    """One law on one curve. `theta` (P) is in the law's own coordinates."""
+
+    name: str
+    form: Law = field(repr=False)
+    theta: np.ndarray = field(repr=False)
+
+    @property
+    def params(self) -> dict[str, float]:
+        """The parameters as LAWS writes the law."""
+        return {name: float(value[0]) for name, value in self.form.params(self.theta[None]).items()}
+
+    @property
+    def at_bound(self) -> list[str]:
+        """The parameters that ended at a bound: the data only say that they are beyond it, or nearly."""
+        low, high = self.form.bounds
+        slack = np.minimum(0.01 * (high - low), 0.1)
+        ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
+        return [name for name, at_end in zip(self.form.names, ended, strict=True) if at_end]
+
+    @property
+    def known(self) -> list[str]:
+        """The parameters that were given, such as e_0 by chance."""
+        low, high = self.form.bounds
+        return [name for name, given in zip(self.form.names, low == high, strict=True) if given]
+
+    def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+        """(N)"""
+        return self.form.evaluate(self.theta[None], log_sizes)[0][0]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One law on one curve. `rmse_holdout` is the RMSE of log predicted against log measured error on larger sizes.
+    """The laws of one curve: one that was asked for, or several whose logs are averaged.
 
-    `theta` is the fit in the law's own coordinates; `draws` are fits to data redrawn with the noise of the runs.
+    `law` is "mean" of several laws, None with too few sizes for any (then `predict` gives NaN). `rmse_holdout` is the
+    RMSE of log predicted against log measured error of sizes predicted from smaller ones, None with too few to hold
+    any out. `drift` is the scale of how the log error leaves the laws with each doubling beyond the data.
     """
 
-    law: str
-    form: Law = field(repr=False)
+    law: str | None
+    laws: tuple[LawFit, ...] = field(repr=False)
     runs: Runs = field(repr=False)
-    theta: np.ndarray = field(repr=False)
+    weights: np.ndarray = field(repr=False)  # (N) of each size in the least squares
     noise: Noise = field(repr=False)
-    rmse_holdout: float | None = None  # None: too few sizes to hold any out
+    rmse_holdout: float | None = None
+    drift: float = field(default=0.0, repr=False)
+    drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def params(self) -> dict[str, float]:
-        """The parameters of the law as LAWS writes it."""
-        return {name: float(value[0]) for name, value in self.form.params(self.theta[None]).items()}
+    def params(self) -> dict:
+        """The parameters by name; of a mean, those of each law by the law's name."""
+        if self.law == MEAN:
+            return {one.name: one.params for one in self.laws}
+        return self.laws[0].params if self.laws else {}
 
-    @cached_property
-    def draws(self) -> np.ndarray:
-        """(draws, P): the law fitted again to its own curve with other noise."""
-        fitted = self.form.evaluate(self.theta[None], self.runs.log_sizes)[0]
-        start = np.repeat(self.theta[None], len(self.noise_of_means), axis=0)
-        return minimise(
-            self.form, self.runs.log_sizes, fitted + self.noise_of_means, self.runs.counts, start, steps=15
-        )[0]
-
-    @cached_property
-    def noise_of_means(self) -> np.ndarray:
-        """(draws, sizes): what the mean log error of each size is off by."""
-        return self.noise.draw_means()
+    @property
+    def at_bound(self) -> list[str]:
+        """The parameters that ended at a bound, such as `e_inf`; `m2.e_inf` in a mean."""
+        prefix = "{}." if self.law == MEAN else ""
+        return [prefix.format(one.name) + name for one in self.laws for name in one.at_bound]
 
     @property
     def measured_by(self) -> str:
@@ -58,34 +96,89 @@ class Fit:
     def largest(self) -> float:
         return float(np.exp(self.runs.log_sizes[-1]))
 
-    @property
+    @cached_property
     def holds(self) -> bool:
-        """Whether the law predicts larger sizes well enough to be drawn: within a factor of 1.5."""
-        return self.rmse_holdout is None or self.rmse_holdout <= LARGEST_MISS
+        """Whether the laws may be drawn: within a factor of 1.5 of their own data, and of sizes held out."""
+        if not self.laws:
+            return False
+        own = root_mean_square(self.log_errors(self.runs.log_sizes) - self.runs.means)
+        return max(own, self.rmse_holdout or 0.0) <= LARGEST_MISS
+
+    @cached_property
+    def noise_of_means(self) -> np.ndarray:
+        """(draws, sizes): what the mean log error of each size is off by."""
+        return self.noise.draw_means()
+
+    @cached_property
+    def theta_draws(self) -> list[np.ndarray]:
+        """Of each law (draws / laws, P): fitted again to its own curve with other noise, one law in each draw."""
+        x = self.runs.log_sizes
+        return [
+            minimise(
+                one.form,
+                x,
+                one.log_errors(x) + noise,
+                self.weights,
+                np.repeat(one.theta[None], len(noise), 0),
+                steps=15,
+            )[0]
+            for one, noise in ((one, self.noise_of_means[k :: len(self.laws)]) for k, one in enumerate(self.laws))
+        ]
+
+    @cached_property
+    def drift_draws(self) -> np.ndarray:
+        """(draws): how far the log error leaves the laws with each doubling beyond the data; its own in each model."""
+        half = self.runs.own_generator().standard_t(DRIFT_DEGREES, DRAWS // 2)
+        return self.drift * np.concatenate([half, -half])
+
+    def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+        """(N): the mean of the laws."""
+        if not self.laws:
+            return np.full(len(log_sizes), np.nan)
+        return np.mean([one.log_errors(log_sizes) for one in self.laws], axis=0)
+
+    def draw_log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+        """(draws, N): the laws with other noise in the data and, beyond the data, a drift.
+
+        Kept, since a model is compared with all others of a study at the same sizes.
+        """
+        key = log_sizes.tobytes()
+        if key not in self.drawn:
+            self.drawn[key] = self.evaluate_draws(log_sizes)
+        return self.drawn[key]
+
+    def evaluate_draws(self, log_sizes: np.ndarray) -> np.ndarray:
+        drawn = np.full((DRAWS, len(log_sizes)), np.nan)
+        for k, (one, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
+            drawn[k :: len(self.laws)] = one.form.evaluate(thetas, log_sizes)[0]
+        doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
+        return drawn + self.drift_draws[:, None] * doublings
 
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
-        """The law's error at each size, in the shape of `sizes`."""
+        """The error at each size, in the shape of `sizes`."""
         sizes = np.asarray(sizes, float)
-        return np.exp(self.form.evaluate(self.theta[None], np.log(sizes.ravel()))[0]).reshape(sizes.shape)
+        return np.exp(self.log_errors(np.log(sizes.ravel()))).reshape(sizes.shape)
 
     def interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
-        """(2, ...): the confidence interval of the law's error at each size, low and high."""
+        """(2, ...): the confidence interval of the mean error at each size, low and high."""
         sizes = np.asarray(sizes, float)
-        logs = self.form.evaluate(self.draws, np.log(sizes.ravel()))[0]
-        return np.exp(ends(logs, level)).reshape(2, *sizes.shape)
+        return np.exp(ends(self.draw_log_errors(np.log(sizes.ravel())), level)).reshape(2, *sizes.shape)
 
     def prediction_interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
         """(2, ...): where the error of one new run at each size falls, low and high."""
         sizes = np.asarray(sizes, float)
         log_sizes = np.log(sizes.ravel())
-        logs = self.form.evaluate(self.draws, log_sizes)[0]
         nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
-        return np.exp(ends(logs + self.noise.draw_run(nearest), level)).reshape(2, *sizes.shape)
+        logs = self.draw_log_errors(log_sizes) + self.noise.draw_run(nearest)
+        return np.exp(ends(logs, level)).reshape(2, *sizes.shape)
 
-    def param_intervals(self, level: float = LEVEL) -> dict[str, tuple[float, float]]:
-        """The confidence interval of each parameter."""
-        drawn = self.form.params(self.draws)
-        return {name: tuple(map(float, ends(values, level))) for name, values in drawn.items()}
+    def param_intervals(self, level: float = LEVEL) -> dict:
+        """The confidence interval of each parameter, (low, high), in the shape of `params`."""
+        intervals = {
+            one.name: {name: tuple(map(float, ends(drawn, level))) for name, drawn in one.form.params(thetas).items()}
+            for one, thetas in zip(self.laws, self.theta_draws, strict=True)
+        }
+        return intervals if self.law == MEAN else intervals.get(self.law, {})
 
 
 def fit_scaling_law(
@@ -99,7 +192,8 @@ def fit_scaling_law(
 
     Equal sizes are runs of several seeds; `seeds` name them where two models are to be compared run by run, else they
     are numbered in their order. `chance` is the error of guessing (0.9 for ten equal classes), the e_0 of M4. `auto`
-    takes the law that predicts the largest sizes best from the smaller ones. Raises UserError.
+    is the mean of M2, M3 and M4, without those that have more parameters than there are sizes, and no law with fewer
+    than 4 sizes. Raises UserError.
     """
     runs = order_runs(sizes, errors, seeds)
     if law != "auto" and law not in FORMS:
@@ -108,19 +202,70 @@ def fit_scaling_law(
         raise UserError(
             f"chance={chance}: no error is below it; give the error of guessing, such as 0.9 for ten equal classes"
         )
-    misses = {name: measure_holdout(name, runs, chance) for name in (FORMS if law == "auto" else [law])}
-    if law == "auto":
-        law = choose(misses, sum(len(runs.counts) - kept for kept in list_folds(len(runs.counts))))
-    form, theta = fit_runs(law, runs, chance)
-    if form.free > len(runs.counts):
-        raise UserError(f"law={law}: has {form.free} parameters, {len(runs.counts)} sizes cannot tell them; give more")
-    return Fit(law, form, runs, theta, estimate_noise(form, theta, runs), misses[law])
+    count = len(runs.log_sizes)
+    if law == "auto" and count < FEWEST_AVERAGED:
+        return Fit(None, (), runs, runs.counts, estimate_noise((), runs))
+    names = AVERAGED if law == "auto" else (law,)
+    weights = decay(runs) if law == "auto" else runs.counts
+    laws = fit_laws(names, runs, weights, chance)
+    if not laws:
+        free = FORMS[law](Curve(runs.log_sizes, runs.means, chance)).free
+        raise UserError(f"law={law}: has {free} parameters, {count} sizes cannot tell them; give more")
+    holdouts = [
+        found for fold in list_folds(count) if (found := hold_out(names, runs, weights, chance, fold)) is not None
+    ]
+    return Fit(
+        law=MEAN if law == "auto" else law,
+        laws=laws,
+        runs=runs,
+        weights=weights,
+        noise=estimate_noise(laws, runs),
+        rmse_holdout=root_mean_square(np.array([one.misses[0] for one in holdouts])) if holdouts else None,
+        drift=drift_share(runs) * miss_per_doubling(holdouts) if law == "auto" else 0.0,
+    )
 
 
-def estimate_noise(form: Law, theta: np.ndarray, runs: Runs) -> Noise:
+def decay(runs: Runs) -> np.ndarray:
+    """(N): the runs of each size, weighted so that the largest sizes count most: curves leave their laws slowly."""
+    return runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
+
+
+def drift_share(runs: Runs) -> float:
+    return DRIFT_OF_SPARSE if np.median(np.diff(runs.log_sizes)) >= np.log(SPARSE) - 1e-9 else DRIFT
+
+
+def fit_laws(
+    names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, first: int | None = None
+) -> tuple[LawFit, ...]:
+    """The laws that the `first` sizes can tell, all of them by default, each from the best of many starts."""
+    part = slice(0, first)
+    log_sizes, means = runs.log_sizes[part], runs.means[part]
+    chance = chance if chance is not None and chance > np.exp(means.min()) else None
+    forms = {name: FORMS[name](Curve(log_sizes, means, chance)) for name in names}
+    return tuple(
+        LawFit(name, form, minimise_from_starts(form, log_sizes, means, weights[part])[0])
+        for name, form in forms.items()
+        if form.free <= len(log_sizes)
+    )
+
+
+def hold_out(names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, first: int) -> Holdout | None:
+    """What the laws of the `first` sizes miss the others by; None where these are too few for any law."""
+    laws = fit_laws(names, runs, weights, chance, first)
+    if not laws:
+        return None
+    rest = runs.log_sizes[first:]
+    predicted = np.mean([one.log_errors(rest) for one in laws], axis=0)
+    return Holdout(predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2))
+
+
+def estimate_noise(laws: Sequence[LawFit], runs: Runs) -> Noise:
     if runs.repeated:
         return noise_between_seeds(runs)
-    return noise_about_law(runs, form.evaluate(theta[None], runs.log_sizes)[0][0], form.free)
+    if not laws:
+        return unknown_noise(runs)
+    predicted = np.mean([one.log_errors(runs.log_sizes) for one in laws], axis=0)
+    return noise_about_law(runs, predicted, min(one.form.free for one in laws))
 
 
 def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:
@@ -137,43 +282,6 @@ def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[
     numbers = np.concatenate([np.arange(n) for n in counts]) if seeds is None else np.asarray(seeds)[order]
     keys = tuple(zip(x[order].tolist(), numbers.tolist(), strict=True))
     return Runs(np.log(values), counts, np.log(e[order]), keys)
-
-
-def fit_runs(law: str, runs: Runs, chance: float | None, first: int | None = None) -> tuple[Law, np.ndarray]:
-    """The law and its theta on the first sizes, all of them by default, from the best of many starts."""
-    kept = slice(0, first)
-    log_sizes, means, counts = runs.log_sizes[kept], runs.means[kept], runs.counts[kept]
-    form = FORMS[law](Curve(log_sizes, means, chance))
-    return form, minimise_from_starts(form, log_sizes, means, counts)[0]
-
-
-def measure_holdout(law: str, runs: Runs, chance: float | None) -> float | None:
-    """RMSE of the log error at the largest sizes, each fold fitted to those below them; None with too few sizes."""
-    squares: list[np.ndarray] = []
-    for kept in list_folds(len(runs.counts)):
-        form, theta = fit_runs(law, runs, chance, kept)
-        if form.free > kept:
-            return None
-        squares.append((form.evaluate(theta[None], runs.log_sizes[kept:])[0][0] - runs.means[kept:]) ** 2)
-    return float(np.sqrt(np.concatenate(squares).mean())) if squares else None
-
-
-def list_folds(sizes: int) -> list[int]:
-    """How many sizes each fold is fitted to: all but the last tenth, fifth and third of them."""
-    held = sorted({max(1, round(sizes * share)) for share in (0.1, 0.2, 0.33)})
-    return [sizes - n for n in held if sizes - n >= min(sizes - 1, 4)]
-
-
-def choose(misses: dict[str, float | None], held: int) -> str:
-    """The simplest law within one standard error of the smallest miss (Breiman et al., 1984, section 3.4.3).
-
-    That of a root mean square over `held` values is its share 1 / sqrt(2 held). M1 where none could be held out.
-    """
-    known = {name: miss for name, miss in misses.items() if miss is not None}
-    if not known:
-        return "m1"
-    best = min(known.values())
-    return next(name for name, miss in known.items() if miss <= best * (1 + (2 * held) ** -0.5))
 
 
 def ends(values: np.ndarray, level: float) -> np.ndarray:

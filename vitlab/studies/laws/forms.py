@@ -88,7 +88,19 @@ class Law(ABC):
 
     def scale(self, beta: np.ndarray, c: np.ndarray) -> np.ndarray:
         """b of b x^c, by its logarithm at the middle of the sizes."""
-        return np.exp(beta - c * self.curve.middle)
+        return exponential(beta - c * self.curve.middle)
+
+
+def exponential(values: np.ndarray) -> np.ndarray:
+    """exp, of what it can hold: a steep law has a b beyond any float."""
+    return np.exp(np.clip(values, -700, 700))
+
+
+def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log(1 + exp(u)), 1 / (1 + exp(-u)) and 1 / (1 + exp(u))."""
+    small = np.exp(-np.abs(u))
+    upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
+    return np.maximum(u, 0) + np.log1p(small), upper, lower
 
 
 class M1(Law):
@@ -117,7 +129,7 @@ class M2(Law):
 
     def evaluate(self, theta, log_sizes):
         x, (share, beta, c) = self.centred(log_sizes), theta.T[:, :, None]
-        limit, power = share * self.curve.lowest, np.exp(np.clip(beta + c * x, -700, 700))
+        limit, power = share * self.curve.lowest, exponential(beta + c * x)
         error = limit + power
         part = power / error
         return np.log(error), [self.curve.lowest / error, part, part * x]
@@ -150,7 +162,7 @@ class M3(Law):
 
     def params(self, theta):
         beta, log_g, c = theta.T
-        return {"b": np.exp(beta + c * self.curve.middle), "g": np.exp(log_g), "c": c}
+        return {"b": exponential(beta + c * self.curve.middle), "g": np.exp(log_g), "c": c}
 
 
 class M4(Law):
@@ -176,13 +188,12 @@ class M4(Law):
         target = beta + c * x - (1 - a) * np.log(span)
         u = np.where(target > 0, target / a, target)
         for _ in range(30):
-            small = np.exp(-np.abs(u))
-            soft = np.maximum(u, 0) + np.log1p(small)  # log(1 + exp(u))
-            upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
+            soft, upper, lower = logistic(u)
             step = ((a - 1) * soft + u - target) / (lower + a * upper)
             u = u - step
             if np.abs(step).max() < 1e-6:  # the next step would be of its square
                 break
+        soft, upper, lower = logistic(np.clip(u, -100, 100))  # beyond it no float tells an error from its limit
         slope = lower + a * upper
         error = limit + span * upper
         by_u = span * upper * lower / slope / error  # d log e / d target

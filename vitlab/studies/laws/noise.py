@@ -40,6 +40,10 @@ class Runs:
         """Random numbers that are the same for all models with runs of these sizes and seeds."""
         return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), purpose])
 
+    def own_generator(self) -> np.random.Generator:
+        """Random numbers that no other model has, whatever its sizes and seeds."""
+        return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), zlib.crc32(self.log_errors.tobytes())])
+
     @property
     def repeated(self) -> bool:
         """Whether the scatter between seeds tells the noise: else only the distance from a fitted law can."""
@@ -82,8 +86,9 @@ def noise_between_seeds(runs: Runs) -> Noise:
 
     The standardised residuals of all sizes are resampled together: three seeds show too little of their distribution.
     """
-    spreads = moderated_spreads(dict(enumerate(np.split(runs.log_errors, np.cumsum(runs.counts)[:-1]))))
-    deviations = np.array([spreads[size].std if spreads else 0.0 for size in range(len(runs.counts))])
+    sizes = np.exp(runs.log_sizes)
+    spreads = moderated_spreads(dict(zip(sizes, np.split(runs.log_errors, np.cumsum(runs.counts)[:-1]), strict=True)))
+    deviations = np.array([spreads[size].std if spreads else 0.0 for size in sizes])
     freedom = min((spread.degrees for spread in spreads.values()), default=1.0)
     several = (runs.counts > 1)[runs.place]
     residuals = runs.log_errors - runs.means[runs.place]
@@ -98,6 +103,11 @@ def noise_about_law(runs: Runs, predicted: np.ndarray, parameters: int) -> Noise
     freedom = max(1, len(residuals) - parameters)
     deviation = np.sqrt((residuals**2).sum() / freedom)
     return Noise(runs, np.full(len(runs.counts), deviation), unit(residuals), float(freedom))
+
+
+def unknown_noise(runs: Runs) -> Noise:
+    """Where neither seeds nor a law tell: all draws are NaN, and nothing is clear."""
+    return Noise(runs, np.full(len(runs.counts), np.nan), np.zeros(len(runs.log_errors)), 1.0)
 
 
 def unit(residuals: np.ndarray) -> np.ndarray:

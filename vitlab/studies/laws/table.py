@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
         raise UserError(missing)
     problems: dict[str, list[int]] = {}
     found: dict[Name, Points] = {}
+    earlier: Counter[tuple[Name, float]] = Counter()  # runs of a group and a size above the line
     for line, row in rows:
         if not row[y].strip():
             continue
@@ -64,8 +66,10 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
             )
         if size == 0:
             problems.setdefault(f"{x}=0: has no logarithm; leave the row out", []).append(line)
-        points = found.setdefault(tuple(row[name] for name in group), Points())
-        points.add(size, error, read_seed(row, points.sizes.count(size)))
+        name = tuple(row[key] for key in group)
+        points = found.setdefault(name, Points())
+        points.add(size, error, read_seed(row, earlier[name, size]))
+        earlier[name, size] += 1
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
             if not 0 <= guessed <= 1:
                 text = f"chance={row['chance']}: give the share that guessing gets right, from 0 to 1"

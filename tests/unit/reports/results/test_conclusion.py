@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.written_study import make_study
+from vitlab.reports.results.fits import fit_study
 from vitlab.reports.results.study_results import load_results
 from vitlab.reports.results.summary import headline, sentence
 
@@ -64,7 +65,7 @@ def test_a_lead_on_every_seed_is_a_lead_however_far_the_seeds_are_apart():
         == "ResNet leads by 2.0 ± 0.0 points at 500 training examples."
     )
     assert both(((0.80, 0.84, 0.88),), ((0.90, 0.82, 0.86),)) == (
-        "ResNet and ViT are level within the 95% interval (difference 2.0 ± 17.2 points) at 500 training examples."
+        "Undecided: ResNet ahead by 2.0 ± 17.2 points (3 seeds) at 500 training examples."
     )
 
 
@@ -80,24 +81,23 @@ def test_models_of_other_seeds_are_level_within_the_spread_of_each():
     rows = rows_of({"vit": ((0.70, 0.80, 0.90),), "resnet": ((0.71, 0.81, 0.91),)})
     unpaired = [{**row, "seed": row["seed"] + 3 * (row["model"] == "vit")} for row in rows]
     assert "ResNet leads by 1.0 ± 0.0 points" in told(rows)
-    assert "are level within the 95% interval" in told(unpaired)
+    assert told(unpaired).startswith("Undecided: ResNet ahead by 1.0 ± 22.7 points (3 seeds)")
 
 
 def test_sizes_that_are_level_within_the_spread_over_seeds():
     vit = ((0.40, 0.44), (0.60, 0.62), (0.84, 0.86), (0.95, 0.97))
     assert both(vit, ((0.70, 0.72), (0.80, 0.81), (0.85, 0.86), (0.96, 0.965))) == (
-        "ResNet leads up to 2,000; ResNet and ViT are level within the 95% interval from 8,000 "
-        "(difference 0.3 ± 9.5 points)."
+        "ResNet leads up to 2,000; ResNet ahead from 8,000 (undecided: 0.3 ± 4.0 points at 32,000, 2 seeds)."
     )
     assert both(vit[2:], ((0.87, 0.84), (0.97, 0.955))) == (
-        "ResNet and ViT are level within the 95% interval at every size up to 2,000 (difference 0.3 ± 22.2 points)."
+        "ResNet ahead at every size up to 2,000 (undecided: 0.3 ± 22.2 points at 2,000, 2 seeds)."
     )
 
 
 def test_many_seeds_find_a_lead_that_is_smaller_than_their_spread():
     noise = [0.03 * (-1) ** seed for seed in range(12)]
     few, many = (both((tuple(0.8 for _ in range(n)),), (tuple(0.821 + value for value in noise[:n]),)) for n in (4, 12))
-    assert few.startswith("ResNet and ViT are level within the 95% interval (difference 2.1 ± 5.5 points)")
+    assert few.startswith("Undecided: ResNet ahead by 2.1 ± 5.5 points (4 seeds)")
     assert many == "ResNet leads by 2.1 ± 2.0 points at 500 training examples."
 
 
@@ -145,9 +145,52 @@ def test_what_did_not_finish_or_has_no_number(value):
 
 def test_lower_is_better():
     rows = rows_of({"lstm": (50.0, 30.0), "transformer": (60.0, 20.0)}, key="perplexity")
-    assert told(rows) == ("In perplexity, LSTM leads at 500; Transformer leads at 2,000, by 10.0 in perplexity.")
+    assert told(rows) == ("In perplexity, LSTM leads at 500; Transformer leads at 2,000, by 33.3%.")
     seeds = rows_of({"lstm": ((50.0, 52.0, 54.0),), "transformer": ((49.0, 51.1, 53.0),)}, key="perplexity")
-    assert told(seeds).startswith("In perplexity, Transformer leads by 0.967 ± 0.143 in perplexity at 500")
+    assert told(seeds).startswith("In perplexity, Transformer leads by 1.9% (1.5% to 2.2%) at 500")
+
+
+def pairs(means, gap, noise):
+    """Of two models a value per size and seed: `gap` apart, the difference scattered by `noise`."""
+    shifts = np.array([-1.0, 0.0, 1.0])
+    return [tuple(mean + noise * shifts) for mean in means], [
+        tuple(mean + gap + noise * shifts[::-1]) for mean in means
+    ]
+
+
+def test_models_are_level_where_the_whole_interval_is_within_the_margin():
+    vit, resnet = pairs((0.7, 0.8, 0.85, 0.9), 0.001, 0.001)
+    rows = rows_of({"vit": vit, "resnet": resnet})
+    assert sentence(rows).startswith(
+        "ResNet and ViT are level within 1 point at every size up to 32,000 (difference 0.1"
+    )
+    assert "undecided" in sentence(rows, margin=0.3)
+    vit, resnet = pairs((0.7, 0.8), 0.001, 0.005)
+    assert "level" not in sentence(rows_of({"vit": vit, "resnet": resnet}))
+
+
+def test_an_interval_of_accuracies_ends_at_100_points():
+    vit, resnet = ((0.231, 0.587, 0.943),), ((0.923, 0.857, 0.89),)
+    assert both(vit, resnet).startswith("Undecided: ResNet ahead by 30.3 points (-")
+    assert "to 100.0; 3 seeds) at 500" in both(vit, resnet)
+
+
+def test_a_crossover_below_the_first_clear_lead_is_not_ruled_out():
+    rows = rows_of(
+        {
+            "vit": ((0.24, 0.30), (0.36, 0.46), (0.44, 0.45), (0.36, 0.39)),
+            "resnet": ((0.26, 0.2), (0.40, 0.37), (0.75, 0.73), (0.74, 0.75)),
+        },
+        sizes=(60, 250, 1_000, 2_160),
+    )
+    found = sentence(rows, crossover=fit_study(rows).describe_headline())
+    assert found.startswith("ViT ahead up to 250 (undecided); ResNet leads from 1,000")
+    assert found.endswith("A crossover, if any, is below 1,000.")
+
+
+def test_one_seed_without_items_claims_no_crossover():
+    rows = rows_of({"vit": (0.27, 0.42, 0.44, 0.37), "resnet": (0.22, 0.34, 0.74, 0.75)})
+    assert "No crossover is claimed: their order changes" in fit_study(rows).describe_headline()
 
 
 def with_outcomes(curves, items=2000, **columns):
@@ -167,7 +210,7 @@ def test_two_points_on_every_seed_are_a_lead_and_copies_of_a_model_are_level():
     rng = np.random.default_rng(0)
     ease = rng.random(2000)
     right = [(rng.random((3, 2000)) ** 6 < ease).astype(float) for _ in range(2)]
-    assert with_outcomes({"vit": right[0], "resnet": right[1]}).startswith("ResNet and ViT are level within the 95%")
+    assert with_outcomes({"vit": right[0], "resnet": right[1]}).startswith("Undecided: ViT ahead by 0.2 ± 3.1 points")
     worse = right[0].copy()
     for values in worse:
         values[rng.choice(np.flatnonzero(values), 40, replace=False)] = 0
@@ -179,7 +222,7 @@ def test_a_headline_of_one_seed_says_that_others_are_not_covered():
     found = with_outcomes({"vit": 0.8, "resnet": 0.9})
     assert found.startswith("ResNet leads by 11.")
     assert found.endswith(f"at 500 training examples{ending}")
-    assert with_outcomes({"vit": 0.800, "resnet": 0.805}).startswith("ResNet and ViT are level within the 95% interval")
+    assert with_outcomes({"vit": 0.800, "resnet": 0.805}).startswith("Undecided: ResNet ahead by ")
     assert sentence(rows_of({"vit": (0.4,), "resnet": (0.5,)})).endswith(f"{ONE_SEED}.")
     assert ONE_SEED not in sentence(rows_of({"vit": ((0.4, 0.41),), "resnet": ((0.5, 0.5),)}))
 

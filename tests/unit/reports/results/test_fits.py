@@ -53,7 +53,7 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
     laws = {"vit": lambda x: 0.8 if x < 10_000 else 0.02, "resnet": lambda x: 0.5 * (x / 1_000) ** -0.3}
     rows = make_rows(lambda e: {"accuracy": 1 - e}, laws)
     found = fit_study(rows)
-    assert found.law_table[1][-1].startswith("none: the law misses larger sizes")
+    assert found.law_table[1][-1].startswith("none: it misses measured errors")
     assert {series.label for series in plot_metric_by_size(rows, found).series} >= {"resnet, fit", "crossover"}
     assert "vit, fit" not in {series.label for series in plot_metric_by_size(rows, found).series}
 

@@ -37,18 +37,18 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
     assert format_markdown(ROWS).splitlines() == [
         r"| training examples | vit\_a | r\&b\|x |",
         "| ---: | ---: | ---: |",
-        "| 53 | \N{EN DASH} | 25.0% |",
-        "| 1,009 | 60.0 ± 14.1% | \N{EN DASH} |",  # of 0.5 and 0.7 the sample standard deviation is 0.1414
+        "| 53 | \N{EN DASH} | 25.0% (n=1) |",
+        "| 1,009 | 60.0 ± 14.1% (n=2) | \N{EN DASH} |",  # of 0.5 and 0.7 the sample standard deviation is 0.1414
         "",
-        "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds.",
+        "Held-out accuracy on digits. Mean ± standard deviation over 1 to 2 seeds (n).",
     ]
 
 
 def test_latex_has_the_same_cells():
     lines = format_latex(ROWS).splitlines()
     assert r"training examples & vit\_a & r\&b|x \\" in lines
-    assert r"53 & -- & 25.0\% \\" in lines
-    assert r"1,009 & 60.0 $\pm$ 14.1\% & -- \\" in lines
+    assert r"53 & -- & 25.0\% (n=1) \\" in lines
+    assert r"1,009 & 60.0 $\pm$ 14.1\% (n=2) & -- \\" in lines
     assert r"\begin{tabular}{rrr}" in lines
     assert [line for line in lines if "rule" in line] == [r"\toprule", r"\midrule", r"\bottomrule"]
 
@@ -67,7 +67,9 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     one_seed = format_markdown(rows[::2], outcomes=right)
     assert "over held-out examples; other seeds are not covered" in one_seed
     right[rows[1]["run"]] = right[rows[0]["run"]][::-1]
-    assert "| level: 0.0 ± 9." in format_markdown([rows[0], {**rows[1], "model": "b", "seed": 0}], outcomes=right)
+    assert "| undecided: b ahead by 0.0 ± 9." in format_markdown(
+        [rows[0], {**rows[1], "model": "b", "seed": 0}], outcomes=right
+    )
     assert "| none beats chance |" in format_markdown([{**one, "chance": 0.8} for one in rows], outcomes=right)
 
 

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from vitlab import UserError, crossover, fit_scaling_law
-from vitlab.studies.laws.crossover import describe_crossover, find_crossover
+from vitlab.studies.laws.crossover import describe_crossover
 from vitlab.studies.laws.forms import FORMS, Curve
 
 SIZES = np.geomspace(250, 32_000, 8)
+pytestmark = pytest.mark.filterwarnings("error")  # NumPy's would reach the terminal
 
 
 def measure(law, noise=0.03, seeds=3, shared=(), start=0, sizes=SIZES):
@@ -58,12 +59,42 @@ def test_m4_predicts_from_chance_down_to_its_limit():
     assert fit.rmse_holdout < 0.01
 
 
-def test_the_law_is_chosen_by_what_it_predicts():
-    assert fit_scaling_law(*measure(lambda x: 3 * x**-0.3)).law == "m1"
-    bent = fit_scaling_law(*measure(lambda x: 0.1 + 30 * x**-0.7))
-    straight = fit_scaling_law(*measure(lambda x: 0.1 + 30 * x**-0.7), "m1")
-    assert bent.law != "m1"
-    assert bent.rmse_holdout < straight.rmse_holdout / 2
+def test_auto_is_the_mean_of_the_laws_that_the_sizes_can_tell():
+    fit = fit_scaling_law(*measure(lambda x: 0.1 + 30 * x**-0.7))
+    assert fit.law == "mean"
+    assert set(fit.params) == {"m2", "m3", "m4"}
+    parts = [one.log_errors(np.log(SIZES)) for one in fit.laws]
+    np.testing.assert_allclose(np.log(fit.predict(SIZES)), np.mean(parts, axis=0))
+    four = SIZES[::2]
+    assert set(fit_scaling_law(four, 3 * four**-0.3).params) == {"m2", "m3"}
+    assert set(fit_scaling_law(four, 0.8 * four**-0.1, chance=0.9).params) == {"m2", "m3", "m4"}
+
+
+def test_three_sizes_have_points_and_no_law():
+    three = np.repeat(SIZES[:3], 3)
+    steep, flat = (fit_scaling_law(*measure(law, sizes=SIZES[:3])) for law in crossing(SIZES[1]))
+    assert steep.law is None
+    assert not steep.holds
+    assert np.isnan(steep.predict(three)).all()
+    assert crossover(steep, flat).claim == "sure"  # read off the data
+    single = [fit_scaling_law(SIZES[:3], law(SIZES[:3])) for law in crossing(SIZES[1])]
+    assert crossover(*single).claim == "none"  # one seed and no law: nothing tells the noise
+
+
+def test_laws_that_disagree_and_curves_that_left_their_law_have_wide_intervals():
+    straight = fit_scaling_law(*measure(lambda x: 3 * x**-0.3, noise=0.005))
+    drifting = fit_scaling_law(*measure(lambda x: 3 * x**-0.3 * np.exp(-0.01 * np.log2(x / 250) ** 2), noise=0.005))
+    widths = [np.log(high / low) for low, high in (fit.interval(128_000) for fit in (straight, drifting))]
+    assert widths[1] > 1.5 * widths[0]
+    low, high = straight.interval([32_000, 128_000])
+    assert high[1] / low[1] > (high[0] / low[0]) ** 2  # the drift grows with each doubling beyond the data
+
+
+def test_parameters_at_a_bound_are_listed():
+    steeper = measure(lambda x: 3 * x**-0.3 * np.exp(-0.005 * np.log2(x / 250) ** 2))
+    assert fit_scaling_law(*steeper, "m2").at_bound == ["e_inf"]
+    assert "m2.e_inf" in fit_scaling_law(*steeper).at_bound
+    assert fit_scaling_law(*measure(lambda x: 0.04 + 5 * x**-0.5), "m2").at_bound == []
 
 
 def test_intervals_of_one_run_hold_those_of_the_curve():
@@ -80,8 +111,11 @@ def test_a_curve_that_jumps_has_no_law():
     fit = fit_scaling_law(*measure(lambda x: np.where(x < 8_000, 0.8, 0.03)))
     assert not fit.holds
     steady = fit_scaling_law(*measure(lambda x: 0.5 * x**-0.1))
-    found = find_crossover(fit, steady)
-    assert found.inside  # the data tell of themselves
+    assert crossover(fit, steady).inside  # the data tell of themselves
+    four = SIZES[::2]
+    for chance in (None, 0.97):
+        jump = fit_scaling_law(four, [0.75, 0.74, 0.75, 0.001], chance=chance)
+        assert not jump.holds
 
 
 @pytest.mark.parametrize(("size", "inside"), [(6_000, True), (50_000, False)])
@@ -101,15 +135,36 @@ def crossing(size):
     return lambda x: 6 * x**-0.45, lambda x: 6 * size**-0.2 * x**-0.25
 
 
-def test_models_that_never_cross_are_said_not_to():
-    first, second = (fit_scaling_law(*measure(lambda x, b=b: b * x**-0.4, start=b)) for b in (3, 4))
-    assert crossover(first, second) is None
-    found = find_crossover(first, second)
-    assert found.p_none > 0.9
-    text = describe_crossover(found, "a", "b")
+def test_a_crossover_that_half_of_the_draws_have_is_likely():
+    first, second = (fit_scaling_law(*measure(law, start=s)) for s, law in enumerate(crossing(100_000)))
+    crossing_place = crossover(first, second)
+    assert crossing_place.claim == "likely"
+    assert crossing_place.low < 100_000 < crossing_place.high
+    text = describe_crossover(crossing_place, "steep", "flat")
+    assert text.startswith("steep more likely than not passes flat between ")
+
+
+def test_models_that_never_cross_have_none_and_a_reason():
+    first, second = (fit_scaling_law(*measure(lambda x, b=b: b * x**-0.4, start=b)) for b in (3, 6))
+    crossing_place = crossover(first, second)
+    assert (crossing_place.size, crossing_place.claim) == (None, "none")
+    assert crossing_place.reason
+    assert crossing_place.p_none > 0.9
+    text = describe_crossover(crossing_place, "a", "b")
     assert text == "a and b: no crossover is seen within 2x of the data (probability of none: above 99%)"
     noisy = [fit_scaling_law(*measure(lambda x: 3 * x**-0.4, noise=0.2, start=start)) for start in (0, 1)]
-    assert describe_crossover(find_crossover(*noisy), "a", "b").endswith("as neither is clearly ahead at any size")
+    assert describe_crossover(crossover(*noisy), "a", "b").endswith("neither is clearly ahead at any size")
+
+
+def test_an_order_that_is_open_at_small_sizes_is_not_ruled_out():
+    sizes = np.repeat([60, 250, 1_000, 2_160], 2)
+    vit = fit_scaling_law(sizes, 1 - np.array([0.24, 0.302, 0.395, 0.455, 0.45, 0.434, 0.36, 0.39]))
+    resnet = fit_scaling_law(sizes, 1 - np.array([0.26, 0.194, 0.3, 0.374, 0.75, 0.734, 0.74, 0.754]))
+    crossing_place = crossover(vit, resnet)
+    assert crossing_place.claim == "none"
+    assert crossing_place.below == pytest.approx(1_000)
+    assert crossing_place.p_none is None or crossing_place.p_none < 0.5
+    assert describe_crossover(crossing_place, "vit", "resnet").endswith("a crossover, if any, is below 1,000")
 
 
 def test_noise_that_models_share_does_not_blur_their_crossover():

@@ -1,6 +1,6 @@
 import numpy as np
 
-from vitlab.studies.laws.crossover import find_crossover
+from vitlab.studies.laws.crossover import crossover
 from vitlab.studies.laws.fit import fit_scaling_law
 from vitlab.studies.laws.next_runs import rank_next_runs
 
@@ -30,7 +30,7 @@ def test_the_runs_suggested_narrow_the_crossover_most_for_their_cost():
 
 def solve(data):
     fits = [fit_scaling_law(*list(zip(*part, strict=True))[::2], "m1", seeds=[s for _, s, _ in part]) for part in data]
-    return fits, find_crossover(*fits)
+    return fits, crossover(*fits)
 
 
 def spread(found):
