@@ -1,9 +1,12 @@
 import json
+import re
+import time
 
 import numpy as np
 import pytest
 
 from vitlab.cli import main
+from vitlab.studies.laws.table import read_points
 
 
 @pytest.fixture
@@ -31,7 +34,8 @@ def test_each_group_has_its_law_and_pairs_within_a_task_their_crossover(table, c
     found = run_json(capsys, table, "--group", "task,model")
     assert list(found["groups"]) == ["easy, steep", "easy, flat", "hard, steep", "hard, flat"]
     group = found["groups"]["easy, steep"]
-    assert (group["points"], set(group)) == (21, {"law", "params", "points", "rmse_holdout", "predict"})
+    assert (group["points"], group["law"], set(group["params"])) == (21, "mean", {"m2", "m3", "m4"})
+    assert set(group) == {"law", "params", "at_bound", "points", "rmse_holdout", "predict"}
     assert [(one["a"], one["b"]) for one in found["crossovers"]] == [
         ("easy, steep", "easy, flat"),
         ("hard, steep", "hard, flat"),
@@ -41,6 +45,7 @@ def test_each_group_has_its_law_and_pairs_within_a_task_their_crossover(table, c
         assert one["low"] < one["size"] < one["high"]
         assert one["size"] == pytest.approx(6_000, rel=0.1)
         assert one["p_none"] < 0.05
+        assert (one["claim"], one["reason"]) == ("sure", "")
 
 
 def test_sizes_above_the_limit_are_predicted(table, capsys):
@@ -60,6 +65,39 @@ def test_the_folder_gets_the_document_and_a_figure(table, capsys, tmp_path):
     assert sorted(path.name for path in (tmp_path / "fits").iterdir()) == ["fits.json", "fits.png", "fits.svg"]
     picture = (tmp_path / "fits" / "fits.svg").read_text()
     assert all(f">{text}</text>" in picture for text in ("easy", "hard", "steep", "flat"))
+
+
+def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
+    path = tmp_path / "few.csv"
+    rows = [f"{model},{size},{share / size}" for model, share in (("a", 1), ("b", 2)) for size in (10, 20, 40)]
+    path.write_text("\n".join(["model,train_size,error", *rows]) + "\n")
+    found = run_json(capsys, path)
+    assert (found["groups"]["a"]["law"], found["groups"]["a"]["predict"]) == (None, {})
+    assert found["crossovers"][0]["size"] is None
+    assert found["crossovers"][0]["reason"]
+    assert main(["fit", str(path)]) == 0
+    assert "3 sizes; auto needs 4" in capsys.readouterr().out
+
+
+def test_parameters_that_the_data_hardly_tell_are_not_printed(tmp_path, capsys):
+    path = tmp_path / "flat.csv"
+    errors = {100: (0.5, 0.42), 200: (0.4, 0.5), 400: (0.45, 0.4), 800: (0.41, 0.44), 1600: (0.42, 0.4)}
+    rows = [f"a,{size},{seed},{error}" for size, pair in errors.items() for seed, error in enumerate(pair)]
+    path.write_text("\n".join(["model,train_size,seed,error", *rows]) + "\n")
+    assert main(["fit", str(path), "--law", "m2"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "error at 400" in out
+    assert not re.search(r"\d{3},\d{3},\d{3}", out)
+
+
+def test_many_rows_take_time_in_proportion(tmp_path):
+    path = tmp_path / "many.csv"
+    rows = [f"a,{size},0.{size}" for size in (10, 20, 40) for _ in range(15_000)]
+    path.write_text("\n".join(["model,train_size,error", *rows]) + "\n")
+    began = time.process_time()
+    points = read_points(path, "train_size", "error", ["model"])["a",]
+    assert time.process_time() - began < 2
+    assert points.seeds[-1] == 14_999
 
 
 @pytest.mark.parametrize(

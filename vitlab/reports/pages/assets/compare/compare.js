@@ -42,7 +42,7 @@
     const text = data.percent ? signed(Number((100 * difference).toFixed(1))) : signed(difference);
     const over = [seeds > 1 ? `${seeds} seeds` : "", items ? `${items.toLocaleString("en")} held-out items` : ""].filter(Boolean).join(" and ");
     const alone = seeds > 1 ? "" : "; of one seed, other seeds are not covered";
-    const verdict = Math.abs(mean) > half ? "" : " They are level within it.";
+    const verdict = Math.abs(mean) > half ? "" : " Undecided: it holds 0.";
     return `${data.metric[0].toUpperCase()}${data.metric.slice(1)} of ${b.cell} against ${a.cell}: ${text} \u00b1 ${size(half)} ${data.unit} (95% interval over ${over}${alone}).${verdict}`;
   }
 
