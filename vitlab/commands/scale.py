@@ -130,6 +130,7 @@ def scale(
         prepare_folder,
         refuse_other_data,
         refuse_other_runs,
+        retrain_missing,
         run_all,
         run_rounds,
         submit,
@@ -181,6 +182,7 @@ def scale(
         failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
         if target:
             failed |= run_rounds(files, plan, target, {*failed}, live, console)
+        failed |= retrain_missing(files, plan, now, failed, live, console)
         live.close()
         with hold_in_turn(folder):  # of two starts that end at once the later one writes all results
             collect(files)
