@@ -72,7 +72,7 @@ def read_json(
         return parse(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path}: cannot read it ({first_line(error)}); {advice}") from None
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
+from vitlab.console import Console
 from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.reports.results.conclusion import Conclusion, recall

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser
+from vitlab.console import Console
 from vitlab.formatting import duration, plural
 from vitlab.studies.status import RunStatus, StudyStatus, read_status
 

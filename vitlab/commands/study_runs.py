@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 
 from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
+from vitlab.console import Console
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
 from vitlab.formatting import plural

@@ -224,7 +224,7 @@ class RunFiles:
                 if row["step"] is None:
                     raise ValueError
                 rows.append({key.replace("heldout/", VALIDATION): value for key, value in row.items()})
-            except (ValueError, TypeError, KeyError, RecursionError):
+            except (ValueError, TypeError, KeyError):
                 if number < len(lines):
                     warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)
         return rows

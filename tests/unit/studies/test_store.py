@@ -191,7 +191,7 @@ def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
         RunFiles(tmp_path).config()
 
 
-@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe"])
 def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
     files = RunFiles(tmp_path)
     readers = {files.init_path: files.init, files.data_path: files.contents}
