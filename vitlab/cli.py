@@ -3,15 +3,21 @@
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import sys
+import tempfile
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from vitlab.config.errors import UserError, choices_text, printable
+from vitlab.config.errors import UserError, choices_text, first_line, printable
+from vitlab.terminal import shown_controls
+
+DEBUG = "VITLAB_DEBUG"  # the environment variable
 
 COMMANDS = {  # command: module in vitlab.commands, what it does
     "scale": ("scale", "train models on nested subsets of a data set and compare them"),
@@ -46,7 +52,12 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code: 0 done, 2 wrong input, 1 anything else, 130 on Ctrl-C."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    with shown_controls():
+        return handle(list(sys.argv[1:] if argv is None else argv))
+
+
+def handle(words: list[str]) -> int:
+    """The same; every error becomes lines on stderr here."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, interrupt)
     warnings.formatwarning = lambda message, *_, **__: f"vitlab: warning: {printable(str(message))}\n"  # no source code
@@ -65,6 +76,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `vitlab list models | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception as error:
+        print(f"vitlab: {printable(describe_unexpected(error, words))}", file=sys.stderr)
+        return 1
+
+
+def describe_unexpected(error: Exception, words: Sequence[str]) -> str:
+    """An error that nobody foresaw, in a line; its traceback goes to a file, or to stderr with VITLAB_DEBUG=1."""
+    kind, said = type(error).__name__, first_line(error)
+    line = said if said == kind else f"{kind}: {said}"
+    text = "".join(traceback.format_exception(error))
+    if os.environ.get(DEBUG) == "1":
+        print(text, file=sys.stderr)
+        return line
+    try:
+        with tempfile.NamedTemporaryFile(prefix="vitlab-", suffix=".log", delete=False) as file:
+            file.write(f"vitlab {shlex.join(words)}\n{text}".encode(errors="backslashreplace"))
+    except OSError:
+        return f"{line} ({DEBUG}=1 shows the traceback)"
+    return f"{line} (traceback: {file.name}; {DEBUG}=1 shows it)"
 
 
 def run(words: list[str]) -> int:

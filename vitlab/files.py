@@ -58,18 +58,22 @@ def write_text(path: str | Path, text: str) -> None:
         file.write(text.encode(errors="backslashreplace"))  # file names may hold bytes that are not text
 
 
-def read_json(path: str | Path, parse: Callable[[Any], Any] = lambda value: value) -> Any:
+def read_json(
+    path: str | Path,
+    parse: Callable[[Any], Any] = lambda value: value,
+    advice: str = "delete it and run the command again",
+) -> Any:
     """What a JSON file of this program holds, as `parse` makes of it, None where there is none.
 
-    Raises UserError if it does not parse.
+    Raises UserError, with the advice, if it does not parse.
     """
     path = Path(path)
     try:
         return parse(json.loads(path.read_text()))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"{path}: cannot read it ({first_line(error)}); delete it and run the command again") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: cannot read it ({first_line(error)}); {advice}") from None
 
 
 def write_json(path: str | Path, value: Any) -> None:

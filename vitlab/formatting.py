@@ -12,11 +12,7 @@ def finite(value: Any) -> float | None:
     """The number, or None for anything that is not one: None, NaN, infinity, text."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    try:
-        number = float(value)
-    except OverflowError:  # whole numbers of JSON have no end
-        return None
-    return number if math.isfinite(number) else None
+    return float(value) if math.isfinite(value) else None
 
 
 def whole(value: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.integration import commands
+from vitlab.commands import scale
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
 from vitlab.data.subset import subset
@@ -217,6 +218,45 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
     straight = train_run(config, tmp_path / "straight")
     continued = RunFiles(stopped).result()
     assert (continued["loss"], continued["accuracy"]) == (straight["loss"], straight["accuracy"])
+
+
+def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monkeypatch):
+    """One is deleted while the other trains; then both results are damaged, each in its own way."""
+    monkeypatch.setattr(scale, "finish", lambda files, failed, *_: len(failed))  # no report, which takes its time
+    folder, names = tmp_path / "study", ("vit_nano-n60-s0", "vit_nano-n150-s0")
+    words = ["scale", "quick", *LONG, "budget.steps=40", "wandb.mode=off", "--jobs", "1", "--out", folder]
+    first, second = (folder / name for name in names)
+    end = threading.Event()
+
+    def delete_the_first():
+        while not (second / "metrics.jsonl").exists():
+            if end.wait(0.02):
+                return
+        shutil.rmtree(first)
+
+    thread = threading.Thread(target=delete_the_first)
+    thread.start()
+    try:
+        done = commands.vitlab(*words)
+    finally:
+        end.set()
+        thread.join()
+    assert done.returncode == 0, done.stderr
+    assert f"1 finished run without a result, deleted or damaged since: {names[0]}" in done.stderr
+    rows = [{"run": row["run"], "accuracy": row["accuracy"], "loss": row["loss"]} for row in results(folder)]
+    assert [row["run"] for row in rows] == [*names]
+
+    (first / "result.json").write_text("[]")
+    (second / "result.json").write_text(json.dumps({**RunFiles(second).result(), "accuracy": "high"}))
+    found = json.loads(commands.vitlab("status", folder, "--json").stdout)
+    assert (found["finished"], found["waiting"]) == (0, 2)
+    assert ["it is no result" in found["cells"][0]["error"], '"high"' in found["cells"][1]["error"]] == [True, True]
+    with pytest.warns(UserWarning, match="not finished") as warned:
+        done = commands.vitlab(*words)
+    assert done.returncode == 0, done.stderr
+    named = {str(one.message).partition(": cannot read it (")[0] for one in warned}
+    assert named == {str(folder / name / "result.json") for name in names}
+    assert [{key: row[key] for key in rows[0]} for row in results(folder)] == rows
 
 
 def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):

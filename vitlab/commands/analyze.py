@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line, utf8_text
 from vitlab.config import UserError, load, names, parse_override
 from vitlab.config.checks import check_ranges
 from vitlab.config.errors import choices_text
+from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.training.files import refuse_unwritable, write_analysis
 

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from vitlab.config import TrainConfig, UserError, compose, names, parse_override
 from vitlab.config.errors import choices_text
 from vitlab.config.groups import GROUPS
+from vitlab.terminal import erase_line
 from vitlab.training.files import RunFiles
 
 
@@ -104,7 +105,7 @@ def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+        erase_line()
 
 
 def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[DictConfig, set[str]]:

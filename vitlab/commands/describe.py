@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import DescribeConfig, UserError, compose, load
+from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.formatting import with_prefix
 

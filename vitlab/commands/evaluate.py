@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line
 from vitlab.config import UserError, names, printable
+from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text

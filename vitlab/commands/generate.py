@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from vitlab.commands.arguments import (
     CommandParser,
     non_empty_path,
@@ -18,7 +16,8 @@ from vitlab.commands.arguments import (
     status_line,
     utf8_text,
 )
-from vitlab.config import UserError, printable
+from vitlab.config import UserError
+from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.data.text import utf8
 from vitlab.files import write_text
@@ -263,7 +262,7 @@ def write_prompt(args: argparse.Namespace, writer: "Writer", search: dict[str, A
         if len(texts) > 1:
             print(f"--- {number} of {len(texts)}")
         text = prompt + one["text"] if writer.continues else one["text"]
-        print("".join(letter if letter in "\n\t" else printable(letter) for letter in text))
+        print(text)
         if one["ended"] == "model":
             Console(stderr=True).print(f"(stopped at the length of {args.run})")
     return 0

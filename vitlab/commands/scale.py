@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
+from vitlab.console import Console
 from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.reports.results.conclusion import Conclusion, recall
@@ -131,6 +131,7 @@ def scale(
         prepare_folder,
         refuse_other_data,
         refuse_other_runs,
+        retrain_missing,
         run_all,
         run_rounds,
         submit,
@@ -182,6 +183,7 @@ def scale(
         failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
         if target:
             failed |= run_rounds(files, plan, target, {*failed}, live, console)
+        failed |= retrain_missing(files, plan, now, failed, live, console)
         live.close()
         with hold_in_turn(folder):  # of two starts that end at once the later one writes all results
             collect(files)

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser
+from vitlab.console import Console
 from vitlab.formatting import duration, plural
 from vitlab.studies.status import RunStatus, StudyStatus, read_status
 
@@ -84,6 +84,11 @@ def show(status: StudyStatus, folder: Path) -> None:
         named = [f"{run.cell.run} at step {run.cell.progress.step:,}" for run in stopped[:MOST]]
         more = f" and {len(stopped) - MOST:,} more" if len(stopped) > MOST else ""
         console.print(escape(f"stopped, to be continued: {', '.join(named)}{more}"))
+    damaged = [run for run in status.of_state("waiting") if run.cell.error]
+    for run in damaged[:MOST]:
+        console.print(f"[yellow]{escape(run.cell.run)}[/yellow]  {escape(run.cell.error)}")
+    if len(damaged) > MOST:
+        console.print(f"and {len(damaged) - MOST:,} more results that are damaged, which --json lists")
     queued = {run.job for run in status.of_state("waiting") if run.job}
     if queued:
         console.print(escape(f"submitted to SLURM, not begun or to be continued: {list_jobs(queued)}"))

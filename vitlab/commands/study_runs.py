@@ -1,16 +1,17 @@
 """The runs of `vitlab scale`: what is refused before they begin, their folder, how they are trained or submitted."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 
 from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
+from vitlab.console import Console
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
+from vitlab.formatting import plural
 from vitlab.models import MODULES
 from vitlab.studies.cells import CellReader
 from vitlab.studies.display import Board, Row, display
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from vitlab.reports.pages.live import LiveReport
     from vitlab.studies.plan.study import Plan
 
+MOST_NAMED = 5  # missing runs
 WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.observer")
 
 
@@ -153,6 +155,28 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
         finally:
             collect(files)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
+
+
+def retrain_missing(
+    files: StudyFiles, plan: "Plan", now: str, failed: Mapping[str, str], live: "LiveReport", console: Console
+) -> dict[str, str]:
+    """Train again what has ended well and has no result, such as a run whose folder was deleted; says which.
+
+    Once: what is missing then is among the runs that failed, which it gives. `now` is the data's SHA-256.
+    """
+
+    def list_missing() -> list[Spec]:
+        ended = [spec for spec in plan.specs if spec.name not in failed]
+        return [spec for spec in ended if not files.run(spec.name).has_finished(spec.config, now)]
+
+    if not (missing := list_missing()):
+        return {}
+    names = ", ".join(spec.name for spec in missing[:MOST_NAMED])
+    more = f" and {len(missing) - MOST_NAMED:,} more" if len(missing) > MOST_NAMED else ""
+    text = f"{plural(len(missing), 'finished run')} without a result, deleted or damaged since: {names}{more}; again"
+    console.print(escape(text), soft_wrap=True, highlight=False)
+    lost = run_all(files, plan, missing, live)
+    return {spec.name: "its result was deleted or damaged again" for spec in list_missing()} | lost
 
 
 def make_executor(files: StudyFiles, plan: "Plan") -> Executor:

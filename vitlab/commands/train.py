@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose
+from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.hardware import Launched, find_launched
 from vitlab.studies.display import Board, Row, display

@@ -48,7 +48,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise UserError(f"{text}: the list has no ']'; quote a list with spaces, for example '{key}=[a, b]'")
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError) as error:
         raise UserError(f"{text}: the value is not valid YAML: {groups.explain(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
@@ -235,7 +235,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
         config = load_yaml(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot read the configuration: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path}: not a configuration")

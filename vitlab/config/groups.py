@@ -71,7 +71,7 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
         found = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{key}={choice}: cannot read the file: {explain(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"{key}={choice}: the file must hold a mapping of keys, it holds {type(found).__name__}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from vitlab.config import UserError
 from vitlab.studies.events import Event
 from vitlab.training.files import RunFiles
 from vitlab.training.lease import Held, Watch, hold
@@ -16,6 +17,8 @@ State = Literal["waiting", "running", "finished", "failed"]
 @dataclass(frozen=True)
 class Cell:
     """A run: `where` it trains and how far it is, its result, or the first line of its error.
+
+    A run whose result.json is damaged is waiting, and `error` says why.
 
     `expired` is the pulse of a lease that was seen to expire: whoever starts the run passes it on.
     """
@@ -51,11 +54,16 @@ class CellReader:
         progress = Progress(**claim.progress) if claim and claim.progress else None
         if standing == "held":  # a finished run, too, while analyses are added to it
             return Cell(run, "running", progress, claim.holder)
-        if (result := files.result()) is not None:
+        try:
+            result, damage = files.result(), ""
+        except UserError as error:
+            result, damage = None, str(error)
+        if result is not None:
             return Cell(run, "finished", result=result)
         if standing == "free" and (error := files.error()) is not None:
             return Cell(run, "failed", progress, error=error)
-        return Cell(run, "waiting", progress, expired=claim.pulse if standing == "expired" else None)
+        expired = claim.pulse if standing == "expired" else None
+        return Cell(run, "waiting", progress, error=damage, expired=expired)
 
     def fail(self, run: str, error: str) -> None:
         """Write why a run has failed, which died before it could say so itself; not while somebody else trains it."""

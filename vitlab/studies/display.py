@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from vitlab.console import Console
 from vitlab.formatting import duration
 from vitlab.studies.events import Event
 from vitlab.studies.metrics import Metric, main_metric

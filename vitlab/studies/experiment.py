@@ -95,6 +95,7 @@ def train_held(
     if finished and not any(files.find_lacking(config).values()):
         return files.result()
     files.remove_leftovers()
+    files.set_aside_damaged_result()
 
     def report(value: Progress) -> None:
         lease.progress = asdict(value)

@@ -17,15 +17,10 @@ from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.studies.grid import list_study_changes, name_run
 from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, name_stems, read_varied
-from vitlab.training.files import RunFiles, refuse_changes, refuse_folder, round_numbers
+from vitlab.training.files import COLUMNS, TEXT_COLUMNS, RunFiles, refuse_changes, refuse_folder, round_numbers
 
-COLUMNS = (
-    *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
-    *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
-)
 Row = dict[str, Any]
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
-TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
 
@@ -105,7 +100,7 @@ class StudyFiles:
         found = []
         for cell in self.cells():
             run = self.run(name_run(*cell))
-            if not run.result_path.is_file() and (error := run.error()) is not None:
+            if run.valid_result() is None and (error := run.error()) is not None:
                 found.append({"run": run.folder.name, "error": error})
         return found
 
@@ -132,7 +127,10 @@ class StudyFiles:
         write_text(self.results_path, "".join(lines))
 
     def finished_rows(self) -> list[Row]:
-        """The row of every finished run from its result.json, by model, size and seed. Raises UserError."""
+        """The row of every finished run from its result.json, by model, size and seed.
+
+        Warns of a result that is damaged, which has no row. Raises UserError.
+        """
         study, rows = self.config(), {}
         for entry in os.scandir(self.folder):
             stamp = read_stamp(f"{entry.path}/result.json")
@@ -146,7 +144,7 @@ class StudyFiles:
 
     def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
         """A finished run's row, under the name that it was trained as; None for a folder of something else."""
-        result = run.result() if run.config_path.exists() else None
+        result = run.valid_result() if run.config_path.exists() else None
         if not result or result["study"] != study.get("name"):
             return None
         columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}

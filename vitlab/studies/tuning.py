@@ -14,17 +14,32 @@ from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
-from vitlab.files import replacing, write_json
+from vitlab.files import read_json, replacing, write_json
 from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged
 from vitlab.training.devices.group import ALONE, Group
-from vitlab.training.files import RunFiles, source_of
+from vitlab.training.files import RETRAINED, RunFiles, source_of
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.selection import score
 from vitlab.training.settings import Placement
 
-Trial = dict[str, Any]  # settings, status, steps, train_flops, validation: what its result.json holds
+Trial = dict[str, Any]  # id, settings, status, steps, train_flops, validation: what its result.json holds
+
+
+class TrialFiles(RunFiles):
+    """The files of a trial, whose result is no row of a table."""
+
+    def result(self) -> Trial | None:
+        return read_json(self.result_path, check_trial, RETRAINED)
+
+
+def check_trial(trial: Any) -> Trial:
+    """Raises ValueError for what is no trial's result."""
+    keys = ("id", "settings", "status", "steps", "train_flops")
+    if not isinstance(trial, dict) or not trial.keys() >= {*keys}:
+        raise ValueError(f"it lacks one of {', '.join(keys)}")
+    return trial
 
 
 def set_values(config: DictConfig, values: Mapping[str, Any], **changes: Any) -> DictConfig:
@@ -88,7 +103,7 @@ def train_trial(
     trial = set_values(config, values, tune={}, analyses=[], probes=[])
     own.refuse(trial)
     run = Run(trial, data, own.folder, placement=placement, group=group)
-    if run.finished:
+    if own.has_finished(resolved(trial), run.contents):
         return own.result()
     own.write_config(resolved(trial))
     found: Trial = {"settings": values, "id": identity(resolved(trial), run.contents)}
@@ -103,9 +118,9 @@ def train_trial(
     return found
 
 
-def trial_files(files: RunFiles, values: Mapping[str, Any]) -> RunFiles:
+def trial_files(files: RunFiles, values: Mapping[str, Any]) -> TrialFiles:
     name = ",".join(f"{key}-{value}" for key, value in values.items())
-    return RunFiles(files.folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
+    return TrialFiles(files.folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
 
 
 def serves(config: DictConfig) -> bool:

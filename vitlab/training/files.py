@@ -16,6 +16,13 @@ from vitlab.config.identity import list_changes, weight_settings
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
 
+COLUMNS = (  # of results.csv, which each result.json holds
+    *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
+    *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
+)
+TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit")
+PLACED_BY = ("study", "run", "model", "train_size", "seed")  # no result is without them
+RETRAINED = "the run counts as not finished, and its command trains it again"
 VALIDATION = "validation/"  # how keys of metrics.jsonl begin that are of an evaluation while training
 
 
@@ -122,12 +129,13 @@ class RunFiles:
 
     def has_finished(self, config: dict[str, Any], contents: str) -> bool:
         """Whether the folder holds the result of this resolved configuration with data of these contents."""
-        result = self.result()
-        if result is None or result["id"] == identity(config, contents):
-            return result is not None
+        result = self.valid_result()
+        if result is None or not self.config_path.is_file():
+            return False
+        if result.get("id") == identity(config, contents):
+            return True
         # the identities of version 0.2 were other hashes
-        of_this = self.config_path.is_file() and not self.changes(config)
-        return of_this and self.contents() in (None, contents)
+        return not self.changes(config) and self.contents() in (None, contents)
 
     def find_lacking(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
         """The "analyses" and "probes" of a configuration that the finished run was not given yet."""
@@ -144,8 +152,16 @@ class RunFiles:
         write_text(self.config_path, dump_yaml(config))
 
     def result(self) -> dict[str, Any] | None:
-        """What the finished run wrote, None while it is not finished. Raises UserError."""
-        return read_json(self.result_path)
+        """What the finished run wrote, None while it is not finished. Raises UserError for a file that is no result."""
+        return read_json(self.result_path, check_result, RETRAINED)
+
+    def valid_result(self) -> dict[str, Any] | None:
+        """The same, but None for a file that is no result, with a warning."""
+        try:
+            return self.result()
+        except UserError as error:
+            warnings.warn(str(error), stacklevel=1)  # of one place: Python says it once
+            return None
 
     def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
         """Write the result, by which the run is finished; gives the one that counts, which is the first."""
@@ -178,6 +194,11 @@ class RunFiles:
             for path in folder.glob(".*.tmp"):
                 path.unlink(missing_ok=True)
 
+    def set_aside_damaged_result(self) -> None:
+        """Rename a result.json that is no result, for whoever holds the folder: the run writes another."""
+        if self.result_path.is_file() and self.valid_result() is None:
+            self.result_path.replace(self.folder / "result.damaged.json")
+
     def init(self) -> dict[str, Any] | None:
         """What became of the weights that the run began with, and their SHA-256; None without such weights."""
         return read_json(self.init_path)
@@ -203,7 +224,7 @@ class RunFiles:
                 if row["step"] is None:
                     raise ValueError
                 rows.append({key.replace("heldout/", VALIDATION): value for key, value in row.items()})
-            except (ValueError, TypeError, KeyError, RecursionError):
+            except (ValueError, TypeError, KeyError):
                 if number < len(lines):
                     warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)
         return rows
@@ -226,6 +247,19 @@ class RunFiles:
         """The rows that a resumed run adds to, None where there are none. Raises UserError."""
         analysis = self.analysis(name)
         return analysis and analysis["rows"]
+
+
+def check_result(result: Any) -> dict[str, Any]:
+    """A run's result as it is. Raises ValueError where it lacks what a study needs or a column has no such value."""
+    if not isinstance(result, dict):
+        raise ValueError(f"it is no result but {json.dumps(result)[:40]}")
+    if lacking := [key for key in PLACED_BY if result.get(key) is None]:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
+    for key in COLUMNS:
+        value, text = result.get(key), key in TEXT_COLUMNS
+        if value is not None and (isinstance(value, bool) or not isinstance(value, str if text else int | float)):
+            raise ValueError(f"{key}: {json.dumps(value)[:40]} is not a {'text' if text else 'number'}")
+    return result
 
 
 def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -258,7 +258,7 @@ def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab
     run = RunFiles(tmp_path / "run")
     run.write_config(resolved(compose(TrainConfig)))
     assert "run: the run is not finished" in read_errors(vitlab("eval", "run"))
-    write_json(run.result_path, {"id": "x"})
+    write_json(run.result_path, {"study": "s", "run": "run", "model": "m", "train_size": 7, "seed": 0})
     for command in (("eval", "run"), ("analyze", "run", "--out", "other")):
         assert "data=digts: unknown data; did you mean 'digits'?" in read_errors(vitlab(*command, "data=digts"))
 

@@ -16,6 +16,8 @@ HOLDER = (
     "import sys, time\nfrom vitlab.training.lease import hold\nwith hold(sys.argv[1]):\n    print()\n    time.sleep(99)"
 )
 
+RESULT = {"study": "s", "run": "a", "model": "m", "train_size": 7, "seed": 0, "accuracy": 0.5}
+
 
 def test_a_run_waits_runs_fails_runs_again_is_finished_and_is_added_to(tmp_path, monkeypatch):
     monkeypatch.setattr(leases, "BEAT", 0.05)
@@ -34,9 +36,9 @@ def test_a_run_waits_runs_fails_runs_again_is_finished_and_is_added_to(tmp_path,
     with hold(files.folder):
         assert cells.read("a").state == "running"
         files.error_path.unlink()
-        create_json(files.result_path, {"accuracy": 1})
+        create_json(files.result_path, RESULT)
         assert cells.read("a").state == "running", "while something is added"
-    assert (cells.read("a").state, cells.read("a").result) == ("finished", {"accuracy": 1})
+    assert (cells.read("a").state, cells.read("a").result) == ("finished", RESULT)
 
 
 def test_a_run_whose_process_was_killed_waits_for_who_has_seen_it(tmp_path):

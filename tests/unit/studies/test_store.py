@@ -191,10 +191,10 @@ def test_a_configuration_that_is_none_is_the_users_mistake(content, tmp_path):
         RunFiles(tmp_path).config()
 
 
-@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b'{"id": ', b"", b"\xff\xfe"])
 def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
     files = RunFiles(tmp_path)
-    readers = {files.result_path: files.result, files.init_path: files.init, files.data_path: files.contents}
+    readers = {files.init_path: files.init, files.data_path: files.contents}
     readers[files.analysis_folder / "cka.json"] = lambda: files.analysis_rows("cka")
     files.analysis_folder.mkdir()
     for path, read in readers.items():
@@ -204,6 +204,33 @@ def test_a_file_of_a_run_that_does_not_parse_says_what_to_do(content, tmp_path):
             read()
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"id": ', "Expecting value"),
+        (b"[]", r"it is no result but \[\]"),
+        (b"{}", "it lacks study, run, model, train_size, seed"),
+        (json.dumps(row(accuracy="high")).encode(), 'accuracy: "high" is not a number'),
+        (json.dumps(row(study=3)).encode(), "study: 3 is not a text"),
+    ],
+)
+def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, tmp_path):
+    files = StudyFiles(tmp_path)
+    files.add_start(*start(["m"], [7], [0]))
+    run = files.run("m-n7-s0")
+    run.write_config({"seed": 0})
+    run.result_path.write_bytes(content)
+    with pytest.warns(UserWarning, match=rf"result\.json: cannot read it \({says}.*\); the run counts as not finished"):
+        assert files.finished_rows() == []
+    with pytest.warns(UserWarning, match="not finished"):
+        assert not run.has_finished({"seed": 0}, "57d1")
+    with pytest.raises(UserError, match=says):
+        run.finished_result()
+    run.write_error("the loss is nan")
+    with pytest.warns(UserWarning, match="not finished"):
+        assert files.failures() == [{"run": "m-n7-s0", "error": "the loss is nan"}]
+
+
 def test_a_finished_run_of_version_0_2_is_recognised_by_its_configuration_and_its_data(tmp_path):
     files = RunFiles(tmp_path)
     config = resolved(compose(TrainConfig, ["data=imagefolder", "data.root=photos", "train_size=250"]))
@@ -211,7 +238,9 @@ def test_a_finished_run_of_version_0_2_is_recognised_by_its_configuration_and_it
     del old["recipe"]["ema"], old["probes"]  # as if they had come after it
     files.write_config(old)
     write_json(files.data_path, {"sha256": "57d1"})
-    write_json(files.result_path, {"id": "166cf0e9e92ff9bc"})  # its hash was of the path, and of all analyses
+    write_json(
+        files.result_path, {**row(train_size=250), "id": "166cf0e9e92ff9bc"}
+    )  # its hash was of the path, and of all analyses
     moved = {**config, "data": {**config["data"], "root": "/mnt/photos"}, "analyses": ["cka"], "probes": ["knn"]}
     assert files.has_finished(config, "57d1")
     assert files.has_finished(moved, "57d1")

@@ -4,7 +4,9 @@ Its files say how a run ends, so a task that is lost with its node is started ag
 checkpoint, on any node that sees the folder.
 """
 
+import contextlib
 import importlib.util
+import ipaddress
 import logging
 import math
 import os
@@ -14,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,18 +172,44 @@ def connect(address: str) -> None:
             host, _, port = found.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()  # ray would try for minutes
             print(f"ray: connecting to the cluster at {found}", file=sys.stderr)
+            ray.init(found, **options)
         else:
             print("ray: no cluster is here; starting one for this study", file=sys.stderr)
             options |= {"num_cpus": count_cores(), "object_store_memory": OBJECTS, "include_dashboard": False}
-        ray.init(found or "local", **options)
+            with node_on_loopback():
+                ray.init("local", **options)
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
         raise UserError(
             f"executor.ray.address={address}: {first_line(error)}; start a cluster with 'ray start --head', or clear "
             "away a dead one with 'ray stop'"
         ) from None
+    if not found and not ipaddress.ip_address(address_here := ray.util.get_node_ip_address()).is_loopback:
+        ray.shutdown()
+        raise UserError(
+            f"executor=ray: ray {ray.__version__} opens the cluster that it starts here to the network, at "
+            f"{address_here}; give executor.ray.address of a cluster that is protected"
+        )
     # what becomes of runs is told here in a line each: ray's own lines would stand between those of results
     ray._private.worker._worker_logs_enabled = False
     print(f"ray: {describe_resources(ray.cluster_resources())}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def node_on_loopback() -> Iterator[None]:
+    """Inside, `ray.init` starts a cluster that only this machine reaches.
+
+    Each server of Ray (GCS, raylet, workers, agents) listens on all interfaces unless its node's address is the
+    loopback one. Ray takes that where it has no clusters of several machines, as on macOS, and replaces it when it is
+    given as `_node_ip_address`.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def describe_resources(resources: dict[str, float]) -> str:

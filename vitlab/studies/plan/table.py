@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from vitlab.console import Console
 from vitlab.formatting import duration, plural
 from vitlab.studies.grid import Spec
 from vitlab.studies.plan.machine import FORM

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 from torch import distributed
 
-from vitlab.config import TrainConfig, compose, first_line
+from vitlab.config import TrainConfig, compose, first_line, printable
 from vitlab.data.opening import open_data
 from vitlab.hardware import Launched
 from vitlab.training.callbacks import Diverged, Interrupted
@@ -42,7 +42,7 @@ def follow_launched(launched: Launched) -> int:
     except Exception as error:
         if not lost_another(error):
             name = f"device {launched.rank} of {launched.size}"
-            print(f"vitlab: {name}: {first_line(error)}", file=sys.__stderr__, flush=True)
+            print(f"vitlab: {name}: {printable(first_line(error))}", file=sys.__stderr__, flush=True)
         return 1
     return 0
 

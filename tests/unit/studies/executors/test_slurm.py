@@ -63,7 +63,8 @@ class Counting:
             if spec.name.startswith("wrong"):
                 files.write_error("a wrong configuration")
                 raise ValueError("a wrong configuration")
-            files.write_result({"first": first, "job": os.environ["VITLAB_WHERE"], "pid": os.getpid()})
+            columns = {"study": "s", "run": spec.name, "model": "m", "train_size": 1, "seed": 0}
+            files.write_result({**columns, "first": first, "job": os.environ["VITLAB_WHERE"], "pid": os.getpid()})
 
 
 class Watcher:

@@ -1,0 +1,29 @@
+"""The console of Rich as this program uses it."""
+
+from collections.abc import Iterable
+from typing import IO
+
+from rich import console
+from rich.segment import Segment
+
+from vitlab.terminal import show_controls, unwrap
+
+
+class Console(console.Console):
+    """Shows the control characters of texts; those of styles, bars and live tables are obeyed."""
+
+    def render(
+        self, renderable: console.RenderableType, options: console.ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(show_controls(text), style)
+
+    @property
+    def file(self) -> IO[str]:
+        """Where it writes: past the stream that shows control characters, also while a live table stands before it."""
+        return unwrap(super().file)
+
+    @file.setter
+    def file(self, file: IO[str]) -> None:
+        self._file = file
