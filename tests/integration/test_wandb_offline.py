@@ -175,3 +175,32 @@ def assert_pictures_of_beginning(attempt):
     found = attempt.pictures()
     assert set(found) == {(analysis, 0) for analysis in ANALYSES}
     assert all(picture.std() > 5 for picture in found.values())
+
+
+def test_the_training_step_is_the_x_axis_of_every_scalar(only):
+    metrics = [record["metric"] for record in only.records if record["type"] == "metric"]
+    (axis,) = [metric["step_metric"] for metric in metrics if metric.get("glob_name") == "*"]
+    assert axis == "trainer/global_step"
+    assert all(axis in item for item in only.history), "every logged row says its step"
+
+
+def test_trials_of_tune_are_runs_of_the_group_and_keys_name_tag_and_keep_what_is_asked_for(tmp_path):
+    folder = tmp_path / "tuned"
+    words = ["analyses=[]", "train_size=97", "budget.steps=4", "study=mine", "tune={recipe.lr: [0.01, 0.02]}"]
+    keys = ["tags=[first,second]", "notes=why", "name=mine", "log_code=true", "log_model=true"]
+    assert main(["train", *TINY, *words, *(f"wandb.{key}" for key in keys), "--out", str(folder)]) == 0
+    (run,) = attempts(folder)
+    trials = [attempts(trial)[0] for trial in sorted((folder / "tune").iterdir())]
+    assert len(trials) == 2
+    assert {one.run["run_group"] for one in (run, *trials)} == {"mine"}
+    assert [one.run["job_type"] for one in (run, *trials)] == ["train", "tune", "tune"]
+    assert run.run["display_name"] == "mine tuned"
+    assert len({one.run["display_name"] for one in (run, *trials)}) == 3
+    assert {"first", "second"} <= {*run.run["tags"]}
+    assert "tune" not in run.run["tags"]
+    assert all("tune" in trial.run["tags"] for trial in trials)
+    assert run.run["notes"] == "why"
+    artifacts = [record["artifact"] for record in run.records if record["type"] == "artifact"]
+    assert {artifact["type"] for artifact in artifacts} == {"code", "model"}
+    (weights,) = [one["manifest"]["contents"] for one in artifacts if one["type"] == "model"]
+    assert [one["path"] for one in weights] == ["last.ckpt"]

@@ -150,6 +150,11 @@ class WandbConfig:
     mode: Literal["auto", "offline", "online", "off"] = "auto"  # auto: online when logged in, else offline
     project: str = "vitlab"
     entity: Optional[str] = None
+    name: Optional[str] = None  # of the run, else its folder's; in a study what the names of all runs begin with
+    tags: list[str] = items()  # beside the variant, the family, the data and the size
+    notes: Optional[str] = None
+    log_code: bool = False  # this program's source as an artifact
+    log_model: bool = False  # the final weights as an artifact
 
 
 @dataclass

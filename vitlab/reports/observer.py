@@ -11,7 +11,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.models.counting import count
 from vitlab.reports.figures.analyses import draw_findings
 from vitlab.reports.tracking.wandb_logger import Tracker
-from vitlab.studies.experiment import Observer
+from vitlab.studies.observer import Observer
 from vitlab.training.run import Run
 
 
@@ -19,9 +19,16 @@ class RunReporter(Observer):
     """Draws the analyses of a run and mirrors a training in W&B; what is added to a finished run is only drawn."""
 
     tracker: Tracker | None = None
+    trial_of = ""  # the name of the run that a trial of `tune` is for
+
+    def observe_trial(self, run: str) -> "RunReporter":
+        reporter = RunReporter()
+        reporter.trial_of = run
+        return reporter
 
     def on_start(self, run: Run) -> Sequence[Logger]:
-        self.tracker = Tracker(run.config, run.files, family=run.family, params=count.parameters(run.model))
+        params = count.parameters(run.model)
+        self.tracker = Tracker(run.config, run.files, family=run.family, params=params, trial_of=self.trial_of)
         self.tracker.replay(
             run.files.metrics(), min(run.resumed_step, run.trained_steps - 1)
         )  # the end is looked at again

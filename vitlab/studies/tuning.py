@@ -14,32 +14,17 @@ from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
-from vitlab.files import read_json, replacing, write_json
+from vitlab.files import replacing, write_json
+from vitlab.studies.observer import Observer
+from vitlab.studies.trials import Trial, TrialFiles
 from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged
 from vitlab.training.devices.group import ALONE, Group
-from vitlab.training.files import RETRAINED, RunFiles, source_of
+from vitlab.training.files import RunFiles, source_of
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.selection import score
 from vitlab.training.settings import Placement
-
-Trial = dict[str, Any]  # id, settings, status, steps, train_flops, validation: what its result.json holds
-
-
-class TrialFiles(RunFiles):
-    """The files of a trial, whose result is no row of a table."""
-
-    def result(self) -> Trial | None:
-        return read_json(self.result_path, check_trial, RETRAINED)
-
-
-def check_trial(trial: Any) -> Trial:
-    """Raises ValueError for what is no trial's result."""
-    keys = ("id", "settings", "status", "steps", "train_flops")
-    if not isinstance(trial, dict) or not trial.keys() >= {*keys}:
-        raise ValueError(f"it lacks one of {', '.join(keys)}")
-    return trial
 
 
 def set_values(config: DictConfig, values: Mapping[str, Any], **changes: Any) -> DictConfig:
@@ -61,19 +46,22 @@ def choose_settings(
     *,
     placement: Placement,
     group: Group = ALONE,
+    observe: Callable[[str], Observer] = lambda run: Observer(),
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> DictConfig:
     """Train the trials that are not finished; the configuration with the best one's values.
 
     The best has the highest `vitlab.training.selection.score` on the validation data; of equal ones it is the first.
-    Raises Diverged when all trials do, Interrupted when `stop` says so.
+    `observe` gives the observer of a trial, by the run's name. Raises Diverged when all trials do, Interrupted when
+    `stop` says so.
     """
     settings, trials = list_settings(resolved(config)["tune"]), []
     for place, values in enumerate(settings):
         note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
         report = progress and track_trial(progress, f"{note} ({place + 1} of {len(settings)})", place, len(settings))
         options = {"placement": placement, "group": group, "progress": report, "stop": stop}
+        options["observer"] = observe(files.folder.resolve().name)
         trials.append(train_trial(config, values, data, files, **options))
     finished = [trial for trial in trials if trial["status"] == "finished"]
     if not finished:
@@ -95,6 +83,7 @@ def train_trial(
     *,
     placement: Placement,
     group: Group = ALONE,
+    observer: Observer,
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Trial:
@@ -107,14 +96,19 @@ def train_trial(
         return own.result()
     own.write_config(resolved(trial))
     found: Trial = {"settings": values, "id": identity(resolved(trial), run.contents)}
+    loggers = observer.on_start(run)
     try:
-        run.fit(progress=progress, stop=stop)
+        run.fit(loggers=loggers, progress=progress, stop=stop)
         found |= {"status": "finished", "steps": run.trained_steps, "validation": run.validation}
     except Diverged as error:
         steps = max((row["step"] for row in own.metrics()), default=0)
         found |= {"status": "diverged", "steps": steps, "error": str(error)}
+    except BaseException:
+        observer.on_failure(run)
+        raise
     found["train_flops"] = run.flops_per_example * found["steps"] * trial.recipe.batch_size
-    write_json(own.result_path, found)
+    write_json(own.result_path, {**found, **observer.on_result(run, found)})
+    observer.on_end(run)
     return found
 
 

@@ -17,6 +17,7 @@ from vitlab.config import UserError
 from vitlab.config.errors import printable
 from vitlab.reports.results.run_results import RunResults
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.studies.trials import list_trials
 
 NOT_OURS = ("WANDB_MODE", "WANDB_SILENT", "WANDB_SERVICE")  # set for training; an upload is online and prints
 PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5", "WANDB__FILE_TRANSFER_RETRY_MAX": "5"}
@@ -38,8 +39,13 @@ class Upload:
 
 
 def list_uploads(results: StudyResults) -> list[Upload]:
-    """Every finished run in the order of results.csv. Raises UserError for files that cannot be read."""
-    return [find_upload(name, run) for name, run in results.runs.items()]
+    """Every finished run in the order of results.csv, each behind its trials. Raises UserError for unreadable files."""
+    uploads = []
+    for name, run in results.runs.items():
+        trials = [RunResults(files) for files in list_trials(run.files)]
+        uploads += [find_upload(f"{name}, trial {trial.files.folder.name}", trial) for trial in trials if trial.wandb]
+        uploads.append(find_upload(name, run))
+    return uploads
 
 
 def find_upload(name: str, run: RunResults) -> Upload:

@@ -17,19 +17,23 @@ from lightning.pytorch.loggers import WandbLogger
 from omegaconf import DictConfig
 from PIL import Image
 
+import vitlab
 from vitlab.config import resolved
 from vitlab.files import replacing, write_text
 from vitlab.reports.figures.spec import Drawing, Figure
 from vitlab.reports.tracking.wandb_mode import resolve_mode
 from vitlab.training.files import RunFiles
 
+STEP = "trainer/global_step"  # as Lightning's logger names it
+LONGEST_TAG = 64  # characters
 FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed run
 
 
 class Tracker:
     """One W&B run of one training run; every method is a no-op in mode `off` and after a failure."""
 
-    def __init__(self, config: DictConfig, files: RunFiles, *, family: str, params: int):
+    def __init__(self, config: DictConfig, files: RunFiles, *, family: str, params: int, trial_of: str = ""):
+        self.settings, self.trial_of = config.wandb, trial_of  # the name of the run that a trial of `tune` is for
         self.run: Any = None
         self.files = files
         self.fresh = False  # whether W&B has nothing of this run yet
@@ -49,10 +53,11 @@ class Tracker:
             "entity": config.wandb.entity,
             "id": self.run_id(),
             "resume": "allow" if self.mode == "online" else None,
-            "name": self.files.folder.resolve().name,
+            "name": self.name_run(config.study),
             "group": config.study or None,
-            "job_type": "train",
-            "tags": [config.variant[:64], family, config.data.name, f"n={config.train_size}"],
+            "job_type": "tune" if self.trial_of else "train",
+            "tags": [tag[:LONGEST_TAG] for tag in self.list_tags(config, family)],
+            "notes": config.wandb.notes,
             "config": {**resolved(config), "params": params},
             "dir": self.files.folder,
         }
@@ -73,6 +78,23 @@ class Tracker:
             options = {**options, "id": secrets.token_hex(4), "resume": None}
             self.mode = "offline"
             self.run = wandb.init(mode="offline", settings=settings, **options)
+        self.run.define_metric(STEP)
+        self.run.define_metric("*", step_metric=STEP, step_sync=True)  # the x axis of every chart
+        if config.wandb.log_code:
+            self.run.log_code(str(Path(vitlab.__file__).parent), name=f"code-{self.run.id}")
+
+    def name_run(self, study: str) -> str:
+        """The folder's name; `wandb.name` in its place, or before it in a study, whose runs need names of their own."""
+        folder = self.files.folder.resolve().name
+        name = f"{self.trial_of} {folder}" if self.trial_of else folder
+        asked = self.settings.name
+        if asked is None:
+            return name
+        return f"{asked} {name}" if study or self.trial_of else asked
+
+    def list_tags(self, config: DictConfig, family: str) -> list[str]:
+        tags = [config.variant, family, config.data.name, f"n={config.train_size}", *self.settings.tags]
+        return list(dict.fromkeys([*tags, "tune"] if self.trial_of else tags))
 
     def run_id(self) -> str:
         """One W&B run however often training was interrupted, and another in every folder."""
@@ -104,7 +126,7 @@ class Tracker:
 
         def log() -> None:
             for row in rows:
-                self.run.log({**{k: v for k, v in row.items() if k != "step"}, "trainer/global_step": row["step"]})
+                self.run.log({**{k: v for k, v in row.items() if k != "step"}, STEP: row["step"]})
             kept = sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png"))
             for step, path in kept:
                 if step <= last_step:
@@ -140,7 +162,7 @@ class Tracker:
             import plotly.io
 
             content[f"{path.stem}/plot"] = wandb.Plotly(plotly.io.from_json(plot.read_text()))
-        self.run.log({**content, "trainer/global_step": step})
+        self.run.log({**content, STEP: step})
 
     def forget(self) -> None:
         """Delete the pictures that were kept: a run that has ended is not resumed."""
@@ -157,10 +179,21 @@ class Tracker:
         def end() -> None:
             flat = {k: v for k, v in result.items() if isinstance(v, str | int | float)}
             self.run.summary.update(flat)
+            if self.settings.log_model and exit_code == 0:
+                self.log_weights(flat)
             self.run.finish(exit_code=exit_code)
 
         self.guard(end)
         return where
+
+    def log_weights(self, metadata: dict[str, Any]) -> None:
+        """The checkpoint that counts, as an artifact of type `model`."""
+        import wandb
+
+        best = self.files.best_path
+        artifact = wandb.Artifact(f"model-{self.run.id}", type="model", metadata=metadata)
+        artifact.add_file(str(best if best.is_file() else self.files.checkpoint_path))
+        self.run.log_artifact(artifact)
 
 
 class Mirror(WandbLogger):
