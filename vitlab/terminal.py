@@ -14,7 +14,7 @@ RETURNS_AROUND = re.compile(r"(\r*)(.*?)(\r*)", re.DOTALL)
 
 def show_controls(text: str) -> str:
     """Text whose control characters are shown, `\\u001b` for ESC, and not obeyed. A JSON document keeps its meaning."""
-    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class ShownControls:

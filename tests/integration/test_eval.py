@@ -48,13 +48,12 @@ def test_eval_leaves_numbers_and_pictures(run, tmp_path):
     assert found.keys() >= PROBED
     assert found["fewshot_10"] > found["fewshot_1"]
     assert found["fewshot_25"] is None, "110 images are 11 of each class"
-    rows = list(csv.reader((tmp_path / "out" / "confusion_matrix.csv").open()))
-    assert rows[0] == ["true \\ predicted", *"0123456789"]
-    counts = [[int(n) for n in row[1:]] for row in rows[1:]]
-    assert sum(map(sum, counts)) == found["images"] == 359
-    assert sum(counts[i][i] for i in range(10)) == round(359 * found["accuracy"])
+    with (tmp_path / "out" / "confusion_matrix.csv").open() as file:
+        counts = {(row["true"], row["predicted"]): int(row["count"]) for row in csv.DictReader(file)}
+    assert sum(counts.values()) == found["images"] == 359
+    assert sum(counts[digit, digit] for digit in "0123456789") == round(359 * found["accuracy"])
     pair = found["most_confused"][0]
-    assert counts[int(pair["true"])][int(pair["predicted"])] == pair["images"]
+    assert counts[pair["true"], pair["predicted"]] == pair["images"]
     pictures = {path.name for path in (tmp_path / "out").iterdir()}
     assert pictures == {
         *("eval.json", "confusion_matrix.csv", "confusion_matrix.svg", "confusion_matrix.png"),

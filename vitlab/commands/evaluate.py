@@ -105,18 +105,18 @@ def refuse_not_finite(results: dict[str, float], task: "Task") -> None:
 
 def rank_confused_pairs(confusion: "Tensor", classes: Sequence[str]) -> list[dict[str, Any]]:
     """The pairs of (true, predicted) classes with the most mistakes; `share` is of the true class's images."""
-    wrong = confusion.clone().fill_diagonal_(0)
-    order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS]
-    pairs = [divmod(place, len(classes)) for place in order.tolist()]
+    true, predicted = confusion.nonzero(as_tuple=True)  # few of the C x C pairs where there are many classes
+    wrong = true != predicted
+    true, predicted = true[wrong], predicted[wrong]
+    images, totals = confusion[true, predicted], confusion.sum(dim=1)
     return [
         {
-            "true": classes[true],
-            "predicted": classes[predicted],
-            "images": int(wrong[true, predicted]),
-            "share": float(wrong[true, predicted] / confusion[true].sum()),
+            "true": classes[true[place]],
+            "predicted": classes[predicted[place]],
+            "images": int(images[place]),
+            "share": float(images[place] / totals[true[place]]),
         }
-        for true, predicted in pairs
-        if wrong[true, predicted]
+        for place in images.argsort(descending=True, stable=True)[:PAIRS]
     ]
 
 
@@ -148,10 +148,10 @@ def write(
     paths, title = [folder / "eval.json"], f"{subject.name} on {subject.data.name}"
     write_json(paths[0], results)
     if "confusion_matrix" in tables:
-        counts = tables["confusion_matrix"].tolist()
-        lines = [["true \\ predicted", *classes], *([name, *row] for name, row in zip(classes, counts, strict=True))]
+        counts = tables["confusion_matrix"].numpy()
+        pairs = ((classes[t], classes[p], counts[t, p]) for t, p in zip(*counts.nonzero(), strict=True))
         paths.append(folder / "confusion_matrix.csv")
-        write_text(paths[-1], "".join(map(format_line, lines)))
+        write_text(paths[-1], "".join(map(format_line, [("true", "predicted", "count"), *pairs])))
         paths += matplotlib_backend.save(evaluation.plot_confusion_matrix(counts, classes, title), folder)
     if "reliability" in tables:
         figure = evaluation.plot_reliability(tables["reliability"].tolist(), results["calibration_error"], title)

@@ -164,6 +164,8 @@ def scale(
             files.refuse(config)
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
         refuse_other_runs(files, to_train)
+        for damage in filter(None, (files.run(spec.name).read_result()[1] for spec in to_train)):
+            say(damage, console)
         refuse_other_data(files, plan, now)
         finished = [spec for spec in plan.specs if spec not in to_train]
         lacking = {spec.name: files.run(spec.name).find_lacking(spec.config) for spec in finished}

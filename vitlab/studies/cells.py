@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vitlab.config import UserError
 from vitlab.studies.events import Event
 from vitlab.training.files import RunFiles
 from vitlab.training.lease import Held, Watch, hold
@@ -54,10 +53,7 @@ class CellReader:
         progress = Progress(**claim.progress) if claim and claim.progress else None
         if standing == "held":  # a finished run, too, while analyses are added to it
             return Cell(run, "running", progress, claim.holder)
-        try:
-            result, damage = files.result(), ""
-        except UserError as error:
-            result, damage = None, str(error)
+        result, damage = files.read_result()
         if result is not None:
             return Cell(run, "finished", result=result)
         if standing == "free" and (error := files.error()) is not None:

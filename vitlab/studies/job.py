@@ -48,7 +48,7 @@ class StudyJob:
             if (error := files.error()) is not None:
                 raise UserError(error)
             doing, done = "continuing" if files.checkpoint_path.is_file() else "training", "trained"
-            if files.valid_result() is not None:
+            if files.read_result()[0] is not None:
                 doing, done = "completing", "completed"
             log(lease, doing)
             try:

@@ -39,6 +39,7 @@ class StudyFiles:
         # what files held, with their stamps: a study that runs asks again for each run that ends
         self._config: tuple[Any, dict[str, Any]] = (None, {})
         self._rows: dict[str, tuple[Any, Row | None]] = {}
+        self.damaged: dict[str, str] = {}  # what is wrong with a run's result, empty for most; see `finished_rows`
 
     def refuse(self, config: DictConfig) -> None:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
@@ -100,7 +101,7 @@ class StudyFiles:
         found = []
         for cell in self.cells():
             run = self.run(name_run(*cell))
-            if run.valid_result() is None and (error := run.error()) is not None:
+            if run.read_result()[0] is None and (error := run.error()) is not None:
                 found.append({"run": run.folder.name, "error": error})
         return found
 
@@ -129,7 +130,7 @@ class StudyFiles:
     def finished_rows(self) -> list[Row]:
         """The row of every finished run from its result.json, by model, size and seed.
 
-        Warns of a result that is damaged, which has no row. Raises UserError.
+        A result that is damaged has no row, but a line in `damaged`. Raises UserError.
         """
         study, rows = self.config(), {}
         for entry in os.scandir(self.folder):
@@ -144,7 +145,8 @@ class StudyFiles:
 
     def read_row(self, study: dict[str, Any], run: RunFiles) -> Row | None:
         """A finished run's row, under the name that it was trained as; None for a folder of something else."""
-        result = run.valid_result() if run.config_path.exists() else None
+        result, damage = run.read_result() if run.config_path.exists() else (None, "")
+        self.damaged[run.folder.name] = damage
         if not result or result["study"] != study.get("name"):
             return None
         columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}

@@ -129,7 +129,7 @@ class RunFiles:
 
     def has_finished(self, config: dict[str, Any], contents: str) -> bool:
         """Whether the folder holds the result of this resolved configuration with data of these contents."""
-        result = self.valid_result()
+        result, _ = self.read_result()
         if result is None or not self.config_path.is_file():
             return False
         if result.get("id") == identity(config, contents):
@@ -155,13 +155,12 @@ class RunFiles:
         """What the finished run wrote, None while it is not finished. Raises UserError for a file that is no result."""
         return read_json(self.result_path, check_result, RETRAINED)
 
-    def valid_result(self) -> dict[str, Any] | None:
-        """The same, but None for a file that is no result, with a warning."""
+    def read_result(self) -> tuple[dict[str, Any] | None, str]:
+        """The same, but None for a file that is no result, and what is wrong with it."""
         try:
-            return self.result()
+            return self.result(), ""
         except UserError as error:
-            warnings.warn(str(error), stacklevel=1)  # of one place: Python says it once
-            return None
+            return None, str(error)
 
     def write_result(self, result: dict[str, Any]) -> dict[str, Any]:
         """Write the result, by which the run is finished; gives the one that counts, which is the first."""
@@ -195,8 +194,10 @@ class RunFiles:
                 path.unlink(missing_ok=True)
 
     def set_aside_damaged_result(self) -> None:
-        """Rename a result.json that is no result, for whoever holds the folder: the run writes another."""
-        if self.result_path.is_file() and self.valid_result() is None:
+        """Rename a result.json that is no result, with a warning; for whoever holds the folder and writes another."""
+        _, damage = self.read_result()
+        if damage:
+            warnings.warn(damage, stacklevel=2)
             self.result_path.replace(self.folder / "result.damaged.json")
 
     def init(self) -> dict[str, Any] | None:

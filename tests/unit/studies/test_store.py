@@ -220,15 +220,15 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     run = files.run("m-n7-s0")
     run.write_config({"seed": 0})
     run.result_path.write_bytes(content)
-    with pytest.warns(UserWarning, match=rf"result\.json: cannot read it \({says}.*\); the run counts as not finished"):
-        assert files.finished_rows() == []
-    with pytest.warns(UserWarning, match="not finished"):
-        assert not run.has_finished({"seed": 0}, "57d1")
-    with pytest.raises(UserError, match=says):
+    assert files.finished_rows() == []
+    assert not run.has_finished({"seed": 0}, "57d1")
+    with pytest.raises(
+        UserError, match=rf"result\.json: cannot read it \({says}.*\); the run counts as not finished"
+    ) as one:
         run.finished_result()
+    assert files.damaged == {"m-n7-s0": str(one.value)}
     run.write_error("the loss is nan")
-    with pytest.warns(UserWarning, match="not finished"):
-        assert files.failures() == [{"run": "m-n7-s0", "error": "the loss is nan"}]
+    assert files.failures() == [{"run": "m-n7-s0", "error": "the loss is nan"}]
 
 
 def test_a_finished_run_of_version_0_2_is_recognised_by_its_configuration_and_its_data(tmp_path):

@@ -100,5 +100,7 @@ def check_row(root: Path, image: str, caption: str, known: Container[str]) -> It
         yield "no picture; write the name of its file"
     elif image not in known and not (root / image).is_file():
         yield f"no picture '{image}' in data.root={root}; correct the name, or delete the row"
+    elif image not in known and not (root / image).resolve().is_relative_to(root.resolve()):
+        yield f"the picture '{image}' lies outside data.root={root}; copy it there and name that, or delete the row"
     if not caption:
         yield f"no caption for '{image}'; write one, or delete the row"

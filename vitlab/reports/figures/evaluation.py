@@ -2,24 +2,43 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from vitlab.formatting import finite, plural
 from vitlab.reports.figures.spec import Axis, Figure, HeatMap, Panel, Series
 
+MOST_CLASSES = 50  # of a confusion matrix: more have no room for their names
+OTHERS = "(other classes)"
 PLACES = tuple(i / 5 for i in range(6))
 
 
-def plot_confusion_matrix(counts: Sequence[Sequence[int]], classes: Sequence[str], subject: str) -> HeatMap:
-    """A row per true class: the share of its images by predicted class, and their number where there is room."""
-    totals = [sum(row) for row in counts]
+def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: str) -> HeatMap:
+    """A row per true class: the share of its images by predicted class, and their number where there is room.
+
+    `counts` int (C, C). Of more than MOST_CLASSES those are shown that are right least often, and all other predictions
+    are one column.
+    """
+    title, rows = f"Predicted by true class, {subject}", list(classes)
+    columns, totals = rows, counts.sum(axis=1)
+    if len(rows) > MOST_CLASSES:
+        accuracy = np.where(totals > 0, counts.diagonal() / np.maximum(totals, 1), np.inf)  # no images: not bad
+        worst = np.lexsort((-totals, accuracy))[:MOST_CLASSES]
+        title += f": the {MOST_CLASSES} worst of {len(rows):,} classes"
+        rows, totals = [classes[place] for place in worst], totals[worst]
+        among = counts[np.ix_(worst, worst)]
+        counts, columns = np.column_stack([among, totals - among.sum(axis=1)]), [*rows, OTHERS]
     return HeatMap(
         name="confusion_matrix",
-        title=f"Predicted by true class, {subject}",
+        title=title,
         x="predicted class",
         y="true class",
-        rows=classes,
-        columns=classes,
-        values=[[n / total if total else None for n in row] for row, total in zip(counts, totals, strict=True)],
-        texts=[[f"{n}" if n else "" for n in row] for row in counts],
+        rows=rows,
+        columns=columns,
+        values=[
+            [n / total if total else None for n in row]
+            for row, total in zip(counts.tolist(), totals.tolist(), strict=True)
+        ],
+        texts=[[f"{n}" if n else "" for n in row] for row in counts.tolist()],
         scale="share of the true class's images",
     )
 

@@ -50,8 +50,8 @@ class RunResults:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """result.json; empty, with a warning, where it is damaged."""
-        return self.files.valid_result() or {}
+        """result.json; empty where it is damaged."""
+        return self.files.read_result()[0] or {}
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:

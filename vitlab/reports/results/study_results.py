@@ -1,5 +1,6 @@
 """A study's results, loaded once for everything that is made of them: pages, figures, tables, dashboards, uploads."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,13 +105,15 @@ class StudyResults:
 def load_results(folder: str | Path) -> StudyResults:
     """A study's results. Raises UserError for a folder that is not a study and for a file that does not parse.
 
-    The runs' folders are the truth: a finished run that results.csv lacks is added to it.
+    The runs' folders are the truth: a finished run that results.csv lacks is added to it. Warns of damaged results.
     """
     files = StudyFiles(folder)
     config = files.config()
     rows = files.rows() if files.results_path.exists() else []
     listed = {row["run"] for row in rows}
     finished = files.finished_rows()
+    for damage in filter(None, files.damaged.values()):
+        warnings.warn(damage, stacklevel=2)
     if any(row["run"] not in listed for row in finished):
         by_run = {row["run"]: row for row in [*rows, *finished]}
         files.write_rows(files.sort_rows(list(by_run.values())))

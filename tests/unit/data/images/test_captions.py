@@ -75,6 +75,23 @@ def test_mistakes_are_one_line_each(folder):
     ]
 
 
+def test_a_table_reads_no_picture_outside_of_the_root(folder):
+    outside = folder / "outside.jpg"
+    outside.write_bytes((folder / "pictures" / "1.jpg").read_bytes())
+    (folder / "pictures" / "link.jpg").symlink_to(outside)
+    names = ["../outside.jpg", str(outside), "link.jpg"]
+    with (folder / "captions.txt").open("a") as file:
+        file.write("../pictures/12.jpg,inside after all\n" + "".join(f"{name},grey\n" for name in names))
+    assert problems(folder) == [
+        f"data.path={folder}/captions.txt: row {row}: the picture '{name}' lies outside data.root={folder}/pictures; "
+        "copy it there and name that, or delete the row"
+        for row, name in enumerate(names, start=19)
+    ]
+    (folder / "linked").symlink_to(folder / "pictures")
+    (folder / "captions.txt").write_text("image,caption\n" + "".join(f"{i}.jpg,grey {i}\n" for i in range(4)))
+    load(folder, root=str(folder / "linked"))
+
+
 def test_a_caption_that_is_too_long_is_refused_with_the_length_to_give(folder):
     (line,) = problems(folder, target_length=6, tokenizer="characters")
     assert line.startswith("data.target_length=6: 16 of 16 captions are longer, the longest has 15 tokens")
