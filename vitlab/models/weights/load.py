@@ -5,13 +5,15 @@ Shapes: N tokens, D width, C channels.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
-from vitlab.models.encoder import ACTIVATIONS, GATED, mlp_name
+from vitlab.models.encoder import ACTIVATIONS, GATED
 from vitlab.models.heads import STD
+from vitlab.models.weights.options import differing_options, format_options, options_of
 from vitlab.models.weights.resample import (
     PREFIX,
     find_grid,
@@ -41,7 +43,8 @@ class Weights:
     classes: Sequence[str] | None = None
     mean: Sequence[float] | None = None  # of the training images' pixels (0..1); None: unknown
     std: Sequence[float] | None = None
-    activation: str | None = None  # of the MLPs, see `activation_of`; None: unknown
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its model, see `options_of`; those that are known
+    advice: str = ""  # for who loads them
 
 
 @dataclass
@@ -64,6 +67,12 @@ class LoadReport:
         return "\n".join(lines)
 
 
+def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
+    """The weights of a model that is at hand, if only on the meta device."""
+    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    return Weights(state, origin, grid_size and tuple(grid_size), options=options_of(model), **known)
+
+
 def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
     """Load weights into a model, in place; the report says what was resized, new, missing or unused.
 
@@ -74,7 +83,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     that of a text model normal, as in BERT and GPT.
 
     Heads and prefix tokens may be missing in either. Raises UserError, with the model unchanged, where any other
-    tensor is missing in either or does not fit, and where the activations of the MLPs differ.
+    tensor is missing in either or does not fit, and where options such as the number of attention heads differ.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
@@ -86,12 +95,13 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if problems:
         raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
-    check_tied(own, source, weights.origin)
-
-    report = LoadReport(weights.origin)
-    state: dict[str, Tensor] = {}
     heads, convolution = head_names(model), first_convolution(model)
     keep = head == "keep" or (head == "auto" and same_head(heads, source, own, weights.classes, classes))
+    check_options(model, weights, with_head=keep and bool(heads))
+    check_tied(own, source, weights.origin)
+
+    report = LoadReport(weights.origin, advice=weights.advice)
+    state: dict[str, Tensor] = {}
     for name, old in own.items():
         if name in heads and not keep:
             report.new.append(name)
@@ -143,10 +153,25 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         hints = [hint for part, hint in HINTS.items() if any(part in name for name in surplus)]
         fix = f"give {' and '.join(hints)}" if hints else "give the model the options of the one that they are from"
         raise UserError(f"init={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
-    one, other = weights.activation, activation_of(model)
-    if None not in (one, other) and one.removesuffix("_tanh") != other.removesuffix("_tanh"):
-        fix = f"model.mlp={one}" if one in {**ACTIVATIONS, **GATED} else "model=timm:NAME"
-        raise UserError(f"init={weights.origin}: its MLPs use {one}, the model's use {other}; give {fix}")
+
+
+def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> None:
+    """Raise UserError where a model has other options than the one that the weights are from.
+
+    A head that is new need not be read as the source's was.
+    """
+    differing = differing_options(weights.options, options_of(model))
+    if not with_head:
+        differing.pop("pool", None)
+    if differing:
+        theirs, own = ({key: pair[side] for key, pair in differing.items()} for side in (0, 1))
+        is_known = theirs.get("mlp", "gelu") in {**ACTIVATIONS, **GATED}
+        fix = format_options(theirs, "model.") if is_known else "model=timm:NAME"
+        fix += ", or init.head=new" if [*differing] == ["pool"] else ""
+        raise UserError(
+            f"init={weights.origin}: its model has {format_options(theirs)}, this one {format_options(own)}, which "
+            f"gives other outputs from the same weights; give {fix}"
+        )
 
 
 def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], origin: str) -> None:
@@ -170,12 +195,6 @@ def optional(model: nn.Module, name: str) -> bool:
         return not name.startswith("text.") and not (hasattr(model, "decoder") and name.startswith("decoder."))
     module = name.rpartition(".")[0]
     return name in PREFIX or module in head_modules(model) or name.startswith("pre_logits.") or "num_batches_" in name
-
-
-def activation_of(model: nn.Module) -> str | None:
-    """What a model's MLPs are, see `mlp_name`; None without any."""
-    names = (mlp_name(mlp) for name, mlp in model.named_modules() if name.endswith("mlp") and hasattr(mlp, "act"))
-    return next(names, None)
 
 
 def cast(value: Tensor, old: Tensor | None) -> Tensor:
