@@ -4,6 +4,7 @@ Their weights differ in names, in the order of queries, keys and values, and in 
 H heads, K head width.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from vitlab.config import DescribeConfig, UserError, compose, first_line
 from vitlab.config.huggingface import ACTIVATIONS, class_names, read_config, read_model, scales_output
+from vitlab.data.text.tokenization import from_file
 from vitlab.files import replacing, write_json
 from vitlab.models import build, described_shape
 from vitlab.models.counting import count
@@ -77,7 +79,14 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[D
         shell = count.meta(described.model, **described_shape(described))
     except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
-    return described, describe_weights(shell, state, origin, classes=class_names(config))
+    known = {"classes": class_names(config), "tokens": count_tokens(folder)}
+    return described, describe_weights(shell, state, origin, **known)
+
+
+def count_tokens(folder: Path) -> int | None:
+    """The tokens of a folder's tokenizer, None without one that can be read: whoever uses it says why."""
+    with contextlib.suppress(UserError):
+        return from_file(folder).size
 
 
 def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

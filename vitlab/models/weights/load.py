@@ -44,6 +44,7 @@ class Weights:
     mean: Sequence[float] | None = None  # of the training images' pixels (0..1); None: unknown
     std: Sequence[float] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of its model, see `options_of`; those that are known
+    tokens: int | None = None  # of its tokenizer; further rows of its embeddings are padding
     advice: str = ""  # for who loads them
 
 
@@ -78,9 +79,9 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
 
     Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
     first convolution takes another number of channels. Of learned token positions, the first are taken where the
-    source has more. `head` is "keep", "new" or "auto": new where the number of classes or their names, as far as they
-    are known (`classes` are the model's), differ. A new head starts at zero (Dosovitskiy et al., 2021, section 3.2),
-    that of a text model normal, as in BERT and GPT.
+    source has more, and of rows for tokens those that its tokenizer has. `head` is "keep", "new" or "auto": new where
+    the number of classes or their names, as far as they are known (`classes` are the model's), differ. A new head
+    starts at zero (Dosovitskiy et al., 2021, section 3.2), that of a text model normal, as in BERT and GPT.
 
     Heads and prefix tokens may be missing in either. Raises UserError, with the model unchanged, where any other
     tensor is missing in either or does not fit, and where options such as the number of attention heads differ.
@@ -115,7 +116,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             fitted = resample_positions(value, old, grid, source, weights.grid_size)
         elif convolution is not None and name == convolution[0]:
             fitted = resample_kernels(value, convolution[1])
-        elif name.endswith(".embed.positions") and len(value) > len(old):
+        elif takes_first_rows(name, old, weights.tokens) and len(value) > len(old):
             fitted = value[: len(old)]
         else:
             fitted = value
@@ -262,10 +263,20 @@ def has_buffer(model: nn.Module, name: str, value: Tensor) -> bool:
     return buffer is not None and buffer.shape == value.shape and torch.allclose(buffer, value.to(buffer), atol=1e-6)
 
 
+def takes_first_rows(name: str, old: Tensor, tokens: int | None) -> bool:
+    """Whether a parameter is filled by the first rows of a longer one: of positions, or of all tokens there are."""
+    return name.endswith(".embed.positions") or (is_by_token(name) and len(old) == tokens)
+
+
+def is_by_token(name: str) -> bool:
+    """Whether a parameter of a model of text has a row for each token of the vocabulary."""
+    return name.endswith(".embed.tokens.weight") or name in ("output.weight", "bias")
+
+
 def misfit(name: str, value: Tensor, old: Tensor) -> str:
     """Why a tensor does not fit, and the fix where there is one."""
     same_width = value.shape[1:] == old.shape[1:]
-    if (name.endswith(".embed.tokens.weight") or name == "output.weight") and same_width:
+    if is_by_token(name) and same_width:
         return (
             f"its vocabulary has {len(value)} tokens, the model's has {len(old)}; both need the same tokenizer: give "
             "data.tokenizer the path of its tokenizer.json"
