@@ -21,8 +21,10 @@ from transformers import (
 )
 
 from vitlab import UserError, build_model, load_weights
-from vitlab.config import TrainConfig, compose
+from vitlab.config import TrainConfig, compose, resolved
+from vitlab.data.text import tokenization
 from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
+from vitlab.training.sources import load_encoder
 
 V, LENGTH, D, HIDDEN = 53, 19, 16, 24
 EPSILONS = (1e-12, 1e-3)  # apart enough to be seen in the logits
@@ -184,11 +186,49 @@ def test_a_file_without_its_config_json_is_loaded_with_a_warning(tmp_path):
 
 
 def test_an_encoder_alone_needs_the_same_heads_and_says_which_epsilon_it_had(tmp_path):
-    from vitlab.training.sources import load_encoder
-
     folder = save(make_bert(4, 1e-12), tmp_path / "bert")
     sizes = {"width": D, "depth": 2, "mlp_width": HIDDEN, "norm_first": False}
     with pytest.raises(UserError, match=r"init\.encoder=.*heads=4, this one heads=2, .*give model\.heads=4"):
         load_encoder(build_model("vit_nano", image_size=8, heads=2, **sizes), folder)
     report = load_encoder(build_model("vit_nano", image_size=8, heads=4, **sizes), folder)
     assert "model.norm_eps=1e-12, here it is 1e-06" in report.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "recipe"),
+    [
+        ("bert", ["data=csv", "data.path=x", "task=text_classification"], "bert_finetune"),
+        ("gpt2", ["data=pydoc", "task=causal_lm"], "gpt_finetune"),
+        ("t5", ["data=numbers", "task=translation"], "t5_finetune"),
+        ("vit", ["data=glyphs"], "vit_finetune"),
+    ],
+)
+def test_a_folder_as_a_model_brings_its_weights_recipe_tokenizer_and_image_size(kind, words, recipe, tmp_path):
+    folder = save(KINDS[kind][0](4, 1e-5), tmp_path / kind)
+    (folder / "tokenizer.json").write_text("{}")
+    config = compose(TrainConfig, [f"model={folder}", *words])
+    assert (config.init.weights, config.recipe.name, config.model.name) == (str(folder), recipe, kind)
+    assert (config.model.heads, config.model.norm_eps) == (4, 1e-5)
+    if kind == "vit":
+        assert config.data.image_size == [8, 12]
+    else:
+        assert config.data.tokenizer == str(folder)
+    key, value = ("image_size", 32) if kind == "vit" else ("tokenizer", "bpe")
+    other = compose(TrainConfig, [f"model={folder}", *words, "init=null", "recipe=adamw", f"data.{key}={value}"])
+    for again in (other, compose(TrainConfig, base=resolved(other))):
+        assert (again.init.weights, again.recipe.name, again.data[key]) == (None, "adamw", value)
+
+
+@torch.no_grad()
+def test_embeddings_beyond_the_tokenizers_tokens_are_padding(tmp_path):
+    theirs = make_t5(2, 1e-6)  # the published ones have 28 rows more than their tokenizers have tokens
+    folder = save(theirs, tmp_path / "t5")
+    tokenizer = tokenization.train(["one hundred and twenty", "seven"], "characters", V)
+    tokenizer.save(folder / "tokenizer.json")
+    mine = build_model(folder, vocabulary=tokenizer.size).eval()
+    assert len(load_weights(mine, folder).resized) == 3
+    tokens = TOKENS % tokenizer.size
+    expected = theirs(tokens, decoder_input_ids=tokens).logits[..., : tokenizer.size]
+    torch.testing.assert_close(mine(tokens, tokens), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(UserError, match="its vocabulary has 53 tokens, the model's has 9"):
+        load_weights(build_model(folder, vocabulary=9), folder)

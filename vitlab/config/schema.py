@@ -158,7 +158,7 @@ class InitConfig:
 
     SHORTHAND: ClassVar[str] = "weights"
 
-    weights: Optional[str] = None  # timm:NAME, a run's folder, or a file of weights; none: random
+    weights: Optional[str] = None  # timm:NAME, the folder of a run or of Hugging Face, or a file; none: random
     encoder: Optional[str] = None  # the same for the transformer encoder alone, of images or of text
     head: Literal["auto", "keep", "new"] = "auto"  # auto: new unless it has the same classes
 
