@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import ViTForImageClassification
+from transformers import ViTConfig, ViTForImageClassification
 
 import vitlab as api
 from tests.integration.commands import TINY, vitlab
@@ -119,6 +119,27 @@ def test_a_vit_is_exported_for_transformers_with_its_classes_and_preprocessing(t
     assert [theirs.config.id2label[index] for index in range(36)] == list(ours.classes)
     processor = json.loads((tmp_path / "folder" / "preprocessor_config.json").read_text())
     assert (processor["image_mean"], processor["size"]) == ([0.29], {"height": 16, "width": 16})
+
+
+def test_a_hugging_face_folder_is_a_model_that_is_fine_tuned(tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 12}
+    shape = {"image_size": 16, "patch_size": 4, "num_channels": 1, "num_labels": 7}
+    theirs, folder = ViTForImageClassification(ViTConfig(**sizes, **shape)), tmp_path / "vit-tiny"
+    theirs.save_pretrained(folder)
+    counts = json.loads(vitlab("describe", f"model={folder}", "--json").stdout)
+    assert (counts["params"], counts["image_size"], counts["num_classes"]) == (theirs.num_parameters(), [16, 16], 7)
+    words = ["train", f"model={folder}", *TINY, "budget.steps=2", "wandb.mode=off"]
+    done = vitlab(*words, "recipe.lr=1e-9", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    run = api.load_run(tmp_path / "run")
+    assert (run.config.recipe.name, run.config.init.weights) == ("vit_finetune", str(folder))
+    assert run.shape["image_size"] == (16, 16)
+    state = load_file(folder / "model.safetensors")
+    torch.testing.assert_close(run.model.pos_embed, state["vit.embeddings.position_embeddings"], rtol=0, atol=1e-6)
+    wrong = vitlab(*words, "model.heads=2", "--out", tmp_path / "wrong")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "heads=4, this one heads=2" in wrong.stderr
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_a_wrong_export_is_one_line(pretrained):

@@ -31,6 +31,7 @@ DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, 
   vitlab train model=vit_nano data=digits budget.epochs=20
   vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000
   vitlab train model=vit_b16 init=timm:vit_base_patch16_224 data=imagefolder data.root=photos data.image_size=384
+  vitlab train model=./bert-base-uncased task=text_classification data=docstrings     # a Hugging Face folder
 The choices: vitlab list models|data|tasks|recipes, and in the README."""
 
 

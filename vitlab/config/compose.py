@@ -1,7 +1,7 @@
 """From a schema and `key=value` overrides to a resolved, checked configuration."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import Field
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from vitlab.config import groups
 from vitlab.config.checks import choose_patch, find_problems, read_image_size
 from vitlab.config.errors import UserError
-from vitlab.config.keys import flatten
+from vitlab.config.keys import flatten, list_leaves
 from vitlab.config.plain_yaml import load_yaml
 from vitlab.config.schema import BudgetConfig
 from vitlab.config.tuning import check_tune, list_settings
@@ -29,7 +29,7 @@ SLOTS = {
     "model.encoder.mixer": "mixer",
 }
 SETTLED = {  # read while a group is chosen: setting them afterwards would change nothing
-    *("kind", "modality", "model.recipe"),
+    *("kind", "modality", "model.recipe", "model.init"),
     *("data.task", "task.data", "task.model", "task.analyses"),
 }
 MERGED_ANALYSES = {"class_token": "attention_maps"}  # names in configurations of version 0.2
@@ -96,6 +96,8 @@ def compose(
             problems.append(f"{key}={groups.to_text(value)}: is fixed by the choice; give {instead}=NAME")
         else:
             problems += groups.assign(config, key, value)
+    settle_source(config, {*list_leaves(base), *list_leaves(dict(pairs))})
+    settle_shape(config)
     settle_patch(config)
     settle_label(config)
     settle_form(config)
@@ -141,6 +143,29 @@ def refuse_settings(schema: type, config: DictConfig) -> None:
             problems += [f"tune.{line}" if line.startswith(tuple(tune)) else line for line in error.problems]
     if problems:
         raise UserError(dict.fromkeys(problems))
+
+
+def settle_source(config: DictConfig, given: Set[str]) -> None:
+    """What a model comes with, where the user gives nothing else: its weights, their image size, their tokenizer."""
+    model, data = config.get("model"), config.get("data")
+    if not isinstance(model, DictConfig) or model.init is None:
+        return
+    if "init" in config and not given & {"init", "init.weights", "init.encoder"}:
+        config.init.weights = model.init
+    brought = {"image_size": model.get("published_image_size")}
+    if (Path(model.init) / "tokenizer.json").is_file():
+        brought["tokenizer"] = model.init
+    for key, value in brought.items():
+        if isinstance(data, DictConfig) and key in data and value is not None and f"data.{key}" not in given:
+            data[key] = value
+
+
+def settle_shape(config: DictConfig) -> None:
+    """The shape of a described model of images where the user gives none: what it was published for."""
+    for key, value in (("image_size", 224), ("num_classes", 1000), ("channels", 3)):
+        if key in config and config[key] is None:
+            published = OmegaConf.select(config, f"model.published_{key}")
+            config[key] = value if published is None else published
 
 
 def settle_patch(config: DictConfig) -> None:

@@ -19,7 +19,7 @@ from omegaconf import MISSING, AnyNode, BooleanNode, DictConfig, FloatNode, Inte
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.nodes import LiteralNode
 
-from vitlab.config import model_schema, schema
+from vitlab.config import huggingface, model_schema, schema
 from vitlab.config.errors import UserError, choices_text
 from vitlab.config.fields import Choice
 
@@ -59,14 +59,39 @@ def is_file_choice(choice: str) -> bool:
     return choice.endswith((".yaml", ".yml"))
 
 
+def is_folder_choice(group: str, choice: str) -> bool:
+    """Whether a choice is a Hugging Face folder; the name of a shipped model is that model (`gpt2`, not `./gpt2`)."""
+    return group == "model" and huggingface.is_folder(choice) and choice not in names(group)
+
+
+def short_name(group: str, choice: str) -> str:
+    """What tables call a choice: its name, or that of its file or folder."""
+    if is_file_choice(choice):
+        return Path(choice).stem
+    return Path(choice).resolve().name if is_folder_choice(group, choice) else choice
+
+
 def read(group: str, choice: str, key: str) -> dict[str, Any]:
-    """The mapping of one YAML file: a shipped choice, the path of your own file, or `timm:NAME` for models."""
+    """The mapping of a choice: a shipped YAML file or your own; for models also `timm:NAME`, or a Hugging Face folder.
+
+    Raises UserError.
+    """
     if group == "model" and choice.startswith("timm:"):
         return {"name": choice, "kind": "timm", "timm_name": choice.removeprefix("timm:")}
+    if is_folder_choice(group, choice):
+        try:
+            return huggingface.read_model(Path(choice))
+        except UserError as error:
+            raise UserError(f"{key}={line}" for line in error.problems) from None
     path = Path(choice) if is_file_choice(choice) else config_dir() / group / f"{choice}.yaml"
     if not path.is_file() or (not is_file_choice(choice) and os.sep in choice):
         if is_file_choice(choice):
             raise UserError(f"{key}={choice}: no such file")
+        if group == "model" and Path(choice).is_dir():
+            raise UserError(
+                f"{key}={choice}: holds no config.json of Hugging Face; for a run's weights give its model's name and "
+                f"init={choice}"
+            )
         extra = ["timm:NAME"] if group == "model" else []
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
@@ -92,10 +117,10 @@ def to_text(value: Any) -> str:
 def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> DictConfig:
     """One choice of a group as a typed node with its defaults filled in. Raises UserError.
 
-    `choice` is a name, the path of a YAML file, or a mapping: a resolved choice (it has a `kind`), or a `name` and
-    the keys to change. Messages name `key`, by default the group.
+    `choice` is a name, the path of a YAML file or of a Hugging Face folder, or a mapping: a resolved choice (it has a
+    `kind`), or a `name` and the keys to change. Messages name `key`, by default the group.
     """
-    if isinstance(choice, str) and not is_file_choice(choice):
+    if isinstance(choice, str) and not is_file_choice(choice) and not is_folder_choice(group, choice):
         return copy.deepcopy(load_shipped(group, choice, key or group))
     return load_choice(group, choice, key or group)
 
@@ -115,7 +140,7 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
         found = declared = choice
     else:
         declared = read(group, choice["name"], key)
-        found = {**declared, **choice}
+        found = {**declared, **choice, "name": declared["name"]}
     label = found["name"]
     kind = str(found.get("kind") or ("recipe" if group == "recipe" else label))
     unfit = [k for k in found if not isinstance(k, str) or not k.isidentifier() or keyword.iskeyword(k)]

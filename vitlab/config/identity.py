@@ -13,6 +13,11 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
     *(f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")),
     "recipe.budget",  # `budget` says what came of it
     *("model.published_vocabulary", "model.published_length"),
+    *(
+        f"{model}.{key}"  # `init` and `data` say what came of them
+        for model in ("model", "model.encoder")
+        for key in ("init", "published_image_size", "published_channels", "published_num_classes")
+    ),
 )
 DATA_PATHS = (
     *("data.root", "data.path", "data.test_path", "data.files", "data.test_files"),

@@ -19,3 +19,12 @@ def get_value(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
+
+
+def list_leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The dotted keys of all single values, those of a group's choice too."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from list_leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}"

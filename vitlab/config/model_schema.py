@@ -5,7 +5,17 @@ from typing import Any, Literal, Optional, Union
 
 from omegaconf import MISSING
 
-from vitlab.config.fields import LARGEST_DEPTH, LARGEST_LAYER, LARGEST_LENGTH, Choice, Modality, items, ranged
+from vitlab.config.fields import (
+    LARGEST_DEPTH,
+    LARGEST_IMAGE,
+    LARGEST_LAYER,
+    LARGEST_LENGTH,
+    Choice,
+    Extent,
+    Modality,
+    items,
+    ranged,
+)
 
 
 @dataclass
@@ -13,13 +23,20 @@ class ModelConfig(Choice):
     modality: Modality = "image"  # what the model takes
     family: str = ""  # groups models in figures; empty: the module that defines the model
     recipe: str = "adamw"  # the recipe when the user names none
+    init: Optional[str] = None  # the first weights when the user names none
 
 
 @dataclass
 class ViTConfig(ModelConfig):
-    """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929)."""
+    """A vision transformer (Dosovitskiy et al., 2021, arXiv 2010.11929).
+
+    A run has the images and classes of its data; `describe` and `build_model` take the published ones.
+    """
 
     family: str = "vit"
+    published_image_size: Optional[Extent] = ranged(None, least=1, most=LARGEST_IMAGE)
+    published_channels: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)
+    published_num_classes: Optional[int] = ranged(None, least=0, most=10**8)
     depth: int = ranged(12, least=1, most=LARGEST_DEPTH)
     width: int = ranged(768, least=1, most=LARGEST_LAYER)
     heads: int = ranged(12, least=1, most=LARGEST_LAYER)

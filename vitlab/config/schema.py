@@ -163,7 +163,7 @@ class InitConfig:
 
     SHORTHAND: ClassVar[str] = "weights"
 
-    weights: Optional[str] = None  # timm:NAME, a run's folder, or a file of weights; none: random
+    weights: Optional[str] = None  # timm:NAME, the folder of a run or of Hugging Face, or a file; none: random
     encoder: Optional[str] = None  # the same for the transformer encoder alone, of images or of text
     head: Literal["auto", "keep", "new"] = "auto"  # auto: new unless it has the same classes
 
@@ -260,9 +260,10 @@ class DescribeConfig:
 
     model: Any = "vit_nano"
     data: Any = None  # when given, its image size and classes, or its length and vocabulary
-    image_size: Extent = ranged(224, least=1, most=LARGEST_IMAGE)
-    num_classes: int = ranged(1000, least=0, most=10**8)  # 0: features
-    channels: int = ranged(3, least=1, most=LARGEST_LAYER)
+    # for a model of images; none: the model's published ones, else 224, 1000 and 3
+    image_size: Optional[Extent] = ranged(None, least=1, most=LARGEST_IMAGE)
+    num_classes: Optional[int] = ranged(None, least=0, most=10**8)  # 0: features
+    channels: Optional[int] = ranged(None, least=1, most=LARGEST_LAYER)
     # for a model of text: tokens of a sequence, and those there are; none: the model's published ones
     length: Optional[int] = ranged(None, least=1, most=LARGEST_LENGTH)
     vocabulary: Optional[int] = ranged(None, least=1, most=10**8)

@@ -1,5 +1,6 @@
 """Models by name. `build` makes one from its configuration, `build_model` from its name."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -41,26 +42,28 @@ def build(config: DictConfig, **shape: Any) -> "nn.Module":
 
 
 def build_model(
-    name: str,
+    name: str | Path,
     *,
-    num_classes: int = 1000,
-    image_size: int | tuple[int, int] = 224,
-    channels: int = 3,
+    num_classes: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
     length: int | None = None,
     vocabulary: int | None = None,
     **overrides: Any,
 ) -> "nn.Module":
-    """A model by its name in `vitlab list models`, or `timm:NAME`, with random weights.
+    """A model by its name in `vitlab list models`, `timm:NAME` or a Hugging Face folder, with random weights.
 
     Images (B, channels, height, width) -> logits (B, num_classes), or features (B, D) with num_classes=0. image_size is
-    a side or (height, width). A text model takes up to `length` tokens of a vocabulary instead, by default the
-    published ones of its name; it has the head of its pre-training. overrides are fields of the model's configuration
-    (`depth=6`, `pretrained=True` for timm's). Raises UserError, a ValueError, for a name or a field that is unknown.
+    a side or (height, width). The defaults are 3 channels of 224 pixels and 1000 classes, or those of the folder, whose
+    weights come with `load_weights(model, folder)`. A text model takes up to `length` tokens of a vocabulary instead,
+    by default the published ones of its name; it has the head of its pre-training. overrides are fields of the model's
+    configuration (`depth=6`, `pretrained=True` for timm's). Raises UserError, a ValueError, for a name or a field that
+    is unknown.
     """
     size = list(image_size) if isinstance(image_size, tuple) else image_size
     given = {"image_size": size, "num_classes": num_classes, "channels": channels}
     given |= {"length": length, "vocabulary": vocabulary}
-    config = compose(DescribeConfig, base={"model": {"name": name, **overrides}, **given})
+    config = compose(DescribeConfig, base={"model": {"name": str(name), **overrides}, **given})
     return build(config.model, **described_shape(config))
 
 

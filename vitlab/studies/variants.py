@@ -1,14 +1,13 @@
 """The variants of a study: its models, with settings of their own, times the values of its axes. Imports no torch."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from vitlab.config import TrainConfig, UserError, compose, parse_override, resolved
 from vitlab.config.compose import SLOTS
-from vitlab.config.groups import assign, is_file_choice, to_text
+from vitlab.config.groups import assign, short_name, to_text
 from vitlab.config.keys import flatten, get_value
 
 Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
@@ -68,8 +67,8 @@ def add_words(models: Any, per_model: Mapping[str, Sequence[str]]) -> Any:
 
 
 def name_stems(models: Any) -> dict[str, Settings]:
-    """`name_models` with models of files called as their files."""
-    return {Path(name).stem if is_file_choice(name) else name: one for name, one in name_models(models).items()}
+    """`name_models` with models of files and folders called as these."""
+    return {short_name("model", name): one for name, one in name_models(models).items()}
 
 
 def compose_variant(study: DictConfig, name: str, settings: Settings) -> DictConfig:

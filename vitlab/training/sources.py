@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab.config import TrainConfig, UserError, compose, first_line
+from vitlab.config.huggingface import is_folder
 from vitlab.data.text.tokenization import from_file
 from vitlab.models.counting import count
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.timm_adapter import create_pretrained
-from vitlab.models.weights.huggingface import read_huggingface, rename_from_huggingface
-from vitlab.models.weights.load import LoadReport, Weights, activation_of, fit
+from vitlab.models.weights.huggingface import interpret, read_huggingface, rename_from_huggingface
+from vitlab.models.weights.load import LoadReport, Weights, describe_weights, fit
+from vitlab.models.weights.options import options_of
 from vitlab.training import checkpoint
 from vitlab.training.files import RunFiles, source_problems
 
@@ -35,7 +37,7 @@ def load_weights(
 ) -> LoadReport:
     """Load weights into a model, in place; the report says what was resized, new, missing or unused.
 
-    source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2 or GPT-NeoX, a file
+    source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2, GPT-NeoX or T5, a file
     (.safetensors; .pt, .pth, .bin or .ckpt, read without unpickling), or a state dict in this project's or timm's
     names. `head` and `classes` (the names of the model's classes) decide what happens to the classifier, see
     `vitlab.models.weights.load.fit`. `mean` and `std` normalise the model's images: the report says where timm's
@@ -57,7 +59,8 @@ def load_weights(
 def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     """Load the transformer encoder of a source into a model's, in place; both may be of images or text.
 
-    A captioner takes all of a ViT but its head. The rest of the model stays as it is. Raises UserError, with the model
+    A captioner takes all of a ViT but its head. The rest of the model stays as it is. The epsilon of its norms may be
+    another one, as those of models of images and of text are; the report says so. Raises UserError, with the model
     unchanged, where either has no encoder or their sizes differ.
     """
     weights = read_weights(str(source))
@@ -68,10 +71,18 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
         state = {key: value for key, value in of_vit.items() if not key.startswith(("decoder.", "bridge.", "output."))}
     if "patch_embed.proj.weight" not in state:
         name, encoder, state = find_encoder(model, weights.state, source)
+    options = dict(weights.options)
+    epsilons = options.pop("norm_eps", None), options_of(encoder)["norm_eps"]
+    advice = weights.advice
+    if epsilons[0] not in (None, epsilons[1]):
+        advice = f"its norms have model.norm_eps={epsilons[0]}, here it is {epsilons[1]}"
     try:
-        report = fit(encoder, replace(weights, state=state), head="keep")
+        report = fit(encoder, replace(weights, state=state, options=options, advice=advice), head="keep")
     except UserError as error:
-        raise UserError(line.replace("init=", "init.encoder=", 1) for line in error.problems) from error
+        lines = (line.replace("init=", "init.encoder=", 1) for line in error.problems)
+        if name == "image":  # a captioner's own options are those of its decoder
+            lines = (line.replace(" model.", " model.encoder.") for line in lines)
+        raise UserError(lines) from error
     report.loaded = [f"{name}.{key}" for key in report.loaded]
     return report
 
@@ -166,20 +177,14 @@ def read_weights(source: str) -> Weights:
 def read_timm(source: str) -> Weights:
     model = create_pretrained(source.removeprefix("timm:"), f"init={source}", "a file of weights or a run's folder")
     cfg = model.pretrained_cfg
-    return describe_source(model, model.state_dict(), source, mean=cfg.get("mean"), std=cfg.get("std"))
+    return describe_weights(model, model.state_dict(), source, mean=cfg.get("mean"), std=cfg.get("std"))
 
 
 def read_run(source: str) -> Weights:
     config = compose(TrainConfig, base=RunFiles(source).config())
     state = checkpoint.read_checkpoint(RunFiles(source).weights_path)
     model = count.meta(config.model, **checkpoint.restore_shape(state))
-    return describe_source(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))
-
-
-def describe_source(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
-    """The weights of a model that is at hand."""
-    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-    return Weights(state, origin, grid_size and tuple(grid_size), activation=activation_of(model), **known)
+    return describe_weights(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))
 
 
 def read_file(path: Path) -> Weights:
@@ -194,7 +199,13 @@ def read_file(path: Path) -> Weights:
     state = clean(content)
     if not state:
         raise UserError(f"init={path}: contains no weights")
-    return Weights(rename_from_huggingface(state), str(path))
+    renamed = rename_from_huggingface(state)
+    if renamed is state:
+        return Weights(state, str(path))
+    if is_folder(path.parent):
+        return interpret(path.parent, state, str(path))[1]
+    advice = "without the config.json beside it nobody knows its number of heads and its epsilon: compare them yourself"
+    return Weights(renamed, str(path), advice=advice)
 
 
 def clean(state: Mapping[str, Any]) -> dict[str, Tensor]:

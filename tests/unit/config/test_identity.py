@@ -12,7 +12,17 @@ from vitlab.config.compose import SETTLED
 
 CONTENTS = "57d18f90"  # the SHA-256 of some data
 LOOKED_AT = ("analyses", "probes", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
-ELSEWHERE = ("study", "variant", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers")
+ELSEWHERE = (
+    "study",
+    "variant",
+    "model.published_image_size",
+    "model.published_channels",
+    "model.published_num_classes",
+    "data.cache",
+    "data.sizes",
+    "trainer.checkpoint_every",
+    "trainer.workers",
+)
 SHARED = tuple(
     f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")
 )  # one result on any number of devices
@@ -65,6 +75,7 @@ DEFAULTS = train()
 
 
 OTHER_VALUES = """
+model.published_image_size=7 model.published_channels=7 model.published_num_classes=7
 variant=x subset_seed=7 recipe.patience=3 recipe.keep=best
 trainer.strategy=fsdp
 model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x

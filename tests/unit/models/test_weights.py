@@ -7,7 +7,7 @@ from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from vitlab import UserError, build_model, export_weights, load_weights
-from vitlab.models.weights.load import Weights, activation_of, fit
+from vitlab.models.weights.load import Weights, describe_weights, fit
 
 TINY = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 20}
 
@@ -107,7 +107,7 @@ def test_keep_asks_for_the_same_number_of_classes():
 def test_clip_and_siglip_weights_give_timms_logits(name, changes):
     theirs = timm_model(name)
     mine = vit(**changes)
-    report = fit(mine, Weights(theirs.state_dict(), name, (5, 7), activation=activation_of(theirs)))
+    report = fit(mine, describe_weights(theirs, theirs.state_dict(), name))
     assert not [*report.new, *report.missing, *report.unused, *report.resized], report
     images = torch.randn(2, 3, 20, 28)
     torch.testing.assert_close(mine(images), theirs(images), rtol=1e-5, atol=1e-5)
@@ -132,7 +132,8 @@ def test_clip_and_siglip_weights_give_timms_logits(name, changes):
         (
             "vit_base_patch16_clip_quickgelu_224",
             {"norm_pre": True},
-            "use quick_gelu, the model's use gelu; give model",
+            "mlp=quick_gelu norm_eps=1e-05, this one mlp=gelu norm_eps=1e-06, which gives other outputs from the same "
+            "weights; give model.mlp=quick_gelu model.norm_eps=1e-05",
         ),
         ("deit3_base_patch16_224", {"prefix_positions": False}, "give model.layer_scale=1e-5"),
         ("vit_base_patch16_224", {"layer_scale": 0.1}, "the weights have no encoder.blocks.0.ls1.gamma, "),
@@ -142,7 +143,7 @@ def test_weights_of_another_model_are_an_error_and_change_nothing(name, changes,
     theirs, target = timm_model(name), vit(**changes)
     before = {key: value.clone() for key, value in target.state_dict().items()}
     with pytest.raises(UserError) as caught:
-        fit(target, Weights(theirs.state_dict(), name, (5, 7), activation=activation_of(theirs)))
+        fit(target, describe_weights(theirs, theirs.state_dict(), name))
     (line,) = caught.value.problems
     assert says in line
     assert all(torch.equal(value, before[key]) for key, value in target.state_dict().items())

@@ -25,6 +25,7 @@ OWN = {
     "muon",
     "resnet",
     "resnet_nano",
+    "t5_finetune",
     "transformer_nano",
     "vit_mini",
     "vit_nano",

@@ -1,18 +1,9 @@
 """Models of Hugging Face's transformers that are this project's under other names: tables of both."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-ACTIVATIONS = {  # in a config.json, here
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "gated-gelu": "geglu_tanh",
-    "gated-silu": "swiglu",
-}
+from vitlab.config import huggingface
+from vitlab.config.huggingface import Settings
 
 
 @dataclass(frozen=True)
@@ -23,22 +14,8 @@ class Architecture:
     prefix: str  # of the body's names in a model with a head
     heads: tuple[str, ...]  # what the names of heads begin with: they have no prefix
     names: tuple[tuple[str, str], ...]
-    sizes: Mapping[str, str]  # keys of config.json
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of config.json that allow one value here
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # keys that a config.json may lack
-    activations: tuple[str, ...] = ("gelu", "gelu_tanh", "quick_gelu", "relu")
+    settings: Settings  # its config.json
     probe: str = ""  # a name that tells a file of this architecture
-
-
-ENCODER_SIZES = {
-    "hidden_size": "width",
-    "num_hidden_layers": "depth",
-    "num_attention_heads": "heads",
-    "intermediate_size": "mlp_width",
-    "hidden_act": "mlp",
-    "layer_norm_eps": "norm_eps",
-}
-TEXT_SIZES = {"vocab_size": "vocabulary", "max_position_embeddings": "length", **ENCODER_SIZES}
 
 
 def encoder_names(body: str, norm1: str, norm2: str) -> tuple[tuple[str, str], ...]:
@@ -73,8 +50,7 @@ VIT = Architecture(
         ("classifier.", "head."),
         ("pooler.dense.", "pre_logits.0."),  # of a ViTModel
     ),
-    sizes={**ENCODER_SIZES, "image_size": "image_size", "patch_size": "patch_size", "num_channels": "channels"},
-    fixed={"qkv_bias": True},
+    settings=huggingface.VIT,
     probe="encoder.layer.0.attention.attention.query.weight",
 )
 BERT = Architecture(
@@ -93,14 +69,7 @@ BERT = Architecture(
         ("cls.predictions.bias", "bias"),
         ("cls.seq_relationship.", "next_sentence."),
     ),
-    sizes={**TEXT_SIZES, "type_vocab_size": "segments"},
-    fixed={
-        "tie_word_embeddings": True,
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-    },
-    activations=("gelu",),  # the head has the same one
+    settings=huggingface.BERT,
     probe="encoder.layer.0.attention.self.query.weight",
 )
 GPT2 = Architecture(
@@ -118,23 +87,7 @@ GPT2 = Architecture(
         ("h.{i}.mlp.c_proj.", "text.encoder.blocks.{i}.mlp.fc2."),
         ("ln_f.", "text.encoder.norm."),
     ),
-    sizes={
-        "vocab_size": "vocabulary",
-        "n_positions": "length",
-        "n_embd": "width",
-        "n_layer": "depth",
-        "n_head": "heads",
-        "n_inner": "mlp_width",
-        "activation_function": "mlp",
-        "layer_norm_epsilon": "norm_eps",
-    },
-    fixed={
-        "tie_word_embeddings": True,
-        "add_cross_attention": False,
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-    },
-    defaults={"n_inner": None},  # four times the width
+    settings=huggingface.GPT2,
     probe="h.0.attn.c_attn.weight",
 )
 GPT_NEOX = Architecture(  # a causal language model with rotary positions
@@ -151,13 +104,7 @@ GPT_NEOX = Architecture(  # a causal language model with rotary positions
         ("layers.{i}.mlp.dense_4h_to_h.", "text.encoder.blocks.{i}.mlp.fc2."),
         ("final_layer_norm.", "text.encoder.norm."),
     ),
-    sizes=TEXT_SIZES,
-    fixed={
-        "tie_word_embeddings": True,
-        "use_parallel_residual": False,
-        "attention_bias": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
-    },
+    settings=huggingface.GPT_NEOX,
 )
 ESM = Architecture(  # a masked language model with rotary positions, pre-norm; written only
     model_class="EsmForMaskedLM",
@@ -172,15 +119,7 @@ ESM = Architecture(  # a masked language model with rotary positions, pre-norm; 
         ("lm_head.decoder.weight", "decoder.weight"),
         ("lm_head.bias", "bias"),
     ),
-    sizes={key: value for key, value in TEXT_SIZES.items() if key != "hidden_act"},
-    fixed={
-        "position_embedding_type": "rotary",
-        "tie_word_embeddings": False,
-        "token_dropout": False,
-        "emb_layer_norm_before": False,
-        "pad_token_id": 0,
-    },
-    activations=("gelu",),
+    settings=huggingface.ESM,
 )
 
 
@@ -214,20 +153,7 @@ T5 = Architecture(
         ("shared.", "text.embed.tokens."),
         ("lm_head.", "output."),
     ),
-    sizes={
-        "vocab_size": "vocabulary",
-        "d_model": "width",
-        "num_layers": "depth",
-        "num_decoder_layers": "decoder_depth",
-        "num_heads": "heads",
-        "d_kv": "head_width",
-        "d_ff": "mlp_width",
-        "feed_forward_proj": "mlp",
-        "layer_norm_epsilon": "norm_eps",
-    },
-    fixed={"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
-    defaults={"feed_forward_proj": "relu", "num_decoder_layers": None},  # as many layers as the encoder
-    activations=("gelu", "relu", "geglu_tanh", "swiglu"),
+    settings=huggingface.T5,
     probe="encoder.block.0.layer.0.SelfAttention.q.weight",
 )
 READABLE = {"vit": VIT, "bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "t5": T5}

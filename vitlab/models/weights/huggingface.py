@@ -4,88 +4,89 @@ Their weights differ in names, in the order of queries, keys and values, and in 
 H heads, K head width.
 """
 
-import json
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from vitlab.config import UserError, choices_text, extent, first_line
+from vitlab.config import DescribeConfig, UserError, compose, first_line
+from vitlab.config.huggingface import ACTIVATIONS, class_names, read_config, read_model, scales_output
+from vitlab.data.text.tokenization import from_file
 from vitlab.files import replacing, write_json
-from vitlab.models import build_model
+from vitlab.models import build, described_shape
+from vitlab.models.counting import count
 from vitlab.models.encoder import TokenBatchNorm, mlp_name
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.heads import Bert, LanguageModel
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.text import bert, language_model
 from vitlab.models.vit import ViT
 from vitlab.models.weights import t5
-from vitlab.models.weights.architectures import ACTIVATIONS, READABLE, T5, WRITABLE, Architecture
-from vitlab.models.weights.load import LoadReport, Weights, fit, shorten
+from vitlab.models.weights.architectures import READABLE, T5, WRITABLE, Architecture
+from vitlab.models.weights.load import LoadReport, Weights, describe_weights, fit, shorten
 
-BUILDERS = {
-    "bert": bert,
-    "gpt2": language_model,
-    "gpt_neox": partial(language_model, positions="rotary"),
-    "t5": partial(build_model, "t5_small", length=512),
-}
 TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 # in files of older versions
 BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids", ".EncDecAttention.relative_attention_bias.weight")
 TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # (inputs, outputs)
 
 
-def load_huggingface(folder: str | Path) -> tuple[Bert | LanguageModel | EncoderDecoder, LoadReport]:
-    """A BERT, GPT-2, GPT-NeoX or T5 from its folder, in eval mode, and what happened to each weight.
+def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | EncoderDecoder, LoadReport]:
+    """A ViT, BERT, GPT-2, GPT-NeoX or T5 from its folder, in eval mode, and what happened to each weight.
 
-    Heads that the folder lacks are new. Raises UserError for other folders and for options that this project's models
-    do not have.
+    A ViT has the folder's classes; without a classifier it gives features (B, D), after the pooler where there is one.
+    Heads of a model of text that the folder lacks are new. Raises UserError for other folders and for options that
+    this project's models do not have.
     """
     config, weights = read_huggingface(folder)
-    kind = config["model_type"]
-    if kind not in BUILDERS:
-        raise UserError(f"{folder}: model_type={kind} is not a model of text; choices: {', '.join(BUILDERS)}")
-    options = {here: config.get(theirs) for theirs, here in READABLE[kind].sizes.items()}
-    if kind == "t5":
-        options["share_embeddings"] = t5.sharing(weights.state)
-    try:
-        model = BUILDERS[kind](**{**options, "mlp": ACTIVATIONS[options["mlp"]]})
-    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
+    model = build(config.model, **described_shape(config))
     return model.eval(), fit(model, weights)
 
 
-def read_huggingface(folder: str | Path) -> tuple[dict[str, Any], Weights]:
-    """The config.json of a folder, and its weights in this project's names. Raises UserError."""
+def read_huggingface(folder: str | Path) -> tuple[DictConfig, Weights]:
+    """The model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
-    config = read_config(folder)
-    kind = config["model_type"]
-    architecture = READABLE[kind]
+    read_config(folder)  # a problem there is said first
     try:
         state = load_file(folder / "model.safetensors")
     except (OSError, SafetensorError) as error:
         raise UserError(f"{folder}: cannot read model.safetensors ({first_line(error)})") from None
-    state = rename_state(state, architecture)
+    return interpret(folder, state, str(folder))
+
+
+def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[DictConfig, Weights]:
+    """The same of weights in transformers' names that belong to a folder's config.json."""
+    config, model = read_config(folder), read_model(folder)
+    kind, num_classes = config["model_type"], None
+    state = rename_state(state, READABLE[kind])
     if kind == "gpt_neox":
         heads = config["num_attention_heads"]
         state = {n: from_neox(value, heads) if ".mixer.qkv." in n else value for n, value in state.items()}
     if kind == "t5":
-        state = t5.from_t5(state, t5.is_scaled(config))
-    activation = next(ACTIVATIONS[config[key]] for key, here in architecture.sizes.items() if here == "mlp")
-    if kind != "vit":
-        return config, Weights(state, str(folder), activation=activation)
-    image_size, patch_size = extent(config["image_size"]), extent(config["patch_size"])
-    grid_size = (image_size[0] // patch_size[0], image_size[1] // patch_size[1])
-    labels = config.get("id2label") or {}
-    classes = tuple(labels[key] for key in sorted(labels, key=int))
-    named = classes and not classes[0].startswith("LABEL_")  # transformers' own names where nobody gave any
-    return config, Weights(state, str(folder), grid_size, classes if named else None, activation=activation)
+        state = t5.from_t5(state, scales_output(config))
+        model["share_embeddings"] = t5.sharing(state)
+    if kind == "vit":
+        model["pre_logits"] = "pre_logits.0.weight" in state
+        num_classes = len(state["head.weight"]) if "head.weight" in state else 0
+    try:
+        described = compose(DescribeConfig, base={"model": model, "num_classes": num_classes})
+        shell = count.meta(described.model, **described_shape(described))
+    except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
+    known = {"classes": class_names(config), "tokens": count_tokens(folder)}
+    return described, describe_weights(shell, state, origin, **known)
+
+
+def count_tokens(folder: Path) -> int | None:
+    """The tokens of a folder's tokenizer, None without one that can be read: whoever uses it says why."""
+    with contextlib.suppress(UserError):
+        return from_file(folder).size
 
 
 def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -93,7 +94,7 @@ def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]
     for architecture in READABLE.values():
         if architecture.probe and {architecture.probe, architecture.prefix + architecture.probe} & state.keys():
             own = rename_state(state, architecture)
-            return t5.from_t5(own) if architecture is T5 else own
+            return t5.from_t5(own, t5.seems_scaled(own)) if architecture is T5 else own
     return state
 
 
@@ -147,13 +148,21 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     if kind == "bert":  # its class asks for both names
         theirs["cls.predictions.decoder.bias"] = theirs["cls.predictions.bias"].clone()
     sizes = t5.describe_sizes(model) if kind == "t5" else describe_sizes(body)
-    settings = {key: sizes[here] for key, here in architecture.sizes.items()}
+    settings = {key: sizes[here] for key, here in architecture.settings.sizes.items()}
     settings |= t5.describe_output(model) if kind == "t5" else {}
-    settings |= {"model_type": kind, "architectures": [architecture.model_class], **architecture.fixed, **config}
+    if kind == "vit":  # without names transformers makes a classifier of two classes
+        settings["id2label"] = default_labels(model.head.out_features)
+    settings |= {"model_type": kind, "architectures": [architecture.model_class], **architecture.settings.fixed}
+    settings |= config
     write_json(Path(folder) / "config.json", settings)
     with replacing(Path(folder) / "model.safetensors") as file:
         file.write(save(theirs, metadata={"format": "pt"}))
     return left_out
+
+
+def default_labels(classes: int) -> dict[str, str]:
+    """The names that transformers gives to classes without names."""
+    return {str(index): f"LABEL_{index}" for index in range(classes)}
 
 
 def choose_architecture(model: nn.Module) -> str:
@@ -178,7 +187,7 @@ def check_writable(body: nn.Module, architecture: Architecture, names: Mapping[s
     options = {
         "model.norm=batchnorm": isinstance(body.encoder.blocks[0].norm1, TokenBatchNorm),
         f"model.mixer={type(mixer).__name__.lower()}": not isinstance(mixer, Attention),
-        f"model.mlp={activation}": activation not in architecture.activations,
+        f"model.mlp={activation}": activation not in architecture.settings.activations,
     }
     if isinstance(body, ViT):
         options[f"model.pool={body.pool}"] = body.pool != "token"
@@ -248,33 +257,6 @@ def fold_segments(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**state, "text.embed.tokens.weight": inputs, "decoder.weight": tokens}
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """A folder's config.json, checked. Raises UserError."""
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: cannot read config.json ({first_line(error)})") from None
-    kind = config.get("model_type") if isinstance(config, dict) else None
-    if kind not in READABLE:
-        raise UserError(f"{folder}: config.json has model_type={kind}; choices: {', '.join(READABLE)}")
-    architecture = READABLE[kind]
-    config = {**architecture.defaults, **config}
-    if lacking := [key for key in architecture.sizes if key not in config]:
-        raise UserError(f"{folder}: config.json lacks {', '.join(lacking)}")
-    problems = [
-        f"{folder}: config.json has {key}={config.get(key)}; vitlab's models have {key}={value}"
-        for key, value in architecture.fixed.items()
-        if config.get(key, None if kind == "gpt_neox" else value) != value
-    ]
-    activation = next(config[key] for key, here in architecture.sizes.items() if here == "mlp")
-    known = [name for name, here in ACTIVATIONS.items() if here in architecture.activations]
-    if activation not in known:
-        problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), known)}")
-    if problems:
-        raise UserError(problems)
-    return config
-
-
 def describe_sizes(body: nn.Module) -> dict[str, Any]:
     """The sizes of a model in this project's terms, the activation in transformers'."""
     block = body.encoder.blocks[0]
@@ -286,8 +268,9 @@ def describe_sizes(body: nn.Module) -> dict[str, Any]:
         image_size, patch_size = (
             size[0] if size[0] == size[1] else list(size) for size in (embed.image_size, embed.patch_size)
         )
-        sizes |= {"image_size": image_size, "patch_size": patch_size, "channels": embed.proj.in_channels}
-        return {**sizes, "width": body.width}
+        sizes |= {"published_image_size": image_size, "published_channels": embed.proj.in_channels}
+        return {**sizes, "patch_size": patch_size, "width": body.width}
     embed = body.embed
-    sizes |= {"vocabulary": embed.tokens.num_embeddings, "length": embed.length, "width": embed.tokens.embedding_dim}
+    sizes |= {"published_vocabulary": embed.tokens.num_embeddings, "published_length": embed.length}
+    sizes |= {"width": embed.tokens.embedding_dim}
     return {**sizes, "segments": embed.segments and embed.segments.num_embeddings}

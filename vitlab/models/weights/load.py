@@ -5,13 +5,15 @@ Shapes: N tokens, D width, C channels.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
-from vitlab.models.encoder import ACTIVATIONS, GATED, mlp_name
+from vitlab.models.encoder import ACTIVATIONS, GATED
 from vitlab.models.heads import STD
+from vitlab.models.weights.options import differing_options, format_options, options_of
 from vitlab.models.weights.resample import (
     PREFIX,
     find_grid,
@@ -41,7 +43,9 @@ class Weights:
     classes: Sequence[str] | None = None
     mean: Sequence[float] | None = None  # of the training images' pixels (0..1); None: unknown
     std: Sequence[float] | None = None
-    activation: str | None = None  # of the MLPs, see `activation_of`; None: unknown
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its model, see `options_of`; those that are known
+    tokens: int | None = None  # of its tokenizer; further rows of its embeddings are padding
+    advice: str = ""  # for who loads them
 
 
 @dataclass
@@ -64,17 +68,23 @@ class LoadReport:
         return "\n".join(lines)
 
 
+def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
+    """The weights of a model that is at hand, if only on the meta device."""
+    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    return Weights(state, origin, grid_size and tuple(grid_size), options=options_of(model), **known)
+
+
 def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
     """Load weights into a model, in place; the report says what was resized, new, missing or unused.
 
     Names are this project's or timm's. Position and patch embeddings of another size are resampled as in timm, and the
     first convolution takes another number of channels. Of learned token positions, the first are taken where the
-    source has more. `head` is "keep", "new" or "auto": new where the number of classes or their names, as far as they
-    are known (`classes` are the model's), differ. A new head starts at zero (Dosovitskiy et al., 2021, section 3.2),
-    that of a text model normal, as in BERT and GPT.
+    source has more, and of rows for tokens those that its tokenizer has. `head` is "keep", "new" or "auto": new where
+    the number of classes or their names, as far as they are known (`classes` are the model's), differ. A new head
+    starts at zero (Dosovitskiy et al., 2021, section 3.2), that of a text model normal, as in BERT and GPT.
 
     Heads and prefix tokens may be missing in either. Raises UserError, with the model unchanged, where any other
-    tensor is missing in either or does not fit, and where the activations of the MLPs differ.
+    tensor is missing in either or does not fit, and where options such as the number of attention heads differ.
     """
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
@@ -86,12 +96,13 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if problems:
         raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
-    check_tied(own, source, weights.origin)
-
-    report = LoadReport(weights.origin)
-    state: dict[str, Tensor] = {}
     heads, convolution = head_names(model), first_convolution(model)
     keep = head == "keep" or (head == "auto" and same_head(heads, source, own, weights.classes, classes))
+    check_options(model, weights, with_head=keep and bool(heads))
+    check_tied(own, source, weights.origin)
+
+    report = LoadReport(weights.origin, advice=weights.advice)
+    state: dict[str, Tensor] = {}
     for name, old in own.items():
         if name in heads and not keep:
             report.new.append(name)
@@ -105,7 +116,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
             fitted = resample_positions(value, old, grid, source, weights.grid_size)
         elif convolution is not None and name == convolution[0]:
             fitted = resample_kernels(value, convolution[1])
-        elif name.endswith(".embed.positions") and len(value) > len(old):
+        elif takes_first_rows(name, old, weights.tokens) and len(value) > len(old):
             fitted = value[: len(old)]
         else:
             fitted = value
@@ -143,10 +154,25 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
         hints = [hint for part, hint in HINTS.items() if any(part in name for name in surplus)]
         fix = f"give {' and '.join(hints)}" if hints else "give the model the options of the one that they are from"
         raise UserError(f"init={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
-    one, other = weights.activation, activation_of(model)
-    if None not in (one, other) and one.removesuffix("_tanh") != other.removesuffix("_tanh"):
-        fix = f"model.mlp={one}" if one in {**ACTIVATIONS, **GATED} else "model=timm:NAME"
-        raise UserError(f"init={weights.origin}: its MLPs use {one}, the model's use {other}; give {fix}")
+
+
+def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> None:
+    """Raise UserError where a model has other options than the one that the weights are from.
+
+    A head that is new need not be read as the source's was.
+    """
+    differing = differing_options(weights.options, options_of(model))
+    if not with_head:
+        differing.pop("pool", None)
+    if differing:
+        theirs, own = ({key: pair[side] for key, pair in differing.items()} for side in (0, 1))
+        is_known = theirs.get("mlp", "gelu") in {**ACTIVATIONS, **GATED}
+        fix = format_options(theirs, "model.") if is_known else "model=timm:NAME"
+        fix += ", or init.head=new" if [*differing] == ["pool"] else ""
+        raise UserError(
+            f"init={weights.origin}: its model has {format_options(theirs)}, this one {format_options(own)}, which "
+            f"gives other outputs from the same weights; give {fix}"
+        )
 
 
 def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], origin: str) -> None:
@@ -170,12 +196,6 @@ def optional(model: nn.Module, name: str) -> bool:
         return not name.startswith("text.") and not (hasattr(model, "decoder") and name.startswith("decoder."))
     module = name.rpartition(".")[0]
     return name in PREFIX or module in head_modules(model) or name.startswith("pre_logits.") or "num_batches_" in name
-
-
-def activation_of(model: nn.Module) -> str | None:
-    """What a model's MLPs are, see `mlp_name`; None without any."""
-    names = (mlp_name(mlp) for name, mlp in model.named_modules() if name.endswith("mlp") and hasattr(mlp, "act"))
-    return next(names, None)
 
 
 def cast(value: Tensor, old: Tensor | None) -> Tensor:
@@ -243,10 +263,20 @@ def has_buffer(model: nn.Module, name: str, value: Tensor) -> bool:
     return buffer is not None and buffer.shape == value.shape and torch.allclose(buffer, value.to(buffer), atol=1e-6)
 
 
+def takes_first_rows(name: str, old: Tensor, tokens: int | None) -> bool:
+    """Whether a parameter is filled by the first rows of a longer one: of positions, or of all tokens there are."""
+    return name.endswith(".embed.positions") or (is_by_token(name) and len(old) == tokens)
+
+
+def is_by_token(name: str) -> bool:
+    """Whether a parameter of a model of text has a row for each token of the vocabulary."""
+    return name.endswith(".embed.tokens.weight") or name in ("output.weight", "bias")
+
+
 def misfit(name: str, value: Tensor, old: Tensor) -> str:
     """Why a tensor does not fit, and the fix where there is one."""
     same_width = value.shape[1:] == old.shape[1:]
-    if (name.endswith(".embed.tokens.weight") or name == "output.weight") and same_width:
+    if is_by_token(name) and same_width:
         return (
             f"its vocabulary has {len(value)} tokens, the model's has {len(old)}; both need the same tokenizer: give "
             "data.tokenizer the path of its tokenizer.json"

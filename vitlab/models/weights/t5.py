@@ -12,20 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.config.huggingface import ACTIVATIONS
 from vitlab.models.encoder import mlp_name
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.weights.architectures import ACTIVATIONS, T5
+from vitlab.models.weights.architectures import T5
 
 TIED = ("text.embed.tokens.weight", "decoder.embed.tokens.weight", "output.weight")
 
 
-def is_scaled(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json asks for a scaled output layer, as in the paper and not in version 1.1."""
-    return config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
+def seems_scaled(state: Mapping[str, Tensor]) -> bool:
+    """Whether weights without a config.json have a scaled output layer: those of version 1.1 have one of their own."""
+    output, shared = state.get("output.weight"), state.get("text.embed.tokens.weight")
+    return output is None or shared is None or torch.equal(output, shared)
 
 
-def from_t5(state: dict[str, Tensor], scaled: bool = True) -> dict[str, Tensor]:
-    """Weights of a T5 in this project's names, with this project's scales."""
+def from_t5(state: Mapping[str, Tensor], scaled: bool) -> dict[str, Tensor]:
+    """Weights of a T5 in this project's names, with this project's scales; `scaled`: its output layer is, too."""
     own = {name: scale_queries(name, value, state) for name, value in state.items() if "embed_tokens." not in name}
     shared = state.get("text.embed.tokens.weight", state.get("encoder.embed_tokens.weight"))
     if shared is None:
@@ -68,7 +70,7 @@ def check_writable(model: nn.Module) -> None:
         "norm but model.norm=rmsnorm": not isinstance(block.norm1, nn.RMSNorm),
         "model.norm_first=false": not block.norm_first,
         "model.bias=true": block.mlp.fc2.bias is not None,
-        f"model.mlp={mlp}": mlp not in T5.activations,
+        f"model.mlp={mlp}": mlp not in T5.settings.activations,
         "separate embeddings of source and target": embeds[0] is not embeds[1],
     }
     if surplus := [option for option, given in options.items() if given]:
@@ -82,7 +84,7 @@ def describe_sizes(model: nn.Module) -> dict[str, Any]:
     block, embed = model.text.encoder.blocks[0], model.text.embed.tokens
     mlp = mlp_name(block.mlp)
     return {
-        "vocabulary": embed.num_embeddings,
+        "published_vocabulary": embed.num_embeddings,
         "width": embed.embedding_dim,
         "depth": len(model.text.encoder.blocks),
         "decoder_depth": len(model.decoder.encoder.blocks),

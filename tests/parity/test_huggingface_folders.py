@@ -1,0 +1,234 @@
+"""Folders of transformers' BERT, GPT-2, T5 and ViT: the same logits whatever config.json says, or an error.
+
+Heads and epsilons change no weight's shape, so weights fit into models of others, which then have other logits.
+"""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForPreTraining,
+    GPT2Config,
+    GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTModel,
+)
+
+from vitlab import UserError, build_model, load_weights
+from vitlab.config import TrainConfig, compose, resolved
+from vitlab.data.text import tokenization
+from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
+from vitlab.training.sources import load_encoder
+
+V, LENGTH, D, HIDDEN = 53, 19, 16, 24
+EPSILONS = (1e-12, 1e-3)  # apart enough to be seen in the logits
+
+
+def make_bert(heads, eps):
+    config = BertConfig(
+        vocab_size=V, max_position_embeddings=LENGTH, hidden_size=D, num_hidden_layers=2, intermediate_size=HIDDEN,
+        num_attention_heads=heads, layer_norm_eps=eps,
+    )  # fmt: skip
+    return BertForPreTraining(config)
+
+
+def make_gpt2(heads, eps):
+    config = GPT2Config(
+        vocab_size=V, n_positions=LENGTH, n_embd=D, n_layer=2, n_head=heads, n_inner=HIDDEN, layer_norm_epsilon=eps,
+        bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return GPT2LMHeadModel(config)
+
+
+def make_t5(heads, eps):
+    config = T5Config(
+        vocab_size=V, d_model=D, d_kv=D // heads, d_ff=HIDDEN, num_layers=2, num_heads=heads, layer_norm_epsilon=eps,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    return T5ForConditionalGeneration(config)
+
+
+def make_vit(heads, eps, model=ViTForImageClassification):
+    config = ViTConfig(
+        hidden_size=D, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=HIDDEN, layer_norm_eps=eps,
+        image_size=[8, 12], patch_size=4, num_labels=5,
+    )  # fmt: skip
+    return model(config)
+
+
+TOKENS, MASK = torch.randint(V, (3, 7)), torch.arange(7) < torch.tensor([[7], [4], [1]])
+IMAGES = torch.randn(3, 3, 8, 12)
+KINDS = {  # what makes theirs, their logits, mine
+    "bert": (
+        make_bert,
+        lambda theirs: theirs(TOKENS, attention_mask=MASK.long()).prediction_logits[MASK],
+        lambda mine: mine.masked_logits(mine(TOKENS, MASK))[MASK],
+    ),
+    "gpt2": (
+        make_gpt2,
+        lambda theirs: theirs(TOKENS, attention_mask=MASK.long()).logits[MASK],
+        lambda mine: mine(TOKENS, MASK)[MASK],
+    ),
+    "t5": (
+        make_t5,
+        lambda theirs: theirs(TOKENS, attention_mask=MASK.long(), decoder_input_ids=TOKENS).logits,
+        lambda mine: mine(TOKENS, TOKENS, MASK),
+    ),
+    "vit": (make_vit, lambda theirs: theirs(IMAGES).logits, lambda mine: mine(IMAGES)),
+}
+
+
+def save(model, folder, **changes):
+    """A folder as transformers writes it, of random weights; `changes` are of its config.json."""
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.02, std=0.3)
+    model.eval().save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+@pytest.mark.parametrize("eps", EPSILONS)
+@pytest.mark.parametrize("heads", [2, 4, 8])
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_logits_are_transformers_or_an_error(kind, heads, eps, tmp_path):
+    make, their_logits, own_logits = KINDS[kind]
+    theirs = make(heads, eps)
+    folder = save(theirs, tmp_path)
+    expected = their_logits(theirs)
+    assert expected.std() > 0.05, "logits that are all alike prove nothing"
+    loaded, report = load_huggingface(folder)
+    assert not [*report.missing, *report.unused, *report.new, *report.resized], report
+    torch.testing.assert_close(own_logits(loaded), expected, rtol=1e-5, atol=1e-5)
+    built = build_model(folder).eval()
+    load_weights(built, folder)
+    assert torch.equal(own_logits(built), own_logits(loaded))
+    wrong = {"heads": 4 if heads == 2 else 2, "norm_eps": 1e-6}
+    width = {"head_width": D // wrong["heads"]} if kind == "t5" else {}
+    with pytest.raises(UserError) as caught:
+        load_weights(build_model(folder, **wrong, **width), folder)
+    (line,) = caught.value.problems
+    assert f"heads={heads} norm_eps={eps}, this one heads={wrong['heads']} norm_eps=1e-06" in line
+    assert f"give model.heads={heads} model.norm_eps={eps}" in line
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_folder_that_was_read_is_written_and_its_file_is_checked_as_it_is(kind, tmp_path):
+    make, their_logits, _ = KINDS[kind]
+    theirs = make(4, 1e-3)
+    folder = save(theirs, tmp_path / "theirs")
+    loaded, _ = load_huggingface(folder)
+    save_huggingface(loaded, tmp_path / "again")
+    again = type(theirs).from_pretrained(tmp_path / "again").eval()
+    torch.testing.assert_close(their_logits(again), their_logits(theirs), rtol=1e-5, atol=1e-5)
+    other = build_model(folder, norm_eps=1e-6)
+    before = {name: value.clone() for name, value in other.state_dict().items()}
+    with pytest.raises(UserError, match=r"norm_eps=0\.001, this one norm_eps=1e-06"):
+        load_weights(other, folder / "model.safetensors")
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "says"),
+    [
+        ("gpt2", {"mlp": "gelu"}, "mlp=gelu_tanh, this one mlp=gelu,"),  # which differ by 5e-4
+        ("gpt2", {"causal": False}, "causal=true, this one causal=false,"),
+        ("vit", {"pool": "mean", "class_token": True}, "pool=token, this one pool=mean, .*, or init.head=new"),
+    ],
+)
+def test_other_options_that_change_logits_are_an_error_too(kind, changes, says, tmp_path):
+    folder = save(KINDS[kind][0](2, 1e-5), tmp_path / kind)
+    with pytest.raises(UserError, match=says):
+        load_weights(build_model(folder, **changes), folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("bert", {"position_embedding_type": "relative_key"}),
+        ("bert", {"is_decoder": True}),
+        ("gpt2", {"scale_attn_weights": False}),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+        ("t5", {"relative_attention_max_distance": 64}),
+        ("vit", {"pooler_act": "relu"}),
+    ],
+)
+def test_a_config_json_that_asks_for_what_is_not_here_is_an_error(kind, changes, tmp_path):
+    folder = save(KINDS[kind][0](2, 1e-5), tmp_path / kind, **changes)
+    ((key, value),) = changes.items()
+    for load in (load_huggingface, build_model, lambda path: compose(TrainConfig, [f"model={path}"])):
+        with pytest.raises(UserError, match=f"config.json has {key}={value}; vitlab's models have {key}="):
+            load(folder)
+
+
+def test_a_vit_without_a_classifier_gives_the_poolers_features(tmp_path):
+    theirs = make_vit(4, 1e-12, ViTModel)
+    loaded, report = load_huggingface(save(theirs, tmp_path / "vit"))
+    assert not [*report.missing, *report.unused, *report.new], report
+    torch.testing.assert_close(loaded(IMAGES), theirs(IMAGES).pooler_output, rtol=1e-5, atol=1e-5)
+
+
+def test_a_file_without_its_config_json_is_loaded_with_a_warning(tmp_path):
+    theirs = make_gpt2(4, 1e-5)
+    folder = save(theirs, tmp_path / "gpt2")
+    model = build_model(folder)
+    (folder / "config.json").unlink()
+    assert "nobody knows its number of heads" in load_weights(model, folder / "model.safetensors").advice
+
+
+def test_an_encoder_alone_needs_the_same_heads_and_says_which_epsilon_it_had(tmp_path):
+    folder = save(make_bert(4, 1e-12), tmp_path / "bert")
+    sizes = {"width": D, "depth": 2, "mlp_width": HIDDEN, "norm_first": False}
+    with pytest.raises(UserError, match=r"init\.encoder=.*heads=4, this one heads=2, .*give model\.heads=4"):
+        load_encoder(build_model("vit_nano", image_size=8, heads=2, **sizes), folder)
+    report = load_encoder(build_model("vit_nano", image_size=8, heads=4, **sizes), folder)
+    assert "model.norm_eps=1e-12, here it is 1e-06" in report.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "recipe"),
+    [
+        ("bert", ["data=csv", "data.path=x", "task=text_classification"], "bert_finetune"),
+        ("gpt2", ["data=pydoc", "task=causal_lm"], "gpt_finetune"),
+        ("t5", ["data=numbers", "task=translation"], "t5_finetune"),
+        ("vit", ["data=glyphs"], "vit_finetune"),
+    ],
+)
+def test_a_folder_as_a_model_brings_its_weights_recipe_tokenizer_and_image_size(kind, words, recipe, tmp_path):
+    folder = save(KINDS[kind][0](4, 1e-5), tmp_path / kind)
+    (folder / "tokenizer.json").write_text("{}")
+    config = compose(TrainConfig, [f"model={folder}", *words])
+    assert (config.init.weights, config.recipe.name, config.model.name) == (str(folder), recipe, kind)
+    assert (config.model.heads, config.model.norm_eps) == (4, 1e-5)
+    if kind == "vit":
+        assert config.data.image_size == [8, 12]
+    else:
+        assert config.data.tokenizer == str(folder)
+    key, value = ("image_size", 32) if kind == "vit" else ("tokenizer", "bpe")
+    other = compose(TrainConfig, [f"model={folder}", *words, "init=null", "recipe=adamw", f"data.{key}={value}"])
+    for again in (other, compose(TrainConfig, base=resolved(other))):
+        assert (again.init.weights, again.recipe.name, again.data[key]) == (None, "adamw", value)
+
+
+@torch.no_grad()
+def test_embeddings_beyond_the_tokenizers_tokens_are_padding(tmp_path):
+    theirs = make_t5(2, 1e-6)  # the published ones have 28 rows more than their tokenizers have tokens
+    folder = save(theirs, tmp_path / "t5")
+    tokenizer = tokenization.train(["one hundred and twenty", "seven"], "characters", V)
+    tokenizer.save(folder / "tokenizer.json")
+    mine = build_model(folder, vocabulary=tokenizer.size).eval()
+    assert len(load_weights(mine, folder).resized) == 3
+    tokens = TOKENS % tokenizer.size
+    expected = theirs(tokens, decoder_input_ids=tokens).logits[..., : tokenizer.size]
+    torch.testing.assert_close(mine(tokens, tokens), expected, rtol=1e-5, atol=1e-5)
+    with pytest.raises(UserError, match="its vocabulary has 53 tokens, the model's has 9"):
+        load_weights(build_model(folder, vocabulary=9), folder)
