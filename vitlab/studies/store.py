@@ -31,7 +31,7 @@ NO_COLUMNS = ("id", "finished_at")  # of result.json
 
 
 class StudyFiles:
-    """One folder: `study.yaml start.json results.csv report.html compare.html attention/ figures/ subsets/ <run>/...`."""
+    """A folder: `study.yaml start.json results.csv report.html compare.html attention/ figures/ subsets/ <run>/...`."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
