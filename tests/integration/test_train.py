@@ -25,6 +25,16 @@ EVERYTHING = [  # that a recipe can turn on, at once
     *("recipe.schedule=rsqrt", "recipe.cooldown=0.2", "recipe.batch_size=64"),
 ]
 
+OWN_ANALYSIS = """
+UNIT, NEEDS = "images", "nothing"
+
+def applies(model):
+    return True
+
+def run(model, inputs, config):
+    return [{"value": len(inputs) * config.scale}]
+"""
+
 
 def weights(folder):
     return read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
@@ -134,6 +144,31 @@ def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(run, tmp_pa
 def test_an_option_that_an_analysis_does_not_have_is_refused(run, tmp_path, capsys, word, said):
     assert main(["analyze", str(run), "cka", word, "--out", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_an_own_analysis_is_chosen_by_the_path_of_its_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mylab").mkdir()
+    (tmp_path / "mylab" / "__init__.py").touch()
+    (tmp_path / "mylab" / "spread.py").write_text(OWN_ANALYSIS)
+    (tmp_path / "mylab" / "lacking.py").write_text("def run(model, inputs, config): ...")
+    text = "title: spread\nexamples: 4\ndrawings: []\nscale: 1.0\n"
+    (tmp_path / "own.yaml").write_text(f"kind: mylab.spread\n{text}")
+    (tmp_path / "lacking.yaml").write_text(f"kind: mylab.lacking\n{text}")
+    words = [*TINY, "model=resnet_nano", "budget.steps=2", "train_size=100", "wandb.mode=off"]
+    assert main(["train", *words, "analyses=[./own.yaml]", "--out", "run"]) == 0
+    kept = json.loads((tmp_path / "run" / "analysis" / "own.json").read_text())["rows"]
+    assert [(row["step"], row["value"]) for row in kept] == [(0, 4), (2, 4)]
+    assert main(["analyze", "run", "./own.yaml", "own.scale=2.5", "--out", "out"]) == 0
+    (row,) = json.loads((tmp_path / "out" / "own.json").read_text())["rows"]
+    assert row["value"] == 10
+    capsys.readouterr()
+    assert main(["analyze", "run", "./lacking.yaml"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "it lacks UNIT, NEEDS, applies" in line
+    (tmp_path / "own.yaml").unlink()
+    assert main(["analyze", "run", "embedding", "embedding.examples=9"]) == 0, "a run is read without its analyses"
 
 
 def test_analyze_a_model_of_timm(tmp_path):

@@ -24,7 +24,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from vitlab.analysis.capture.findings import Findings
-from vitlab.config import load
+from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.subset import examples
 from vitlab.registry import implementation
@@ -32,16 +32,19 @@ from vitlab.tasks.base import Task
 
 
 def module_of(config: DictConfig) -> ModuleType:
-    """The module that implements an analysis."""
-    return implementation("vitlab.analysis", config.kind, "run")
+    """The module that implements an analysis. Raises UserError where it is not one."""
+    module = implementation("vitlab.analysis", config.kind, "run")
+    if lacking := [name for name in ("UNIT", "NEEDS", "applies") if name not in vars(module)]:
+        raise UserError(f"kind={config.kind}: {module.__name__} is no analysis, it lacks {', '.join(lacking)}")
+    return module
 
 
-def refusal(name: str, model: nn.Module) -> str | None:
-    """Why an analysis cannot look at a model, in a line; None where it can."""
-    module = module_of(load("analysis", name))
+def refusal(config: DictConfig, model: nn.Module) -> str | None:
+    """Why an analysis cannot look at a model, in a line; None where it can. Raises UserError for a wrong module."""
+    module = module_of(config)
     if module.applies(looked_at(model)):
         return None
-    return f"{name}: does not apply to {type(model).__name__}: it needs {module.NEEDS}"
+    return f"{config.name}: does not apply to {type(model).__name__}: it needs {module.NEEDS}"
 
 
 def looked_at(model: nn.Module) -> nn.Module:

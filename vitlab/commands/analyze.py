@@ -13,6 +13,7 @@ from vitlab.commands.arguments import CommandParser, source_config, status_line,
 from vitlab.config import UserError, load, names, parse_override
 from vitlab.config.checks import check_ranges
 from vitlab.config.errors import choices_text
+from vitlab.config.groups import is_file_choice
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.training.files import refuse_unwritable, write_analysis
@@ -27,8 +28,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "words",
         nargs="*",
-        metavar="ANALYSIS | key=value",
-        help="default: every analysis that applies; ANALYSIS.key=value changes an option",
+        metavar="ANALYSIS | FILE.yaml | key=value",
+        help="default: every analysis that applies; FILE.yaml is your own; ANALYSIS.key=value changes an option",
     )
     parser.add_argument(
         "--text", action="append", nargs=1, default=[], type=utf8_text, metavar="TEXT", help="input of a text model"
@@ -44,15 +45,18 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_out("where to write the numbers and pictures (default: RUN/analysis/trained)")
     args = parser.parse_intermixed_args(words)
-    known = names("analysis")
     chosen, given = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
+    files = {Path(word).stem: word for word in chosen if is_file_choice(word)}
+    chosen = [Path(word).stem if is_file_choice(word) else word for word in chosen]
+    known = {**{name: name for name in names("analysis")}, **files}
     overrides = [w for w in given if w.partition("=")[0].partition(".")[0] not in known]
     problems = [f"{name}: unknown analysis; {choices_text(name, known)}" for name in chosen if name not in known]
+    problems += [f"{name}: two analyses have this name" for name in files if chosen.count(name) > 1]
     if overrides and not args.out and not args.run.startswith("timm:"):
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
     options = {}
     try:
-        options = load_options([w for w in given if w not in overrides])
+        options = load_options([w for w in given if w not in overrides], files)
     except UserError as error:
         problems += error.problems
     try:
@@ -68,17 +72,24 @@ def main(words: Sequence[str]) -> int:
     return analyze(args.run, chosen, config, changed, args.out, args.text, options)
 
 
-def load_options(overrides: Sequence[str]) -> dict[str, DictConfig]:
-    """Analyses by name, with their options changed by `ANALYSIS.key=value`. Raises UserError."""
-    changes: dict[str, dict[str, Any]] = {}
+def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str, DictConfig]:
+    """Analyses by name: those of `files` (name -> path), and those whose options `ANALYSIS.key=value` changes.
+
+    Raises UserError.
+    """
+    changes: dict[str, dict[str, Any]] = {name: {} for name in files}
     for text in overrides:
         path, value = parse_override(text)
         name, _, key = path.partition(".")
         if not key or key in ("name", "kind"):
             raise UserError(f"{path}: give {name}.KEY=VALUE to change one of its options, such as {name}.examples=8")
         changes.setdefault(name, {})[key] = value
-    analyses = {name: load("analysis", {"name": name, **options}) for name, options in changes.items()}
-    problems = []
+    analyses, problems = {}, []
+    for name, options in changes.items():
+        try:
+            analyses[name] = load("analysis", {"name": files.get(name, name), **options})
+        except UserError as error:
+            problems += error.problems
     for name, options in analyses.items():
         problems += check_ranges(options, f"{name}.")
         if options.get("pictures", 1) < 1:
@@ -119,10 +130,10 @@ def analyze(
         raise UserError(f"--text '{texts[0][0]}': {source} is an image model")
     shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in texts]
     heads: list[dict[str, Any]] = []
-    asked = choose_analyses(subject.model, chosen, or_none=of_text)
+    analyses = {name: (changes or {}).get(name) or load("analysis", name) for name in chosen or names("analysis")}
+    asked = choose_analyses(subject.model, analyses, refuse=bool(chosen), or_none=of_text)
     console = Console(stderr=True)
-    for number, name in enumerate(asked, start=1):
-        options = (changes or {}).get(name) or load("analysis", name)
+    for number, (name, options) in enumerate(asked.items(), start=1):
         try:
             with progress_bar(console) as progress:
                 report = partial(progress, f"{escape(options.title)}, {number} of {len(asked)}")
@@ -148,16 +159,18 @@ def analyze(
     return 0
 
 
-def choose_analyses(model: "nn.Module", chosen: Sequence[str], or_none: bool = False) -> list[str]:
-    """The chosen analyses, by default all that apply to the model.
+def choose_analyses(
+    model: "nn.Module", analyses: Mapping[str, DictConfig], *, refuse: bool, or_none: bool = False
+) -> dict[str, DictConfig]:
+    """The analyses, by name, that apply to the model.
 
-    Raises UserError where a chosen one does not apply, and, unless `or_none`, where none does.
+    Raises UserError where one does not apply and `refuse`, and, unless `or_none`, where none does.
     """
     from vitlab import analysis
 
-    reasons = {name: analysis.refusal(name, model) for name in chosen or names("analysis")}
-    applicable = [name for name, reason in reasons.items() if reason is None]
-    if chosen and len(applicable) < len(reasons):
+    reasons = {name: analysis.refusal(config, model) for name, config in analyses.items()}
+    applicable = {name: config for name, config in analyses.items() if reasons[name] is None}
+    if refuse and len(applicable) < len(analyses):
         raise UserError(reason for reason in reasons.values() if reason)
     if not applicable and not or_none:
         raise UserError(f"no analysis applies to {type(model).__name__}")

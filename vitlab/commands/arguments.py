@@ -139,7 +139,7 @@ def run_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> Di
     Other data keep what the model was trained with: the normalisation of images, the tokenizer of text. Raises
     UserError for any other override.
     """
-    run = RunFiles(source).config()
+    run = {**RunFiles(source).config(), "analyses": []}  # which may be files that are gone
     keys = [parse_override(text)[0] for text in overrides]
     fixed = [key for key in keys if key.partition(".")[0] not in free]
     if fixed:

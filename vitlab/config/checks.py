@@ -31,10 +31,10 @@ def find_problems(config: DictConfig) -> list[str]:
                 if listed.count(v) > 1 and listed.index(v) == index
             ]
     problems += [*check_names(config, "models", "model"), *check_names(config, "recipe", "recipe")]
-    for key, group in (("analyses", "analysis"), ("probes", "probe")):
-        for name in config.get(key, []):
-            if name not in groups.names(group):
-                problems.append(f"{key}={name}: unknown {group}; {choices_text(name, groups.names(group))}")
+    for name in config.get("probes", []):
+        if name not in groups.names("probe"):
+            problems.append(f"probes={name}: unknown probe; {choices_text(name, groups.names('probe'))}")
+    problems += check_analyses(config)
     if isinstance(config.get("recipe"), DictConfig):
         problems += recipes.find_problems(config)
     problems += list(check_modalities(config))
@@ -99,6 +99,20 @@ def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
                 groups.load(group, name, key=key)
             except UserError as error:
                 yield from error.problems
+
+
+def check_analyses(config: DictConfig) -> Iterator[str]:
+    """Analyses, by name or as YAML files, that cannot be loaded, or that would write the same files."""
+    loaded: dict[str, str] = {}
+    for choice in config.get("analyses", []):
+        try:
+            analysis = groups.load("analysis", choice, key="analyses")
+        except UserError as error:
+            yield from error.problems
+            continue
+        yield from check_ranges(analysis, f"{analysis.name}.")
+        if (other := loaded.setdefault(analysis.name, choice)) != choice:
+            yield f"analyses={choice}: is named '{analysis.name}' like {other}; give it another name in its file"
 
 
 def check_budget(node: DictConfig) -> Iterator[str]:

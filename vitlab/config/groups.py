@@ -140,7 +140,7 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
         found = declared = choice
     else:
         declared = read(group, choice["name"], key)
-        found = {**declared, **choice, "name": declared["name"]}
+        found = {**declared, **choice, "name": declared["name"]}  # not the path of a file
     label = found["name"]
     kind = str(found.get("kind") or ("recipe" if group == "recipe" else label))
     unfit = [k for k in found if not isinstance(k, str) or not k.isidentifier() or keyword.iskeyword(k)]
@@ -153,6 +153,9 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     problems = []
     for name, value in {**found, "kind": kind}.items():
         problems += assign(node, name, value, prefix=f"{key}={label}: ")
+    if group == "analysis":  # nothing else gives its options later
+        shown = choice if isinstance(choice, str) else choice["name"]
+        problems += [f"{key}={shown}: {name} is missing; add it to the file" for name in OmegaConf.missing_keys(node)]
     if problems:
         raise UserError(problems)
     return node

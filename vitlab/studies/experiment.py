@@ -181,7 +181,7 @@ def complete(
 
 def applicable(run: Run, names: Sequence[str]) -> list[str]:
     """The analyses that apply to the run's model; says of the others why not."""
-    reasons = {name: analysis.refusal(name, run.model) for name in names}
+    reasons = {name: analysis.refusal(load("analysis", name), run.model) for name in names}
     for reason in filter(None, reasons.values()):
         print(reason, file=sys.stderr)
     return [name for name, reason in reasons.items() if reason is None]
@@ -189,7 +189,8 @@ def applicable(run: Run, names: Sequence[str]) -> list[str]:
 
 def analyse(run: Run, observer: Observer, name: str, step: int) -> None:
     """Add the state at a step to one analysis."""
-    config, before = load("analysis", name), run.files.analysis_rows(name)
+    config = load("analysis", name)
+    before = run.files.analysis_rows(config.name)
     # the untrained model of a resumed run was looked at when it began; its first weights, where it had some, are gone
     if step == 0 and (before or (run.resumed_step and source_of(run.config.init))):
         return

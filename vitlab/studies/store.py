@@ -26,12 +26,13 @@ NO_COLUMNS = ("id", "finished_at")  # of result.json
 
 
 class StudyFiles:
-    """`study.yaml results.csv report.html compare.html attention/ figures/ subsets/ <run>/...` below one folder."""
+    """A folder: `study.yaml start.json results.csv report.html compare.html attention/ figures/ subsets/ <run>/...`."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.config_path = self.folder / "study.yaml"
         self.cells_path = self.folder / "cells.json"
+        self.start_path = self.folder / "start.json"  # where the last start was given, seen from this folder
         self.results_path = self.folder / "results.csv"
         self.report_path = self.folder / "report.html"
         self.figures = self.folder / "figures"
@@ -87,7 +88,22 @@ class StudyFiles:
         config["settled"] = {**config.get("settled", {}), **(old.get("settled") or {})}
         self.write_config(config)
         write_json(self.cells_path, cells)
+        write_json(self.start_path, {"folder": os.path.relpath(Path.cwd(), self.folder.resolve())})
         return config
+
+    def start_folder(self) -> Path:
+        """Where the study was started: relative paths in its configurations are meant from there.
+
+        The parent of the study's folder where that is not known, or gone. Raises UserError.
+        """
+        recorded = read_json(self.start_path, lambda start: str(start["folder"])) or ".."
+        here = self.folder.resolve()
+        start = (here / recorded).resolve()
+        return start if start.is_dir() else here.parent
+
+    def path_from_start(self, run: str = "") -> str:
+        """The study's folder, or a run's, as it is written on a command line in `start_folder`."""
+        return os.path.relpath(self.folder.resolve() / run, self.start_folder())
 
     def add_cells(self, cells: Iterable[Cell]) -> None:
         """Write what a round of `--until` asks for: before it begins, so that a later start repeats it."""

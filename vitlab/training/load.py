@@ -38,7 +38,7 @@ class LoadedRun:
 def load_run(path: str | Path) -> LoadedRun:
     """Load a finished run's folder. Raises UserError where there is none; nothing is unpickled."""
     files = RunFiles(path)
-    config = compose(TrainConfig, base=files.config())
+    config = compose(TrainConfig, base={**files.config(), "analyses": []})  # their files may be gone
     result = files.finished_result()
     state = checkpoint.read_checkpoint(files.weights_path)
     shape = checkpoint.restore_shape(state)

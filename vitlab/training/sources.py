@@ -181,7 +181,7 @@ def read_timm(source: str) -> Weights:
 
 
 def read_run(source: str) -> Weights:
-    config = compose(TrainConfig, base=RunFiles(source).config())
+    config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})
     state = checkpoint.read_checkpoint(RunFiles(source).weights_path)
     model = count.meta(config.model, **checkpoint.restore_shape(state))
     return describe_weights(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))

@@ -96,7 +96,7 @@ def test_an_analysis_has_a_unit_and_knows_what_it_is_not_for(name):
     assert isinstance(ANALYSES[name].UNIT, str)
     assert not ANALYSES[name].applies(nn.Linear(2, 2))
     (shipped,) = [one for one in names("analysis") if SHIPPED[name].name == one]
-    assert analysis.refusal(shipped, nn.Linear(2, 2)) == (
+    assert analysis.refusal(load("analysis", shipped), nn.Linear(2, 2)) == (
         f"{shipped}: does not apply to Linear: it needs {ANALYSES[name].NEEDS}"
     )
 
@@ -138,9 +138,9 @@ def test_of_a_captioner_the_model_of_its_pictures_is_looked_at():
     config = compose(TrainConfig, words)
     task = tasks.build(config.task, recipe=load("recipe", "adamw"), data=captioned(), data_config=config.data)
     captioner = build(config.model, **task.shape)
-    assert analysis.refusal("robustness", captioner) == (
+    assert analysis.refusal(load("analysis", "robustness"), captioner) == (
         "robustness: does not apply to Captioner: it needs images, and classes"
     )
-    assert analysis.refusal("attention_distance", captioner) is None
+    assert analysis.refusal(load("analysis", "attention_distance"), captioner) is None
     found = analysis.examine(captioner.eval(), task, load("analysis", "attention_distance"), 0)
     assert {row["layer"] for row in found.rows} == {1}

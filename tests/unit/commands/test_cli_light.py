@@ -254,6 +254,25 @@ def test_an_unknown_analysis_comes_with_the_nearest(vitlab):
     assert "cka: has options but was not chosen; name it too" in read_errors(vitlab(*timm, "cka.examples=7"))
 
 
+@pytest.mark.parametrize("lacks", ["title", "examples"])
+def test_an_own_analysis_that_lacks_a_key_is_refused_at_start_up(vitlab, tmp_path, lacks):
+    options = {"kind": "mylab.spread", "title": "spread", "examples": 4}
+    (tmp_path / "own.yaml").write_text("".join(f"{k}: {v}\n" for k, v in options.items() if k != lacks))
+    said = f"analyses=./own.yaml: {lacks} is missing"
+    for command in ("train", "scale"):
+        assert said in read_errors(vitlab(command, "analyses=[./own.yaml]"))
+    run = RunFiles(tmp_path / "run")
+    run.write_config(resolved(compose(TrainConfig)))
+    write_json(run.result_path, {"id": "x"})
+    assert f"./own.yaml: {lacks} is missing" in read_errors(vitlab("analyze", "run", "./own.yaml"))
+    assert "./gone.yaml: no such file" in read_errors(vitlab("analyze", "run", "./gone.yaml"))
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "vitlab", "nonsense"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[0][:7]) == (2, "vitlab:")
+
+
 def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab, tmp_path):
     run = RunFiles(tmp_path / "run")
     run.write_config(resolved(compose(TrainConfig)))

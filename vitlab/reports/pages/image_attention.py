@@ -99,10 +99,9 @@ def find_receptive_field(results: StudyResults, run: str) -> str | None:
 
 
 def format_command(study: StudyFiles, run: str, analyses: str = MAPS) -> str:
-    """The command that adds analyses of a run ("" for all) to the pages; run it in the parent of the study's folder."""
-    name = study.folder.resolve().name
-    analyze = f"vitlab analyze {shlex.quote(f'{name}/{run}')} {analyses}".rstrip()
-    return f"{analyze} && vitlab report {shlex.quote(name)}"
+    """The command that adds analyses of a run ("" for all) to the pages; run it where the study was started."""
+    analyze = f"vitlab analyze {shlex.quote(study.path_from_start(run))} {analyses}".rstrip()
+    return f"{analyze} && vitlab report {shlex.quote(study.path_from_start())}"
 
 
 def render_page(

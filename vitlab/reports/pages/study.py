@@ -1,6 +1,7 @@
 """A study as one page that works offline, `report.html`, and its figures and tables as files."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -216,6 +217,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         commands=provenance.list_commands(
             results, waiting=any(one.state == "waiting" for one in list_uploads(results))
         ),
+        start=os.path.relpath(study.start_folder(), study.folder.resolve()),
         machine=provenance.describe_machines(run_results),
     )
 

@@ -1,5 +1,6 @@
 """What a study held fixed, what differed by model, where it ran, how to repeat it."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -188,18 +189,21 @@ def identify_machine(result: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def list_commands(results: StudyResults, *, waiting: bool) -> Facts:
-    """(what it does, command), to be given in the folder that holds the study's own.
+    """(what it does, command), to be given in the folder where the study was started.
 
     `waiting`: whether runs that were logged offline can be uploaded.
     """
-    folder = shlex.quote(results.files.folder.resolve().name)
+    path = results.files.path_from_start()
+    folder, study = shlex.quote(path), shlex.quote(os.path.join(path, "study.yaml"))
+    again = shlex.quote(os.path.normpath(os.path.join(path, os.pardir, f"{results.files.folder.resolve().name}-again")))
     commands = [
-        ("repeat the study in a new folder", f"vitlab scale {folder}/study.yaml --out {folder}-again"),
-        ("continue with missing and failed runs", f"vitlab scale {folder}/study.yaml --out {folder}"),
+        ("repeat the study in a new folder", f"vitlab scale {study} --out {again}"),
+        ("continue with missing and failed runs", f"vitlab scale {study} --out {folder}"),
         ("write this page again", f"vitlab report {folder}"),
     ]
     if results.rows:
-        commands.append(("evaluate a run", f"vitlab eval {folder}/{shlex.quote(results.rows[0]['run'])}"))
+        run = shlex.quote(results.files.path_from_start(results.rows[0]["run"]))
+        commands.append(("evaluate a run", f"vitlab eval {run}"))
     if waiting:
         commands.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
     return commands

@@ -11,7 +11,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from vitlab import models, tasks
-from vitlab.config import UserError, resolved
+from vitlab.analysis import module_of
+from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import drop_keys, subset_seed
 from vitlab.config.tuning import list_settings
 from vitlab.data.opening import find_data, open_data
@@ -206,6 +207,8 @@ def plan_model(config: DictConfig, task: Task, placement: settings.Placement) ->
     refuse_parts(config, model, chosen["accelerator"])
     if config.probes:
         before_head(model)  # raises UserError for a model without features
+    for name in config.analyses:
+        module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
     build_optimizer(model, config.recipe)  # raises UserError for a model that it does not support
     source = source_of(config.init)
     if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit

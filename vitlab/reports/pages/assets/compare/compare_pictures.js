@@ -81,7 +81,7 @@ const comparePictures = ({ sets, shades }) => {
       const item = part("li");
       if (!("set" in maps)) {
         item.append(`${letter}, ${name}, ${maps.why}. `);
-        if (maps.command) item.append("To add them, beside the study\u2019s folder: ", part("code", "", maps.command));
+        if (maps.command) item.append("To add them, run where the study was started: ", part("code", "", maps.command));
       } else if (!together.some((one) => one.letter === letter)) {
         item.append(`${letter}, ${name}, looked at other pictures. `);
       } else if (new Set(together.map((one) => one.maps.reads)).size > 1) {
