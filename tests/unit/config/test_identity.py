@@ -13,6 +13,7 @@ from vitlab.config.compose import SETTLED
 CONTENTS = "57d18f90"  # the SHA-256 of some data
 LOOKED_AT = ("analyses", "probes", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")
 ELSEWHERE = ("study", "variant", "data.cache", "data.sizes", "trainer.checkpoint_every", "trainer.workers")
+ELSEWHERE += ("recipe.tuned_on",)
 SHARED = tuple(
     f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")
 )  # one result on any number of devices
@@ -75,7 +76,7 @@ recipe.lr_batch=7 recipe.timescale=7 data.cache=never recipe.optimizer=sgd recip
 model.width=32 data.image_size=36 trainer.accelerator=cpu trainer.precision=32-true trainer.memory_format=contiguous
 analyses=[] init.encoder=runs/other probes=[knn] data.sizes=[3] recipe.betas=[0.5,0.5] data.scale=[0.5,0.5]
 recipe.layer_decay=0.5 recipe.ema=0.5 recipe.freeze=body recipe.milestones=[0.5] data.augment.crop_scale=[0.5,1]
-data.augment.crop_aspect=[1,1] recipe.average=5
+data.augment.crop_aspect=[1,1] recipe.average=5 recipe.tuned_on=[digits]
 """  # of keys whose other values do not follow from the default
 
 
