@@ -1,9 +1,9 @@
 """What each `auto` of the trainer means.
 
 - accelerator: a GPU if there is one.
-- precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up), and on a CPU with bf16 matrix
-  instructions for models of at least 2 million parameters (a ViT of width 64 is slower in bf16 there); else 32-true,
-  which a GPU that has TF32 multiplies in that.
+- precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up) and on a CPU with bf16 matrix
+  instructions (AVX512-BF16 or AMX); else 32-true, which a GPU that has TF32 multiplies in that. A CPU without them
+  emulates bf16: a step of vit_nano or resnet_nano then takes eight times as long as in float32.
 - memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
   trains 1.3 times as fast with it); else contiguous. `scripts/bench/settings.py` measures both.
 - threads: 1 below 2 million parameters (such models are no faster with two); else the cores of the run: those of the
@@ -76,7 +76,7 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
     if accelerator == "gpu":
         fast_bf16 = gpu_has_bf16() if placement.here else True
     else:
-        fast_bf16 = parameters >= LARGE and cpu_has_bf16()
+        fast_bf16 = cpu_has_bf16()
     precision = ("bf16-mixed" if fast_bf16 else "32-true") if config.precision == "auto" else config.precision
     if precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
