@@ -23,6 +23,7 @@ from torch import nn
 
 from vitlab.config import UserError, first_line
 from vitlab.hardware import count_cores
+from vitlab.training.devices.bf16 import cpu_has_bf16, gpu_has_bf16
 from vitlab.training.devices.group import refuse_devices
 
 LARGE = 2_000_000  # parameters
@@ -73,10 +74,7 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
     accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
     if placement.here:
         refuse_devices(config, accelerator)
-    if accelerator == "gpu":
-        fast_bf16 = gpu_has_bf16() if placement.here else True
-    else:
-        fast_bf16 = cpu_has_bf16()
+    fast_bf16 = (not placement.here or gpu_has_bf16()) if accelerator == "gpu" else cpu_has_bf16()
     precision = ("bf16-mixed" if fast_bf16 else "32-true") if config.precision == "auto" else config.precision
     if precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
@@ -126,16 +124,3 @@ def evaluation_context(precision: str, accelerator: str = "auto") -> tuple[torch
     if device.type == "cpu" and dtype == torch.float16:
         dtype = None
     return device, torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
-
-
-def gpu_has_bf16() -> bool:
-    """Whether this GPU multiplies bf16 matrices in hardware; torch emulates it on older ones (T4, V100), slowly."""
-    return torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 matrices in hardware (AVX512-BF16 or AMX)."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    if capabilities:
-        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") or capabilities.get("bf16"))
-    return torch.cpu._is_avx512_bf16_supported()

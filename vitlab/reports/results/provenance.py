@@ -72,7 +72,9 @@ def advise_tuning(results: StudyResults) -> str:
     data = results.config["data"]["name"]
     first_runs = {row["model"]: results.runs[row["run"]] for row in reversed(results.rows)}
     recipes = [run.config.get("recipe") or {} for run in reversed(first_runs.values())]
-    foreign = {recipe["name"]: recipe for recipe in recipes if recipe.get("tuned_on") and data not in recipe["tuned_on"]}
+    foreign = {
+        recipe["name"]: recipe for recipe in recipes if recipe.get("tuned_on") and data not in recipe["tuned_on"]
+    }
     if not foreign:
         return ""
     were = "recipe {} was" if len(foreign) == 1 else "recipes {} were"
