@@ -243,6 +243,7 @@ def finish(
 
 def conclude(results: "StudyResults", report: Path, plan: str = "") -> Conclusion:
     """The result as a table, a sentence, and where to look further."""
+    from vitlab.reports.results.provenance import advise_tuning
     from vitlab.reports.results.size_table import SizeTable, make_size_table
     from vitlab.reports.results.summary import headline
     from vitlab.reports.tracking.uploads import list_uploads
@@ -256,7 +257,7 @@ def conclude(results: "StudyResults", report: Path, plan: str = "") -> Conclusio
         places.append(f"W&B      vitlab sync {files.folder}")
     urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
     places += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})
-    says = [headline(results), *results.fits.describe_next_runs()]
+    says = [headline(results), *results.fits.describe_next_runs(), *filter(None, [advise_tuning(results)])]
     return Conclusion(plan, table.header, table.body, table.note, says, places)
 
 

@@ -11,7 +11,7 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
     "trainer.workers",
     *(f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")),
-    "recipe.budget",  # `budget` says what came of it
+    *("recipe.budget", "recipe.tuned_on"),  # `budget` says what came of the first
     *("model.published_vocabulary", "model.published_length"),
     *(
         f"{model}.{key}"  # `init` and `data` say what came of them

@@ -123,6 +123,7 @@ class RecipeConfig(Choice):
     # or the mean of this many checkpoints, the last ones of a hundred that are evenly spaced
     average: Optional[int] = ranged(None, least=2, most=100)
     budget: BudgetConfig = field(default_factory=BudgetConfig)  # of `vitlab train`, when the user names none
+    tuned_on: list[str] = items()  # names of the data that its values were chosen on, where this project chose them
 
 
 @dataclass

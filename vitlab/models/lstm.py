@@ -5,6 +5,7 @@ Shapes: B batch, N tokens, D width.
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
@@ -84,9 +85,10 @@ class RecurrentEncoder(nn.Module):
         x = self.embed(tokens, segments, 0 if cache is None else len(cache))
         if mask is not None and not self.causal:  # the backward direction starts at the last real token
             packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-            x, _ = pad_packed_sequence(self.layers(packed)[0], batch_first=True, total_length=tokens.shape[1])
+            hidden = run_layers(self.layers, packed, None)[0]
+            x, _ = pad_packed_sequence(hidden, batch_first=True, total_length=tokens.shape[1])
             return self.drop(x)
-        x, states = self.layers(x, None if cache is None else cache.states)
+        x, states = run_layers(self.layers, x, None if cache is None else cache.states)
         if cache is not None:
             cache.states, cache.seen = states, cache.seen + tokens.shape[1]
         return self.drop(x)
@@ -98,6 +100,17 @@ def recurrent_layers(
     """`depth` layers of a kind of cell, batch first, with dropout between them."""
     between = dropout if depth > 1 else 0.0
     return CELLS[cell](inputs, width, depth, batch_first=True, dropout=between, bidirectional=bidirectional)
+
+
+def run_layers(layers: nn.RNNBase, x: Any, states: States | None) -> tuple[Any, States]:
+    """The layers' hidden states of x (B, N, D) or of a PackedSequence, and the states after it.
+
+    On a CPU in float32 under autocast, too: oneDNN has no LSTM in bf16 for most processors and raises there.
+    """
+    if states is not None:
+        states = tuple(state.float() for state in states) if isinstance(states, tuple) else states.float()
+    with torch.autocast("cpu", enabled=False):
+        return layers(x.float(), states)
 
 
 def build(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitlab.models.attention_scores import SCORES
 from vitlab.models.decoding import CachedDecoding
 from vitlab.models.heads import TextModel
-from vitlab.models.lstm import RecurrentEncoder, RecurrentState, States, recurrent_layers, reset_recurrent
+from vitlab.models.lstm import RecurrentEncoder, RecurrentState, States, recurrent_layers, reset_recurrent, run_layers
 from vitlab.models.text import TokenEmbed
 
 
@@ -94,7 +94,7 @@ class AttentionDecoder(nn.Module):
 
     def attend(self, x: Tensor, state: DecoderState) -> tuple[Tensor, Tensor]:
         """What `forward` gives, of the inputs of the layers."""
-        hidden, state.layers.states = self.layers(x, state.layers.states)
+        hidden, state.layers.states = run_layers(self.layers, x, state.layers.states)
         state.layers.seen += x.shape[1]
         scores = self.score(hidden, state.keys)
         if state.mask is not None:

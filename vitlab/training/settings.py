@@ -1,9 +1,9 @@
 """What each `auto` of the trainer means.
 
 - accelerator: a GPU if there is one.
-- precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up), and on a CPU with bf16 matrix
-  instructions for models of at least 2 million parameters (a ViT of width 64 is slower in bf16 there); else 32-true,
-  which a GPU that has TF32 multiplies in that.
+- precision: bf16-mixed on a GPU with bf16 units (compute capability 8.0 and up) and on a CPU with bf16 matrix
+  instructions (AVX512-BF16 or AMX); else 32-true, which a GPU that has TF32 multiplies in that. A CPU without them
+  emulates bf16: a step of vit_nano or resnet_nano then takes eight times as long as in float32.
 - memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
   trains 1.3 times as fast with it); else contiguous. `scripts/bench/settings.py` measures both.
 - threads: 1 below 2 million parameters (such models are no faster with two); else the cores of the run: those of the
@@ -23,6 +23,7 @@ from torch import nn
 
 from vitlab.config import UserError, first_line
 from vitlab.hardware import count_cores
+from vitlab.training.devices.bf16 import cpu_has_bf16, gpu_has_bf16
 from vitlab.training.devices.group import refuse_devices
 
 LARGE = 2_000_000  # parameters
@@ -73,10 +74,7 @@ def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Pl
     accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
     if placement.here:
         refuse_devices(config, accelerator)
-    if accelerator == "gpu":
-        fast_bf16 = gpu_has_bf16() if placement.here else True
-    else:
-        fast_bf16 = parameters >= LARGE and cpu_has_bf16()
+    fast_bf16 = (not placement.here or gpu_has_bf16()) if accelerator == "gpu" else cpu_has_bf16()
     precision = ("bf16-mixed" if fast_bf16 else "32-true") if config.precision == "auto" else config.precision
     if precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
@@ -126,16 +124,3 @@ def evaluation_context(precision: str, accelerator: str = "auto") -> tuple[torch
     if device.type == "cpu" and dtype == torch.float16:
         dtype = None
     return device, torch.autocast(device.type, dtype=dtype, enabled=dtype is not None)
-
-
-def gpu_has_bf16() -> bool:
-    """Whether this GPU multiplies bf16 matrices in hardware; torch emulates it on older ones (T4, V100), slowly."""
-    return torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 matrices in hardware (AVX512-BF16 or AMX)."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    if capabilities:
-        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") or capabilities.get("bf16"))
-    return torch.cpu._is_avx512_bf16_supported()

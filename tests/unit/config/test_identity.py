@@ -22,6 +22,7 @@ ELSEWHERE = (
     "data.sizes",
     "trainer.checkpoint_every",
     "trainer.workers",
+    "recipe.tuned_on",
 )
 SHARED = tuple(
     f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")
@@ -86,7 +87,7 @@ recipe.lr_batch=7 recipe.timescale=7 data.cache=never recipe.optimizer=sgd recip
 model.width=32 data.image_size=36 trainer.accelerator=cpu trainer.precision=32-true trainer.memory_format=contiguous
 analyses=[] init.encoder=runs/other probes=[knn] data.sizes=[3] recipe.betas=[0.5,0.5] data.scale=[0.5,0.5]
 recipe.layer_decay=0.5 recipe.ema=0.5 recipe.freeze=body recipe.milestones=[0.5] data.augment.crop_scale=[0.5,1]
-data.augment.crop_aspect=[1,1] recipe.average=5
+data.augment.crop_aspect=[1,1] recipe.average=5 recipe.tuned_on=[digits]
 """  # of keys whose other values do not follow from the default
 
 

@@ -38,10 +38,10 @@ def test_a_gpu_that_is_not_there_is_the_users_mistake():
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
-def test_precision_on_a_cpu_depends_on_its_instructions_and_the_models_size(has_bf16, monkeypatch):
+def test_precision_on_a_cpu_depends_on_its_instructions_whatever_the_models_size(has_bf16, monkeypatch):
     monkeypatch.setattr(settings, "cpu_has_bf16", lambda: has_bf16)
-    assert resolved(of_size(LARGE)).precision == ("bf16-mixed" if has_bf16 else "32-true")
-    assert resolved(of_size(LARGE - 1)).precision == "32-true"
+    for parameters in (3, LARGE):
+        assert resolved(of_size(parameters)).precision == ("bf16-mixed" if has_bf16 else "32-true")
     assert resolved(of_size(LARGE), "precision=32-true").precision == "32-true"
     assert resolved(of_size(3), "precision=bf16-mixed").precision == "bf16-mixed"
 

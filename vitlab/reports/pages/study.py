@@ -211,7 +211,13 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         choices=runs_table.choices(rows),
         runs=runs_table.run_rows(study, rows, columns),
         failed=[describe_failure(study, **one) for one in results.failures],
-        held_fixed=f"{provenance.describe_budget(config, rows)} {provenance.describe_tuning(config, rows)}",
+        held_fixed=" ".join(
+            [
+                provenance.describe_budget(config, rows),
+                provenance.describe_tuning(config, rows),
+                provenance.advise_tuning(results),
+            ]
+        ).rstrip(),
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
         commands=provenance.list_commands(

@@ -63,6 +63,31 @@ def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
     return f"Each run's {keys} is tuned on validation images or texts, never on test{cost}."
 
 
+def advise_tuning(results: StudyResults) -> str:
+    """A sentence where recipes were tuned on other data than the study's, with the words that tune them; else empty.
+
+    The recipe itself says on which data (`tuned_on`); one that names none, such as a published one, is not mentioned.
+    """
+    if any(key.startswith("recipe.") for key in results.config.get("tune") or {}):
+        return ""
+    data = results.config["data"]["name"]
+    first_runs = {row["model"]: results.runs[row["run"]] for row in reversed(results.rows)}
+    recipes = [run.config.get("recipe") or {} for run in reversed(first_runs.values())]
+    foreign = {
+        recipe["name"]: recipe for recipe in recipes if recipe.get("tuned_on") and data not in recipe["tuned_on"]
+    }
+    if not foreign:
+        return ""
+    were = "recipe {} was" if len(foreign) == 1 else "recipes {} were"
+    elsewhere = " and ".join(dict.fromkeys(name for recipe in foreign.values() for name in recipe["tuned_on"]))
+    rates = sorted({recipe["lr"] * factor for recipe in foreign.values() for factor in (0.5, 1, 2)})
+    words = f"tune.recipe.lr=[{','.join(f'{rate:g}' for rate in rates)}]"
+    return (
+        f"The {were.format(' and '.join(foreign))} tuned on {elsewhere}, not on {data}: with rates chosen for {data} "
+        f"the result may differ. To choose them on its validation data, add {words} and give another --out."
+    )
+
+
 def describe_passes(rows: Rows) -> str:
     """`: 256 passes over 500 examples, 4 over 32,000`."""
     passes: dict[int, list[float]] = {}

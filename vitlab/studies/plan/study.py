@@ -38,6 +38,7 @@ FREE = (
     *("recipe.name", "recipe.lr", "recipe.lr_batch", "recipe.weight_decay", "recipe.layer_decay", "recipe.betas"),
     *("recipe.eps", "recipe.schedule", "recipe.warmup", "recipe.cooldown", "recipe.final_lr", "recipe.timescale"),
     *("recipe.milestones", "recipe.decay_factor", "recipe.label_smoothing", "recipe.budget", "recipe.patience"),
+    "recipe.tuned_on",
 )
 
 

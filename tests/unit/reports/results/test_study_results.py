@@ -5,9 +5,11 @@ from collections import Counter
 
 import pytest
 
+from tests.unit.reports.html_page import Page
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands.scale import conclude, show
+from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.reports.pages import study as study_page
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.store import StudyFiles
@@ -78,3 +80,29 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
         show(conclude(results, study_page.write_report(results)))
         assert ("vitlab sync" in capsys.readouterr().out) is there
         assert ("vitlab sync" in study.report_path.read_text()) is there
+
+
+@pytest.mark.parametrize(
+    ("data", "tune", "advised"),
+    [
+        ("digits", {}, True),
+        ("glyphs", {}, False),
+        ("digits", {"model.depth": [1, 2]}, True),
+        ("digits", {"recipe.lr": [0.1, 0.2]}, False),
+    ],
+)
+def test_recipes_that_were_tuned_on_other_data_are_named_with_the_words_that_tune_them(data, tune, advised, tmp_path):
+    study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
+    study.write_config({**study.config(), "data": {"name": data, "image_size": 24}, "tune": tune})
+    for row in study.rows():
+        study.run(row["run"]).write_config(resolved(compose(TrainConfig, [f"model={row['model']}", f"data={data}"])))
+    results = load_results(study.folder)
+    says = " ".join(conclude(results, study_page.write_report(results)).says)
+    for text in (says, Page(study.report_path.read_text()).text):
+        assert ("recipes vit_nano and resnet_nano were tuned on glyphs, not on digits" in text) is advised
+        assert ("tune.recipe.lr=[0.008,0.016,0.032,0.25,0.5,1]" in text) is advised
+
+
+def test_what_recipes_were_tuned_on_are_names_of_data():
+    recipes = [compose(TrainConfig, [f"recipe={name}"]).recipe for name in names("recipe")]
+    assert {data for recipe in recipes for data in recipe.tuned_on} <= set(names("data"))
