@@ -9,8 +9,7 @@ from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.config import TrainConfig, compose
 from vitlab.reports.observer import RunReporter
-from vitlab.studies.experiment import train_run
-from vitlab.studies.observer import Observer
+from vitlab.studies.experiment import Observer, train_run
 from vitlab.training.files import RunFiles
 
 WORDS = [*TINY, "budget.steps=6", "train_size=150", "wandb.mode=off"]

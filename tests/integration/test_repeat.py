@@ -4,6 +4,8 @@ import html
 import re
 import shlex
 
+import pytest
+
 from tests.integration import commands
 from vitlab.studies.store import StudyFiles
 
@@ -11,6 +13,7 @@ STUDY = ["data=imagefolder", "data.image_size=16", "sizes=[8]", "seeds=[0]", "bu
 STUDY += ["models=[resnet_nano]", "analyses=[]", "wandb.mode=off"]
 
 
+@pytest.mark.slow  # five commands, a minute of processor time
 def test_printed_commands_work_with_a_relative_root(photos, tmp_path, monkeypatch):
     started = tmp_path / "started"
     started.mkdir()

@@ -11,7 +11,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.models.counting import count
 from vitlab.reports.figures.analyses import draw_findings
 from vitlab.reports.tracking.wandb_logger import Tracker
-from vitlab.studies.observer import Observer
+from vitlab.studies.experiment import Observer
 from vitlab.training.run import Run
 
 

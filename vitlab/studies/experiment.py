@@ -12,17 +12,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from vitlab import analysis
 from vitlab.analysis import probes
+from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError, load, resolved
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.models.features import before_head
 from vitlab.studies import tuning
-from vitlab.studies.observer import Observer
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices.group import Group
@@ -34,6 +35,36 @@ from vitlab.training.result import make_result
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.sources import fingerprint, refuse_other_source
+
+
+class Observer:
+    """Watches an experiment; a subclass overrides what it wants to know. One observer watches one experiment."""
+
+    def observe_trial(self, run: str) -> "Observer":
+        """Another observer, of a trial of `tune` for the run of this name."""
+        return Observer()
+
+    def on_start(self, run: Run) -> Sequence[Logger]:
+        """Training begins, or resumes from `run.resumed_step`; gives Lightning's loggers of the training's rows."""
+        return ()
+
+    def on_analysis(
+        self, run: Run, config: DictConfig, findings: Findings, rows: list[dict[str, Any]], step: int
+    ) -> None:
+        """An analysis looked at the model at a step; `rows` are those of the steps before, too.
+
+        Its file is written afterwards: a step that stands in it has been observed.
+        """
+
+    def on_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
+        """The run is trained; gives entries that are added to its result.json, which is written next."""
+        return {}
+
+    def on_failure(self, run: Run) -> None:
+        """The run ends without a result: an error, or it was stopped."""
+
+    def on_end(self, run: Run) -> None:
+        """result.json is written: the run is finished."""
 
 
 def train_run(config: DictConfig, folder: str | Path, *, expired: str | None = None, **options: Any) -> dict[str, Any]:

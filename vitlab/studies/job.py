@@ -11,9 +11,8 @@ from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.events import summarize_error
-from vitlab.studies.experiment import train_held
+from vitlab.studies.experiment import Observer, train_held
 from vitlab.studies.grid import Spec
-from vitlab.studies.observer import Observer
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices.group import DeviceLost
 from vitlab.training.files import RunFiles

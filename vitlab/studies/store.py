@@ -17,12 +17,21 @@ from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.studies.grid import list_study_changes, name_run
 from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, name_stems, read_varied
-from vitlab.training.files import COLUMNS, TEXT_COLUMNS, RunFiles, refuse_changes, refuse_folder, round_numbers
+from vitlab.training.files import (
+    COLUMNS,
+    RETRAINED,
+    TEXT_COLUMNS,
+    RunFiles,
+    refuse_changes,
+    refuse_folder,
+    round_numbers,
+)
 
 Row = dict[str, Any]
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
+Trial = dict[str, Any]  # settings, status, steps, train_flops, validation: what its result.json holds
 
 
 class StudyFiles:
@@ -199,3 +208,23 @@ def parse_cell(key: str, value: str | None) -> Any:
     except ValueError:
         return value
     return int(value) if math.isfinite(number) and value.lstrip("-").isdecimal() else number
+
+
+class TrialFiles(RunFiles):
+    """The files of a trial, whose result is no row of a table."""
+
+    def result(self) -> Trial | None:
+        return read_json(self.result_path, check_trial, RETRAINED)
+
+
+def check_trial(trial: Any) -> Trial:
+    """Raises ValueError for what is no trial's result."""
+    keys = ("id", "settings", "status", "steps", "train_flops")
+    if not isinstance(trial, dict) or not trial.keys() >= {*keys}:
+        raise ValueError(f"it lacks one of {', '.join(keys)}")
+    return trial
+
+
+def list_trials(files: RunFiles) -> list[TrialFiles]:
+    """The trials of a run that have begun, by their names."""
+    return [TrialFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]

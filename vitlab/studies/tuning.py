@@ -8,15 +8,14 @@ RUN/tune/, never reads the test data, and is not trained again once it is finish
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
 from vitlab.files import replacing, write_json
-from vitlab.studies.observer import Observer
-from vitlab.studies.trials import Trial, TrialFiles
+from vitlab.studies.store import Trial, TrialFiles
 from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged
 from vitlab.training.devices.group import ALONE, Group
@@ -25,6 +24,9 @@ from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.selection import score
 from vitlab.training.settings import Placement
+
+if TYPE_CHECKING:
+    from vitlab.studies.experiment import Observer
 
 
 def set_values(config: DictConfig, values: Mapping[str, Any], **changes: Any) -> DictConfig:
@@ -46,7 +48,7 @@ def choose_settings(
     *,
     placement: Placement,
     group: Group = ALONE,
-    observe: Callable[[str], Observer] = lambda run: Observer(),
+    observe: "Callable[[str], Observer]",
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> DictConfig:
@@ -83,7 +85,7 @@ def train_trial(
     *,
     placement: Placement,
     group: Group = ALONE,
-    observer: Observer,
+    observer: "Observer",
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> Trial:

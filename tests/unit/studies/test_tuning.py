@@ -8,7 +8,7 @@ import vitlab as api
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
 from vitlab.studies import tuning
-from vitlab.studies.experiment import train_run
+from vitlab.studies.experiment import Observer, train_run
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles
 from vitlab.training.run import Run
@@ -82,7 +82,9 @@ def test_no_choice_reads_the_test_data(whole, tmp_path, monkeypatch):
     monkeypatch.setitem(vars(data.test), "read", refuse)
     monkeypatch.setitem(vars(data.test), "labels", data.test.labels[::-1].copy())
     files = RunFiles(tmp_path / "run")
-    found = tuning.choose_settings(chosen, data, files, placement=HERE, progress=None, stop=None)
+    found = tuning.choose_settings(
+        chosen, data, files, placement=HERE, observe=lambda run: Observer(), progress=None, stop=None
+    )
     with pytest.raises(TestIsRead):
         Run(found, data, tmp_path / "test").test()
     monkeypatch.undo()

@@ -74,7 +74,7 @@ class Dashboards:
             ],
             settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
             runset_settings=ws.RunsetSettings(
-                filters=expr.And(expr.Metric("Group") == self.name),
+                filters=expr.And(*self.counting_runs()),
                 pinned_columns=[*columns, "summary:train_flops"],
                 run_settings={run: ws.RunSettings(color=colour) for run, colour in self.colours.items()},
             ),
@@ -104,11 +104,15 @@ class Dashboards:
         return [
             wr.Runset(
                 name=family_name(family),
-                filters=expr.And(expr.Metric("Group") == self.name, expr.Summary("family") == family),
+                filters=expr.And(*self.counting_runs(), expr.Summary("family") == family),
                 run_settings={run: wr.RunSettings(color=colour) for run, colour in self.colours.items()},
             )
             for family in dict.fromkeys(families(self.rows).values())
         ]
+
+    def counting_runs(self) -> list[Any]:
+        """Filters of the study's runs without the trials of `tune`."""
+        return [expr.Metric("Group") == self.name, expr.Metric("JobType") == "train"]
 
     def save(self) -> list[str]:
         """Save both in W&B; gives their addresses. Raises what W&B's client raises."""

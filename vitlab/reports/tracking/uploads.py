@@ -17,7 +17,7 @@ from vitlab.config import UserError
 from vitlab.config.errors import printable
 from vitlab.reports.results.run_results import RunResults
 from vitlab.reports.results.study_results import StudyResults
-from vitlab.studies.trials import list_trials
+from vitlab.studies.store import list_trials
 
 NOT_OURS = ("WANDB_MODE", "WANDB_SILENT", "WANDB_SERVICE")  # set for training; an upload is online and prints
 PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5", "WANDB__FILE_TRANSFER_RETRY_MAX": "5"}

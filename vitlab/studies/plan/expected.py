@@ -5,8 +5,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from vitlab.studies.experiment import Observer
 from vitlab.studies.grid import Spec
-from vitlab.studies.observer import Observer
 from vitlab.studies.plan.rehearsal import rehearse
 from vitlab.studies.plan.study import Plan
 from vitlab.studies.plan.table import estimate_run

@@ -22,10 +22,9 @@ from vitlab.data.subset import examples
 from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event
 from vitlab.studies.executors.local import LocalExecutor
-from vitlab.studies.experiment import train
+from vitlab.studies.experiment import Observer, train
 from vitlab.studies.grid import Spec
 from vitlab.studies.job import log_to
-from vitlab.studies.observer import Observer
 from vitlab.studies.plan.study import ModelPlan, Plan, describe_costs
 from vitlab.training.lease import hold
 from vitlab.training.progress import Progress

@@ -114,7 +114,7 @@ def test_each_panel_shows_what_its_title_says(study, offline):
 def test_the_workspace_shows_the_runs_of_this_study_alone(study, offline):
     assert main(["report", str(study.folder), "--wandb"]) == 0
     settings = workspace_of(study).runset_settings
-    assert settings.filters == "Metric(\"Group\") == 'quick'"
+    assert settings.filters == "Metric(\"Group\") == 'quick' and Metric(\"JobType\") == 'train'"
     assert settings.pinned_columns[1:] == [
         f"summary:{key}" for key in ("family", "train_size", "accuracy", "train_flops")
     ]

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from tests.integration.commands import TINY
 from vitlab.config import TrainConfig, compose
+from vitlab.studies.experiment import Observer
 from vitlab.studies.grid import compose_study
-from vitlab.studies.observer import Observer
 from vitlab.studies.plan.rehearsal import RehearsalJob, Times, count_evaluations
 from vitlab.studies.plan.study import plan_study
 from vitlab.tasks.classification import Classification
