@@ -173,7 +173,7 @@ def retrain_missing(
         return {}
     names = ", ".join(spec.name for spec in missing[:MOST_NAMED])
     more = f" and {len(missing) - MOST_NAMED:,} more" if len(missing) > MOST_NAMED else ""
-    text = f"{plural(len(missing), 'finished run')} without a result, deleted or damaged since: {names}{more}; again"
+    text = f"{plural(len(missing), 'finished run')} whose result was deleted or damaged since: {names}{more}; trained again"
     console.print(escape(text), soft_wrap=True, highlight=False)
     lost = run_all(files, plan, missing, live)
     return {spec.name: "its result was deleted or damaged again" for spec in list_missing()} | lost
