@@ -242,7 +242,7 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
         end.set()
         thread.join()
     assert done.returncode == 0, done.stderr
-    assert f"1 finished run without a result, deleted or damaged since: {names[0]}" in done.stderr
+    assert f"1 finished run whose result was deleted or damaged since: {names[0]}" in done.stderr
     rows = [{"run": row["run"], "accuracy": row["accuracy"], "loss": row["loss"]} for row in results(folder)]
     assert [row["run"] for row in rows] == [*names]
 

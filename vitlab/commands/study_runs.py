@@ -173,8 +173,8 @@ def retrain_missing(
         return {}
     names = ", ".join(spec.name for spec in missing[:MOST_NAMED])
     more = f" and {len(missing) - MOST_NAMED:,} more" if len(missing) > MOST_NAMED else ""
-    text = f"{plural(len(missing), 'finished run')} without a result, deleted or damaged since: {names}{more}; again"
-    console.print(escape(text), soft_wrap=True, highlight=False)
+    text = f"{plural(len(missing), 'finished run')} whose result was deleted or damaged since: {names}{more}"
+    console.print(escape(f"{text}; trained again"), soft_wrap=True, highlight=False)
     lost = run_all(files, plan, missing, live)
     return {spec.name: "its result was deleted or damaged again" for spec in list_missing()} | lost
 
