@@ -98,6 +98,7 @@ def train_trial(
         return own.result()
     own.write_config(resolved(trial))
     found: Trial = {"settings": values, "id": identity(resolved(trial), run.contents)}
+    run.drop_rows_after_checkpoint()
     loggers = observer.on_start(run)
     try:
         run.fit(loggers=loggers, progress=progress, stop=stop)

@@ -21,10 +21,9 @@ from vitlab.reports.results import tables
 from vitlab.reports.results.published import find_published
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import headline
+from vitlab.reports.tracking import STEP
 from vitlab.studies.grid import NAME
 from vitlab.studies.metrics import Metric
-
-STEP = "trainer/global_step"
 
 
 class Dashboards:

@@ -21,10 +21,10 @@ import vitlab
 from vitlab.config import resolved
 from vitlab.files import replacing, write_text
 from vitlab.reports.figures.spec import Drawing, Figure
+from vitlab.reports.tracking import STEP
 from vitlab.reports.tracking.wandb_mode import resolve_mode
 from vitlab.training.files import RunFiles
 
-STEP = "trainer/global_step"  # as Lightning's logger names it
 LONGEST_TAG = 64  # characters
 FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed run
 
@@ -80,8 +80,8 @@ class Tracker:
             self.run = wandb.init(mode="offline", settings=settings, **options)
         self.run.define_metric(STEP)
         self.run.define_metric("*", step_metric=STEP, step_sync=True)  # the x axis of every chart
-        if config.wandb.log_code:
-            self.run.log_code(str(Path(vitlab.__file__).parent), name=f"code-{self.run.id}")
+        if config.wandb.log_code and not self.trial_of:
+            self.add_artifact(lambda: self.run.log_code(str(Path(vitlab.__file__).parent), name="vitlab-code"))
 
     def name_run(self, study: str) -> str:
         """The folder's name; `wandb.name` in its place, or before it in a study, whose runs need names of their own."""
@@ -179,12 +179,19 @@ class Tracker:
         def end() -> None:
             flat = {k: v for k, v in result.items() if isinstance(v, str | int | float)}
             self.run.summary.update(flat)
-            if self.settings.log_model and exit_code == 0:
-                self.log_weights(flat)
+            if self.settings.log_model and exit_code == 0 and not self.trial_of:
+                self.add_artifact(lambda: self.log_weights(flat))
             self.run.finish(exit_code=exit_code)
 
         self.guard(end)
         return where
+
+    def add_artifact(self, action: Callable[[], Any]) -> None:
+        """An artifact that cannot be added leaves the rest of the run as it is."""
+        try:
+            action()
+        except Exception as error:
+            warnings.warn(f"W&B got no artifact: {type(error).__name__}: {error}", stacklevel=2)
 
     def log_weights(self, metadata: dict[str, Any]) -> None:
         """The checkpoint that counts, as an artifact of type `model`."""
