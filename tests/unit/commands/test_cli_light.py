@@ -263,7 +263,7 @@ def test_an_own_analysis_that_lacks_a_key_is_refused_at_start_up(vitlab, tmp_pat
         assert said in read_errors(vitlab(command, "analyses=[./own.yaml]"))
     run = RunFiles(tmp_path / "run")
     run.write_config(resolved(compose(TrainConfig)))
-    write_json(run.result_path, {"id": "x"})
+    write_json(run.result_path, {"study": "s", "run": "run", "model": "m", "train_size": 7, "seed": 0})
     assert f"./own.yaml: {lacks} is missing" in read_errors(vitlab("analyze", "run", "./own.yaml"))
     assert "./gone.yaml: no such file" in read_errors(vitlab("analyze", "run", "./gone.yaml"))
 
