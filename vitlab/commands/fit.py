@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path, number_between
 from vitlab.config import UserError
+from vitlab.console import Console
 from vitlab.formatting import plural
 from vitlab.studies.laws.table import FEWEST, Points, read_points
 from vitlab.training.files import refuse_unwritable
