@@ -16,6 +16,7 @@ from tests.integration.commands import TINY
 from vitlab.cli import main
 from vitlab.reports.results.run_results import RunResults
 from vitlab.reports.tracking.uploads import find_upload
+from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.files import RunFiles
 
 ANALYSES = ("attention_distance", "cka")  # one with a plot, one without
@@ -203,4 +204,5 @@ def test_trials_of_tune_are_runs_of_the_group_and_keys_name_tag_and_keep_what_is
     artifacts = [record["artifact"] for record in run.records if record["type"] == "artifact"]
     assert {artifact["type"] for artifact in artifacts} == {"code", "model"}
     (weights,) = [one["manifest"]["contents"] for one in artifacts if one["type"] == "model"]
-    assert [one["path"] for one in weights] == ["last.ckpt"]
+    assert [file["path"] for file in weights] == ["weights.ckpt"]
+    assert "optimizer_states" not in read_checkpoint(weights[0]["local_path"])

@@ -168,7 +168,7 @@ def test_a_study_is_the_same_where_its_runs_end_with_the_same_weights(before, la
     ("before", "later", "changes"),
     [
         ([], ["name=other"], ["name quick -> other"]),
-        ([], ["budget.steps=7"], ["budget.steps 400 -> 7"]),
+        ([], ["budget.steps=7"], ["budget.steps 600 -> 7"]),
         (["set=[model.depth=2]"], ["models=[resnet_nano]"], ["set ['model.depth=2'] -> []"]),
         ([], ["per_model.vit_nano=[recipe.lr=0.5]"], ["recipe.lr 0.016 -> 0.5"]),
         ([], ["set=[recipe.lr=0.25]", "models=[resnet_nano]"], ["recipe.lr 0.5 -> 0.25"]),

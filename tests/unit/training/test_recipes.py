@@ -117,7 +117,7 @@ def test_a_configuration_that_is_read_again_keeps_its_budget():
 def test_a_study_has_its_own_budget():
     for spec in expand(compose_study("quick", ["recipe=deit"]), [100]):
         assert spec.config["recipe"]["name"] == "deit"
-        assert spec.config["budget"]["steps"] == 400
+        assert spec.config["budget"]["steps"] == 600
         assert spec.config["budget"]["epochs"] is None
 
 

@@ -23,6 +23,7 @@ from vitlab.files import replacing, write_text
 from vitlab.reports.figures.spec import Drawing, Figure
 from vitlab.reports.tracking import STEP
 from vitlab.reports.tracking.wandb_mode import resolve_mode
+from vitlab.training.checkpoint import KEYS, read_checkpoint
 from vitlab.training.files import RunFiles
 
 LONGEST_TAG = 64  # characters
@@ -194,12 +195,15 @@ class Tracker:
             warnings.warn(f"W&B got no artifact: {type(error).__name__}: {error}", stacklevel=2)
 
     def log_weights(self, metadata: dict[str, Any]) -> None:
-        """The checkpoint that counts, as an artifact of type `model`."""
+        """The weights that count, without the optimizer's state, as an artifact of type `model`."""
+        import torch
         import wandb
 
         best = self.files.best_path
+        state = read_checkpoint(best if best.is_file() else self.files.checkpoint_path)
         artifact = wandb.Artifact(f"model-{self.run.id}", type="model", metadata=metadata)
-        artifact.add_file(str(best if best.is_file() else self.files.checkpoint_path))
+        with artifact.new_file("weights.ckpt", mode="wb") as file:
+            torch.save({key: state[key] for key in KEYS}, file)
         self.run.log_artifact(artifact)
 
 
