@@ -1,0 +1,134 @@
+"""What is recorded, and how: `uv run python -m tests.regression.record [PART ...]` writes recorded/PART.json.
+
+Record a part again only for a change that is meant to change it; the difference of the file then says what it did.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.integration.commands import vitlab
+from vitlab.config import TrainConfig, compose, resolved
+from vitlab.config.identity import identity
+
+RECORDED = Path(__file__).parent / "recorded"
+STEPS = 20
+SMALL_TEXT = ["data.vocabulary=256", "data.length=32"]
+PAIRS = {  # a model with a task, and what makes them small
+    "vit-classification": ["model=vit_nano", "data=digits"],
+    "vit_augmented-classification": ["model=vit_nano", "data=digits", "data.augment.shift=1", "model.dropout=0.1"],
+    "mixer-classification": ["model=mixer_nano", "data=digits"],
+    "fnet-classification": ["model=fnet_nano", "data=digits"],
+    "resnet-classification": ["model=resnet_nano", "data=digits"],
+    "gpt-causal_lm": ["model=gpt_nano", "task=causal_lm", "data=pydoc", *SMALL_TEXT],
+    "lstm-causal_lm": ["model=lstm_nano", "task=causal_lm", "data=pydoc", *SMALL_TEXT],
+    "bert-masked_lm": ["model=bert_nano", "task=masked_lm", "data=pydoc", *SMALL_TEXT],
+    "bert-span_lm": ["model=bert_nano", "task=span_lm", "data=pydoc", *SMALL_TEXT],
+    "t5-span_corruption": ["model=t5_nano", "task=span_corruption", "data=pydoc", *SMALL_TEXT],
+    "transformer-translation": ["model=transformer_nano", "task=translation", "data=numbers"],
+    "vit_caption-captioning": ["model=vit_caption_nano", "task=captioning", "data=captioned_glyphs"],
+}
+FIXED = [
+    *("analyses=[]", "wandb.mode=off", "recipe.batch_size=16", "train_size=64", f"budget.steps={STEPS}"),
+    *("trainer.precision=32-true", "trainer.threads=1", "trainer.log_every=1", "trainer.evaluations=1"),
+]
+
+
+def record_losses() -> dict[str, list[float]]:
+    """The training loss of each of 20 steps."""
+    return {pair: train(words) for pair, words in PAIRS.items()}
+
+
+def train(words: list[str]) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        done = vitlab("train", *FIXED, *words, "--out", Path(folder, "run"))
+        assert done.returncode == 0, done.stderr
+        rows = map(json.loads, Path(folder, "run", "metrics.jsonl").read_text().splitlines())
+        return [round(row["train/loss"], 6) for row in rows if "train/loss" in row]
+
+
+TASKS = {  # of models that are not for classification
+    "causal_lm": ["gpt_nano", "lstm_nano"],
+    "masked_lm": ["bert_nano"],
+    "span_corruption": ["t5_nano"],
+    "translation": ["transformer_nano", "gru_seq2seq_nano", "lstm_seq2seq_nano"],
+    "classification": ["vit_nano", "vit_mini", "mixer_nano", "fnet_nano", "resnet_nano", "resnet18"],
+}
+RECIPES = ("adamw", "muon", "noam", "resnet", "gpt", "bert")
+OTHERS = (
+    *("seed=2", "trainer.precision=bf16-mixed"),
+    "seed=1",
+    "subset_seed=3",
+    "train_size=100",
+    "budget.epochs=3",
+    "recipe.keep=best",
+    "recipe.batch_size=64",
+)
+
+
+def record_identities() -> dict[str, str]:
+    """Of a run of some recipes, of every task and nano model, and of some with other keys."""
+    runs = [[f"recipe={name}"] for name in RECIPES]
+    runs += [[f"task={name}"] for name in ("span_lm", "summarization", "captioning")]
+    runs += [[f"task={task}", f"model={model}"] for task, models in TASKS.items() for model in models]
+    runs += [[key] for key in OTHERS]
+    return {" ".join(words): identity(resolved(compose(TrainConfig, words)), "contents") for words in runs}
+
+
+def record_columns() -> list[str]:
+    """The header of results.csv, of a study of pictures."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["models=[vit_nano]", "data=digits", "sizes=[16]", "seeds=[0]", "budget.steps=1", "analyses=[]"]
+        done = vitlab("scale", *words, "wandb.mode=off", "--out", Path(folder, "study"))
+        assert done.returncode == 0, done.stderr
+        return Path(folder, "study", "results.csv").read_text().splitlines()[0].split(",")
+
+
+def record_documents() -> dict[str, Any]:
+    """The --json documents: the names that `list` has, `describe` whole, of the others keys and types."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "errors.csv")
+        rows = [f"{model},{size},{scale * size**-0.4:.5f}" for model, scale in (("a", 3), ("b", 2)) for size in SIZES]
+        table.write_text("\n".join(["model,train_size,error", *rows]))
+        study = Path(folder, "study")
+        words = ["models=[vit_nano]", "data=digits", "sizes=[16]", "seeds=[0]", "budget.steps=1", "analyses=[]"]
+        vitlab("scale", *words, "wandb.mode=off", "--out", study)
+        return {
+            "list": {group: list_names(group) for group in GROUPS},
+            "describe": json.loads(vitlab("describe", "model=vit_s16", "--json").stdout),
+            "fit": outline(json.loads(vitlab("fit", table, "--json").stdout)),
+            "status": outline(json.loads(vitlab("status", study, "--json").stdout)),
+        }
+
+
+SIZES = (100, 200, 400, 800, 1600, 3200)
+GROUPS = ("models", "data", "tasks", "recipes", "analyses", "probes", "studies", "mixers")
+
+
+def list_names(group: str) -> list[str]:
+    return [choice["name"] for choice in json.loads(vitlab("list", group, "--json").stdout)]
+
+
+def outline(value: Any) -> Any:
+    """The keys of a document and the types of its leaves."""
+    if isinstance(value, dict):
+        return {key: outline(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [outline(value[0])] if value else []
+    return type(value).__name__
+
+
+PARTS: dict[str, Callable[[], Any]] = {
+    "losses": record_losses,
+    "identities": record_identities,
+    "columns": record_columns,
+    "documents": record_documents,
+}
+
+if __name__ == "__main__":
+    for part in sys.argv[1:] or PARTS:
+        RECORDED.mkdir(exist_ok=True)
+        (RECORDED / f"{part}.json").write_text(json.dumps(PARTS[part](), indent=1) + "\n")
