@@ -87,17 +87,10 @@ class Block(nn.Module):
         context_mask: Tensor | None = None,
         valid: Tensor | None = None,
         cache: Any = None,
-        first: int | None = None,
         **mixing: Any,
     ) -> Tensor:
-        """`cache` is both attentions', `mixing` are the mixer's other arguments: `mask`, `causal`, `rotary`.
-
-        With `first` only so many of the first tokens are computed, by an attention that gets all as its context.
-        """
+        """`cache` is both attentions', `mixing` are the mixer's other arguments: `mask`, `causal`, `rotary`."""
         cached = {} if cache is None else {"cache": cache}  # a mixer without attention takes none
-        if first is not None:
-            seen = normalise(self.norm1, x, valid) if self.norm_first else x
-            mixing["context"], x = seen, x[:, :first]
 
         def residual(x: Tensor, norm: nn.Module, scale: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
             if self.norm_first:
@@ -160,23 +153,19 @@ class TransformerEncoder(nn.Module):
         rotary: Tensor | None = None,
         caches: Sequence[Any] | None = None,
         valid: Tensor | None = None,
-        first: int | None = None,
     ) -> Tensor:
-        """x (B, N, D), context (B, M, D) -> (B, N, D), or of the `first` tokens alone (B, first, D).
+        """x (B, N, D), context (B, M, D) -> (B, N, D).
 
         mask is broadcastable to (B, heads, N, N): bool, True where a query may attend, or added to the scores, then
         without `causal`, which hides later tokens. context_mask likewise, (B, heads, N, M). `rotary` (2, N, head
         width) are rotary positions. `caches`, one per block, hold the keys and values of the tokens before x and of
         the context. A mixer without such an argument raises TypeError. `valid` bool (B, N) is False at padding, which
-        norms over tokens leave out. `first` saves most of the last block, and needs attention without masks and
-        positions there, and norms of single tokens.
+        norms over tokens leave out.
         """
         mixing = {"mask": mask, "causal": causal or None, "rotary": rotary}
         mixing = {name: value for name, value in mixing.items() if value is not None}
         for layer, block in enumerate(self.blocks):
             cache = None if caches is None else caches[layer]
-            if first is not None and block is self.blocks[-1]:
-                mixing["first"] = first
             x = block(x, context=context, context_mask=context_mask, valid=valid, cache=cache, **mixing)
         return normalise(self.norm, x, valid)
 

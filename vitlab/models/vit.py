@@ -78,10 +78,6 @@ class ViT(nn.Module):
         self.pos_drop = nn.Dropout(dropout)
         self.norm_pre = nn.Identity() if norm_pre is None else norm_pre
         self.encoder = encoder
-        last = encoder.blocks[-1]
-        self.can_trim = (
-            isinstance(last.mixer, Attention) and rotary is None and not isinstance(last.norm1, TokenBatchNorm)
-        )
         self.fc_norm = nn.Identity() if fc_norm is None else fc_norm
         self.pre_logits = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if pre_logits else nn.Identity()
         self.head = nn.Linear(width, num_classes) if num_classes else nn.Identity()
@@ -129,13 +125,9 @@ class ViT(nn.Module):
             x = torch.cat([*prefix, x + self.pos_embed], dim=1)
         return self.norm_pre(self.pos_drop(x))
 
-    def tokens(self, images: Tensor, first: int | None = None) -> Tensor:
-        """(B, C, Y, X) -> (B, prefix + N, D), the encoder's output.
-
-        Who reads only the `first` tokens may get no others: in training the last block need not compute them.
-        """
-        trimmed = first if self.training and torch.is_grad_enabled() and self.can_trim else None
-        return self.encoder(self.embed(images), rotary=self.rotary, first=trimmed)
+    def tokens(self, images: Tensor) -> Tensor:
+        """(B, C, Y, X) -> (B, prefix + N, D), the encoder's output."""
+        return self.encoder(self.embed(images), rotary=self.rotary)
 
     def features(self, images: Tensor) -> Tensor:
         """(B, C, Y, X) -> (B, D), or (B, N, D) with pool="none": the input of the head.
@@ -143,9 +135,9 @@ class ViT(nn.Module):
         With a distillation token, the mean of the inputs of the two heads.
         """
         if self.dist_token is not None:
-            x = self.tokens(images, first=2)
+            x = self.tokens(images)
             return (self.hidden(x[:, 0]) + self.hidden(x[:, 1])) / 2
-        return self.hidden(self.pool_tokens(self.tokens(images, first=1 if self.pool == "token" else None)))
+        return self.hidden(self.pool_tokens(self.tokens(images)))
 
     def hidden(self, x: Tensor) -> Tensor:
         return self.pre_logits(self.fc_norm(x))
@@ -158,7 +150,7 @@ class ViT(nn.Module):
 
     def two_logits(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, classes) of the class token's head and of the distillation token's head."""
-        x = self.tokens(images, first=2)
+        x = self.tokens(images)
         return self.head(self.hidden(x[:, 0])), self.head_dist(self.hidden(x[:, 1]))
 
     def forward(self, images: Tensor) -> Tensor:

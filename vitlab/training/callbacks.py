@@ -1,6 +1,8 @@
 """Callbacks of a run: timing, logging, progress, stopping."""
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -35,14 +37,20 @@ def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) ->
         )
 
 
-class StepCallback(L.Callback):
-    """Is not called before and within a step, only at its end: Lightning leaves out hooks that are None."""
+class OwnSignals(L.Callback):
+    """Keeps this program's handler of SIGTERM. Lightning's ends a run within an evaluation, without a checkpoint."""
 
-    on_train_batch_start = on_before_zero_grad = on_before_backward = on_after_backward = None
-    on_before_optimizer_step = on_validation_batch_start = on_validation_batch_end = None
+    def setup(self, trainer: L.Trainer, module: L.LightningModule, stage: str) -> None:
+        self.handler = signal.getsignal(signal.SIGTERM)
+
+    def restore(self, *_: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.handler)
+
+    on_train_start = on_validation_start = restore
 
 
-class Clock(StepCallback):
+class Clock(L.Callback):
     """Seconds of the run and of its training steps alone, summed over interruptions."""
 
     def __init__(self) -> None:
@@ -99,7 +107,7 @@ class Clock(StepCallback):
         self.train_s, self.steps_timed = state["train_s"], state["steps_timed"]
 
 
-class Measurements(StepCallback):
+class Measurements(L.Callback):
     """Writes rows to the loggers: mean loss since the last row, rate, norms, speed; validation metrics.
 
     Raises Diverged for a loss or a metric that is not finite.
@@ -171,7 +179,7 @@ def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
         logger.log_metrics(row, step)
 
 
-class Looking(StepCallback):
+class Looking(L.Callback):
     """Calls `look(step)` every `every` steps except the last, without an effect on training or its times.
 
     `weights(module)` puts the weights that are evaluated into the module meanwhile. This callback comes before those
@@ -198,7 +206,7 @@ class Looking(StepCallback):
             self.look(step)
 
 
-class Reporting(StepCallback):
+class Reporting(L.Callback):
     """Reports to `progress` every `TOLD_EVERY` seconds at most.
 
     The loss is that of the last row: reading a step's own would wait for a GPU.

@@ -11,7 +11,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from vitlab.config import UserError, first_line
 from vitlab.files import replacing
-from vitlab.training.callbacks import Clock, Interrupted, StepCallback, evaluation_follows
+from vitlab.training.callbacks import Clock, Interrupted, evaluation_follows
 
 KEYS = ("state_dict", "global_step", "shape", "classes")
 
@@ -62,7 +62,7 @@ def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
     AtomicCheckpointIO().save_checkpoint(state, path)
 
 
-class Checkpointing(StepCallback):
+class Checkpointing(L.Callback):
     """Writes last.ckpt every `seconds`, at the end, and when `stop` says that the run is to stop here.
 
     `agree` makes what the first of several processes decides what all of them do.

@@ -32,9 +32,6 @@ class TrainingModule(L.LightningModule):
     `validation/NAME` after every validation; with `log_to_loggers` in its loggers too.
     """
 
-    # Lightning leaves out hooks that are None; calling all of them would be a quarter of a tiny model's step
-    on_before_zero_grad = on_before_backward = on_after_backward = on_before_optimizer_step = None
-
     def __init__(
         self,
         model: nn.Module,
@@ -73,13 +70,6 @@ class TrainingModule(L.LightningModule):
         """Add what the model was built for, so that it can be built again without its data."""
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """All parameters are in modules: nn.Module's search for some in what is none takes 20 times as long as this."""
-        if isinstance(value, nn.Module):
-            super().__setattr__(name, value)
-        else:
-            object.__setattr__(self, name, value)
 
     @property
     def step_seed(self) -> int:

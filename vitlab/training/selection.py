@@ -7,8 +7,6 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 
-from vitlab.training.callbacks import StepCallback
-
 
 def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
     """How good an evaluation is, larger is better: the accuracy where there is one, of equal ones the lower loss."""
@@ -16,7 +14,7 @@ def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
     return (-metrics["loss"],) if accuracy is None else (accuracy, -metrics["loss"])
 
 
-class Selection(StepCallback):
+class Selection(L.Callback):
     """Ends training after `patience` evaluations without a better one, and keeps the weights of the best (`keep`).
 
     Not Lightning's EarlyStopping and ModelCheckpoint: here best weights, counts and the decision to stop are part of

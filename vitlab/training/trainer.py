@@ -4,15 +4,14 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import lightning.pytorch as L
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
+from vitlab.training.callbacks import OwnSignals
 from vitlab.training.checkpoint import AtomicCheckpointIO
 from vitlab.training.devices.group import PATIENCE, Group, Member
 from vitlab.training.devices.sharding import ShardedStrategy
@@ -21,14 +20,20 @@ from vitlab.training.settings import Settings
 
 
 def build_trainer(
-    settings: Settings, confirm: Callable[[], None], group: Group, *, unused: bool, **options: Any
+    settings: Settings,
+    confirm: Callable[[], None],
+    group: Group,
+    *,
+    unused: bool,
+    callbacks: Sequence[L.Callback],
+    **options: Any,
 ) -> L.Trainer:
     """A trainer on these settings; `confirm` is that of its checkpoints, `options` are Lightning's.
 
     `unused`: the loss does not depend on all parameters of the model.
     """
     silence_lightning()
-    trainer = L.Trainer(
+    return L.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.nodes,
@@ -41,15 +46,12 @@ def build_trainer(
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
         plugins=[AtomicCheckpointIO(confirm), Member(group)],
-        profiler=NoProfiler(),
+        callbacks=[OwnSignals(), *callbacks],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         **options,
     )
-    # its own handler of SIGTERM ends a run in the middle of an evaluation, with exit code 0 and no checkpoint
-    trainer._signal_connector.register_signal_handlers = lambda: None
-    return trainer
 
 
 def build_strategy(settings: Settings, unused: bool) -> str | Strategy:
@@ -59,15 +61,6 @@ def build_strategy(settings: Settings, unused: bool) -> str | Strategy:
         return ShardedStrategy(settings.devices * settings.nodes)
     # buffers are those of synchronised BatchNorm, the same everywhere
     return DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
-
-
-class NoProfiler(PassThroughProfiler):
-    """Lightning enters a profiler's context around each of a step's calls; this one costs the least."""
-
-    nothing = nullcontext()
-
-    def profile(self, action_name: str) -> AbstractContextManager[None]:
-        return self.nothing
 
 
 class JsonLines(Logger):

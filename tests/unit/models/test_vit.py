@@ -122,36 +122,3 @@ def test_patches_of_a_hybrid_are_a_multiple_of_its_stems_stride():
 def test_parts_that_do_not_go_together_are_the_users_mistake(changes, says):
     with pytest.raises(UserError, match=says):
         vit(**changes)
-
-
-CHANGES = {
-    "the class token": ({}, 1),
-    "two heads": ({"distillation": True, "registers": 2}, 2),
-    "post-norm": ({"norm_first": False}, 1),
-    "layer scale": ({"layer_scale": 0.1}, 1),
-    "mean": ({"pool": "mean"}, 17),
-    "rotary positions": ({"positions": "rotary"}, 17),
-    "statistics over tokens": ({"norm": "batchnorm"}, 17),
-}
-
-
-@pytest.mark.parametrize(("changes", "read"), CHANGES.values(), ids=CHANGES)
-def test_in_training_the_last_block_computes_what_the_heads_read(changes, read):
-    model = build_model("vit_ti16", num_classes=5, image_size=16, patch_size=4, width=24, heads=2, depth=2, **changes)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.2)
-    images, seen, found = torch.randn(3, 3, 16, 16), [], []
-    model.encoder.blocks[-1].mlp.register_forward_hook(lambda mlp, inputs, output: seen.append(output.shape[1]))
-    for can_trim in (model.can_trim, False):
-        model.can_trim = can_trim
-        logits = model(images)
-        found.append([logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))])
-    tokens = model.num_prefix_tokens + 16
-    assert seen == [min(read, tokens), tokens]
-    for trimmed, whole in zip(*found, strict=True):
-        assert (trimmed - whole).norm() <= 1e-5 * whole.norm()
-    model.can_trim = True
-    with torch.no_grad():
-        model(images)
-    model.eval()(images)
-    assert seen[2:] == seen[1:2] * 2, "analyses see all tokens"

@@ -8,10 +8,6 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from vitlab.models.decoding.lean import lean
-
-SETTLED = 4  # calls after which more are likely to come than it takes to copy the weights
-
 
 class Decoding(Protocol):
     """A batch of sequences that a model continues, with what it has computed of them."""
@@ -33,7 +29,6 @@ class CachedDecoding:
 
     Each cache has `reorder(rows (B,))`. `context` are tensors, or None, with a row for each source. A source with K
     beams keeps its one row, and caches with `keep_context` theirs: attention reads one context for all of its beams.
-    From the fourth call on the model is a lean one, which takes the memory of the weights once more.
     """
 
     def __init__(
@@ -44,7 +39,6 @@ class CachedDecoding:
         context: Sequence[Tensor | None] = (),
     ):
         self.model = model
-        self.calls = 0
         self.caches = caches
         self.room = room
         self.context = context
@@ -52,9 +46,6 @@ class CachedDecoding:
 
     def __call__(self, tokens: Tensor) -> Tensor:
         self.room -= tokens.shape[1]
-        self.calls += 1
-        if self.calls == SETTLED:
-            self.model = lean(self.model, len(tokens))
         return self.model.next_logits(tokens, self.caches, *self.context)
 
     def reorder(self, rows: Tensor) -> None:

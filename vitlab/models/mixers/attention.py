@@ -1,4 +1,4 @@
-"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), fused but where `multiply` or `attend` is faster.
+"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), fused but where `multiply` is faster.
 
 Shapes: B batch, N tokens, M context tokens, D model width, H heads, K head width.
 """
@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.models.decoding.one_query import attend, is_one_of_many
 from vitlab.models.mixers import MixerSpec
 from vitlab.models.positions import rotate
 
@@ -143,8 +142,6 @@ class Attention(nn.Module):
         training = torch.is_grad_enabled() and cache is None
         if training and q.is_cpu and torch.is_autocast_enabled("cpu") and k.shape[2] <= FEW_KEYS:
             out = multiply(q, k, v, mask, causal, self.scale)
-        elif cache is not None and is_one_of_many(q, v):
-            out = attend(q, k, v, mask, self.scale)
         else:
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale)
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
