@@ -131,8 +131,7 @@ class ShardIndex(Cache[Index]):
         doubled = ordered[1:][ordered[1:] == ordered[:-1]]
         if len(doubled):
             paths = [self.shards[part][k - first].path for k in samples.shards[samples.keys == doubled[0]]]
-            with open(paths[0], "rb", buffering=0) as file:
-                key = next(key for key, _ in list_samples(file.fileno()) if hash_key(key) == doubled[0])
+            key = next(key for key, _ in list_samples(paths[0]) if hash_key(key) == doubled[0])
             where = f"twice in {paths[0]}" if paths[0] == paths[1] else f"in {paths[0]} and in {paths[1]}"
             several = f" (and {len(doubled) - 1} other keys)" if len(doubled) > 1 else ""
             raise UserError(f"data.{part}: sample {key} is {where}{several}; give each sample a key of its own")

@@ -2,7 +2,9 @@
 
 import json
 import os
+import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -11,7 +13,6 @@ import numpy as np
 
 from vitlab.config import first_line
 from vitlab.data.keys import hash_key
-from vitlab.data.shards.tar import list_members
 
 
 @dataclass(eq=False)
@@ -35,7 +36,7 @@ def scan_shard(path: str, images: tuple[str, ...], label: str) -> Scan:
     rows, texts, numbers, problems = [], {}, {}, {}
     try:
         with open(path, "rb", buffering=0) as file:
-            for key, files in list_samples(file.fileno()):
+            for key, files in list_samples(path):
                 try:
                     image = next((files[ext] for ext in images if ext in files), None)
                     if image is None:
@@ -62,14 +63,47 @@ def scan_shard(path: str, images: tuple[str, ...], label: str) -> Scan:
     return Scan(*(np.array(v, kind) for v, kind in zip((keys, codes, offsets, sizes), kinds, strict=True)), texts=texts)
 
 
-def list_samples(file: int) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
+def list_samples(path: str) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
     """(key, {extension: (offset, bytes)}) of neighbours that differ only in their extension, as WebDataset has it."""
     from webdataset.tariterators import base_plus_ext
 
-    members = ((*base_plus_ext(name), *place) for name, *place in list_members(file) if not name.startswith("__"))
+    members = ((*base_plus_ext(name), *place) for name, *place in list_members(path) if not name.startswith("__"))
     for key, files in groupby(members, key=itemgetter(0)):
         if key is not None:
             yield key, {extension.lower(): (offset, size) for _, extension, offset, size in files}
+
+
+def list_members(path: str) -> Iterator[tuple[str, int, int]]:
+    """(name, offset of the contents, bytes) of each plain file in a tar.
+
+    Raises ValueError for a tar that is compressed, damaged or cut off.
+    """
+    with open(path, "rb") as file:
+        try:
+            archive = tarfile.TarFile(fileobj=file)
+        except tarfile.ReadError:
+            compressed = "is compressed, so no image can be read by its place; decompress it"
+            raise ValueError(compressed if is_compressed(path) else "is not a tar") from None
+        end = b""
+        with suppress(tarfile.ReadError):  # of a member that is cut off
+            for member in archive:
+                if member.issparse():
+                    raise ValueError(f"holds a sparse file, {member.name}; write it again without")
+                if member.isfile():
+                    yield member.name, member.offset_data, member.size
+                archive.members = []  # else tarfile keeps all of them
+            file.seek(archive.offset)
+            end = file.read(tarfile.BLOCKSIZE)
+        if end != bytes(tarfile.BLOCKSIZE):  # tarfile takes a damaged header for the end
+            raise ValueError(f"is damaged, cut off or still being written at byte {archive.offset}")
+
+
+def is_compressed(path: str) -> bool:
+    try:
+        tarfile.open(path, "r:*").close()
+    except tarfile.ReadError:
+        return False
+    return True
 
 
 def read_label(file: int, files: dict[str, tuple[int, int]], label: str) -> str:
