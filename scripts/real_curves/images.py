@@ -90,9 +90,9 @@ TASKS = (
         heavy={"svm": 8192, "forest": 16_384, "mlp": 16_384},
     ),
     Task(
-        *("digits", "error", ladder(80, 8, 2**0.5), load_digits),
+        *("digits", "error", ladder(80, 5), load_digits),
         choose(CLASSIFIERS, "logistic lda bayes neighbors svm tree forest mlp") | networks(8, 10),
-        heavy={"vit_nano": 905, "resnet_nano": 905},
+        heavy={"vit_nano": 1280, "resnet_nano": 1280},
     ),
     Task(
         *("patches", "error", ladder(128, 7), load_patches),

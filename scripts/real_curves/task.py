@@ -50,9 +50,9 @@ class Task:
     heavy: dict[str, int] | None = None
 
 
-def ladder(smallest: int, count: int, factor: float = 2) -> tuple[int, ...]:
+def ladder(smallest: int, count: int, factor: int = 2) -> tuple[int, ...]:
     """Sizes a factor apart. Classification begins at about ten items of a class, or, of symbols, of a symbol."""
-    return tuple(round(smallest * factor**step) for step in range(count))
+    return tuple(smallest * factor**step for step in range(count))
 
 
 def measure_error(measure: str, learner: Any, inputs: Any, targets: np.ndarray) -> float:

@@ -97,7 +97,7 @@ def describe_name(name: str) -> list[float]:
 
 TASKS = (
     Task(
-        *("packages", "error", ladder(100, 9, 2**0.5), load_packages),
+        *("packages", "error", ladder(100, 6), load_packages),
         choose(TEXT_CLASSIFIERS, "bayes bernoulli complement svm perceptron neighbors"),
     ),
     Task(
