@@ -1,4 +1,4 @@
-"""What this machine offers to this process, within the limits of its control groups (containers, batch systems).
+"""The cores and GPUs that this process may use, and who launched it.
 
 Imports no torch.
 """
@@ -19,18 +19,6 @@ def count_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = (read_quota(folder) for folder in list_groups("cpu"))
     return max(1, int(min(cores, *quotas, cores)))
-
-
-def read_available_memory() -> float:
-    """Bytes that can still be taken without swapping; infinity where the system does not say."""
-    groups = (read_group_memory(folder) for folder in list_groups("memory"))
-    return min(read_numbers(ROOT / "proc/meminfo").get("MemAvailable:", math.inf) * 1024, *groups, math.inf)
-
-
-def read_private_memory(pid: int) -> float:
-    """Bytes that only this process has, so that they come free when it ends; 0 where the system does not say."""
-    numbers = read_numbers(ROOT / f"proc/{pid}/smaps_rollup")
-    return 1024 * sum(numbers.get(key, 0) for key in ("Private_Clean:", "Private_Dirty:", "Swap:"))
 
 
 def keep_freed_memory() -> bool:
@@ -86,30 +74,6 @@ def read_quota(folder: Path) -> float:
         if quota not in ("max", "-1"):
             return int(quota) / int(period)
     return math.inf
-
-
-def read_group_memory(folder: Path) -> float:
-    """Bytes left below a group's limit; its cached files count as free, for they make room."""
-    statistics = read_numbers(folder / "memory.stat")
-    for limit, used, cached in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        try:
-            left = int((folder / limit).read_text()) - int((folder / used).read_text())
-        except (OSError, ValueError):  # `max`: no limit
-            continue
-        return left + statistics.get(cached, 0)
-    return math.inf
-
-
-def read_numbers(path: Path) -> dict[str, int]:
-    """The lines `name number ...` of a file of the system; empty where there is none."""
-    try:
-        parts = [line.split() for line in path.read_text().splitlines()]
-    except OSError:
-        return {}
-    return {words[0]: int(words[1]) for words in parts if len(words) > 1 and words[1].isdigit()}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
         "--jobs",
         type=parse_jobs,
         metavar="N",
-        help="runs at a time, fewer while memory is short; auto (default): what the cores have room for, one a GPU, on "
+        help="runs at a time; auto (default): what the cores have room for, one a GPU, on "
         "a cluster what it has room for",
     )
     parser.add_argument("--executor", choices=["local", "ray", "slurm"], help="where runs train (default: local)")

@@ -17,7 +17,6 @@ from vitlab.studies.events import Event
 from vitlab.studies.metrics import Metric, main_metric
 from vitlab.training.progress import Progress
 
-TOLD = ("retried", "delayed")  # events of a run that waits again, and why: a line each
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal
 
 
@@ -56,7 +55,7 @@ class Board:
         row, now = self.rows[event.run], time.monotonic()
         if event.kind == "started":
             row.state, row.started = "starting", now
-        elif event.kind in TOLD:
+        elif event.kind == "retried":
             row.state, row.progress = "waiting", None
         elif event.kind == "held":
             row.state, row.progress = "elsewhere", None
@@ -115,7 +114,7 @@ class LiveDisplay:
 
     def notify(self, event: Event) -> None:
         self.board.update(event)
-        if event.kind in TOLD:
+        if event.kind == "retried":
             self.console.print(escape(f"{event.run}: {event.value}"), soft_wrap=True, highlight=False)
 
     def render(self) -> Table:
@@ -185,7 +184,7 @@ class PlainDisplay:
             self.print(f"{row.name}: {reached}in {duration(row.seconds)}; {self.board.describe()}")
         elif event.kind == "failed":
             self.print(f"{event.run}: failed: {event.value}; {self.board.describe()}")
-        elif event.kind in TOLD:
+        elif event.kind == "retried":
             self.print(f"{event.run}: {event.value}")
         elif event.kind == "tick" and now - self.last >= PLAIN_EVERY:
             running = ", ".join(

@@ -16,8 +16,8 @@ Job = Callable[[Spec, Callable[[Any], None], Callable[[], bool]], Any]
 class Event:
     """What happened to a run: started, progress (value: what it reported), done (its result), failed (its error).
 
-    Also retried (why): its process or node was lost, and it will be started again; delayed (why): it waits for room;
-    held (where): another start of the study trains it.
+    Also retried (why): its process or node was lost, and it will be started again; held (where): another
+    start of the study trains it.
     """
 
     kind: str

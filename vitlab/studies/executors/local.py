@@ -5,10 +5,8 @@ each train small models faster than one of two.
 """
 
 import contextlib
-import math
 import os
 import signal
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +17,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from vitlab.config.schema import ExecutorConfig
-from vitlab.formatting import plural
-from vitlab.hardware import list_gpus, read_available_memory, read_private_memory, share_gpus
+from vitlab.hardware import list_gpus, share_gpus
 from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Event, Job, do
 from vitlab.studies.executors.processes import blocked_sigint, start_server
@@ -28,8 +25,6 @@ from vitlab.studies.executors.queue import Queue
 from vitlab.studies.grid import Spec
 
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
-MEASURE = 5.0  # seconds between two looks at the memory of a worker
-PLENTY = 8e9  # bytes free for each worker with which all begin at once, before the first run's memory is known
 
 
 class LocalExecutor:
@@ -46,12 +41,11 @@ class LocalExecutor:
     def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
         """Run every spec; `notify` is called here, in this process, at each event and with kind "tick" in between.
 
-        A run whose process is killed is started again, after the others and with a run less beside it; then alone.
+        A run whose process is killed is started again after the others, alone.
         Ends early on Ctrl-C or an error: running jobs are told to stop and waited for, then it is raised again.
         """
         self.notify, self.queue = notify, Queue(specs, self.cells, notify)
         self.killed: Counter[str] = Counter()
-        self.needed, self.short = 0.0, False  # bytes of the largest run; whether a run has waited for memory
         self.gpus_each = max((spec.config.get("trainer", {}).get("devices", 1) for spec in specs), default=1)
         self.workers = [self.make_worker(place) for place in range(min(self.jobs, len(specs)))]
         try:
@@ -89,47 +83,27 @@ class LocalExecutor:
     def hand_out(self) -> None:
         """Give runs to idle workers, as far as they may train beside those that do."""
         for place, worker in enumerate(self.workers):
-            while not worker.spec and self.queue.waiting and self.may_start(self.queue.waiting[0], worker):
+            while not worker.spec and self.queue.waiting and self.may_start(self.queue.waiting[0]):
                 if spec := self.queue.take():
                     if not worker.process.is_alive():
                         self.workers[place] = worker = self.make_worker(place)
                     worker.give(spec, self.notify)
 
-    def may_start(self, spec: Spec, idle: "Worker") -> bool:
-        """Whether a run may train beside those that do, by its kills and theirs and by the memory that is left."""
-        busy = self.busy
-        if not busy:
-            return True
-        if len(busy) >= min(self.limit(one.name) for one in (spec, *(worker.spec for worker in busy))):
-            return False
-        free = read_available_memory()
-        if not self.needed:  # nothing is known of these runs yet
-            return free > PLENTY * self.jobs
-        left = free - sum(max(0.0, self.needed - worker.memory) for worker in busy)
-        enough = left >= self.needed - idle.memory
-        if not enough and not self.short:
-            self.short = True
-            needs = f"a run takes {self.needed / 1e9:.1f} GB, {max(left, 0) / 1e9:.1f} GB are left"
-            self.notify(Event("delayed", spec.name, f"waits for memory: {needs} beside {plural(len(busy), 'run')}"))
-        return enough
-
-    def limit(self, run: str) -> int:
-        """How many runs may train at a time while this one does."""
-        return (self.jobs, max(1, self.jobs - 1), 1)[min(self.killed[run], 2)]
+    def may_start(self, spec: Spec) -> bool:
+        """Whether a run may train beside those that do: one whose process was killed trains alone."""
+        beside = [worker.spec.name for worker in self.busy]
+        return not beside or not self.killed.keys() & {spec.name, *beside}
 
     def hear(self, worker: "Worker") -> None:
         """Receive what a worker says, or that it has died."""
         spec, (kind, value) = worker.spec, worker.receive()
-        if kind == "progress":
-            self.needed = max(self.needed, worker.measure_memory())
-        else:
+        if kind != "progress":
             worker.spec = None
         if kind == "killed":
             self.killed[spec.name] += 1
             kind = "retried" if self.killed[spec.name] <= self.retries else "died"
         if kind == "retried":
-            beside = self.limit(spec.name) - 1
-            value += f"; started again, {'with at most ' + plural(beside, 'run') + ' beside it' if beside else 'alone'}"
+            value += "; started again alone, after the others"
             self.queue.waiting.append(spec)
         if kind == "died":  # it could not say so itself
             kind = "failed"
@@ -162,7 +136,6 @@ class Worker:
             self.process.start()
         theirs.close()
         self.spec: Spec | None = None
-        self.memory, self.measured = 0.0, -math.inf  # bytes, and when
 
     def give(self, spec: Spec, notify: Callable[[Event], None]) -> None:
         self.spec = spec
@@ -183,13 +156,6 @@ class Worker:
             return "died", f"worker exited unexpectedly (exit code {code})"
         cause = ": out of memory?" if code == -signal.SIGKILL else ""
         return "killed", f"worker exited unexpectedly ({signal.Signals(-code).name}{cause})"
-
-    def measure_memory(self) -> float:
-        """Bytes that it has taken at most, as far as seen; it keeps them from run to run."""
-        if time.monotonic() - self.measured > MEASURE:
-            self.measured = time.monotonic()
-            self.memory = max(self.memory, read_private_memory(self.process.pid))
-        return self.memory
 
     def dismiss(self) -> None:
         """End a process that waits for a spec; one that trains sees the stop by itself."""
