@@ -20,9 +20,10 @@ PICTURES = DOCS / "analyses"
 STUDY = Path("runs/analyses")
 VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
 BETWEEN = STUDY / "cka"
-TOKEN, GPT, GRU = (Path(f"runs/analyses-{name}") for name in ("token", "gpt", "gru"))
+ATTENTION, TOKEN, GPT, GRU = (Path(f"runs/analyses-{name}") for name in ("attention", "token", "gpt", "gru"))
 COMMANDS = (
     f"scale data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] seeds=[0] budget.steps=1000 --out {STUDY}",
+    f"scale attention --out {ATTENTION}",
     f"train model=vit_nano model.pool=token data=glyphs train_size=16000 budget.steps=1000 --out {TOKEN}",
     f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",
     f"train model=gru_seq2seq_nano data=numbers train_size=4000 budget.steps=300 --out {GRU}",
@@ -37,7 +38,7 @@ COMMANDS = (
 TRAINED = Path("analysis/trained")
 SOURCES = {  # picture of the page -> file below a run
     "alignment": GRU / TRAINED / "alignment-4.png",
-    "attention_distance": VIT / "analysis/attention_distance.png",  # of training: with the untrained model
+    "attention_distance": ATTENTION / "figures/attention_distance-vit_nano.png",
     "attention_entropy": VIT / TRAINED / "attention_entropy.png",
     "cka-between": BETWEEN / "cka.png",
     "attention_maps-token": TOKEN / TRAINED / "attention_maps.png",

@@ -17,6 +17,7 @@ from vitlab.studies.paired import estimate_mean, mean_over_seeds, moderated_spre
 
 EASE, OWN_EASE = 1.5, 0.5  # standard deviations, of a rest of 1
 RESAMPLES = 300  # of a bootstrap
+SIZES = (1_000, 2_000, 4_000, 8_000)
 
 
 def simulate_pair(
@@ -95,23 +96,24 @@ def print_verdicts(trials: int) -> None:
 
 
 def print_pooling(trials: int) -> None:
-    """Means of 4 sizes whose true spreads fall by a factor: the size's own spread, and the moderated one."""
-    print("| largest spread over smallest | seeds | own: least coverage, half-width | moderated |")
+    """Means of 4 sizes, by their own spread and the moderated one; true spreads fall by a factor, or follow no line."""
+    print("| true spreads | seeds | own: least coverage, half-width | moderated |")
     print("|---|---|---|---|")
-    for ratio in (1, 3, 10):
+    spreads_of = {f"fall by {ratio}": np.geomspace(ratio, 1, 4) for ratio in (1, 3, 10)}
+    for name, stds in {**spreads_of, "1.5, 10, 0.5, 0.15": np.array([1.5, 10, 0.5, 0.15])}.items():
         for seeds in (2, 3, 5):
-            rng, stds = np.random.default_rng(seeds), np.geomspace(ratio, 1, 4)
+            rng = np.random.default_rng(seeds)
             held, widths = np.zeros((2, 4)), np.zeros((2, 4))
             for _ in range(trials):
-                values = dict(enumerate(rng.standard_normal((4, seeds)) * stds[:, None]))
+                values = dict(zip(SIZES, rng.standard_normal((4, seeds)) * stds[:, None], strict=True))
                 spreads = moderated_spreads(values)
-                for size, runs in values.items():
+                for place, (size, runs) in enumerate(values.items()):
                     for way, spread in enumerate((None, spreads[size])):
                         found = mean_over_seeds(runs, spread)
-                        held[way, size] += found.low <= 0 <= found.high
-                        widths[way, size] += found.half_width / stds[size]
+                        held[way, place] += found.low <= 0 <= found.high
+                        widths[way, place] += found.half_width / stds[place]
             cells = [f"{100 * held[way].min() / trials:.0f}%, {widths[way].mean() / trials:.2f}" for way in (0, 1)]
-            print(f"| {ratio} | {seeds} | {' | '.join(cells)} |", flush=True)
+            print(f"| {name} | {seeds} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -167,8 +167,9 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
 
     The line is of the log variance in the log of the size, so two sizes tell nothing of each other: a gamma
     regression, whose estimate at a size is worth 1 / leverage degrees of freedom (McCullagh and Nelder, 1989, section
-    8.3). How much a size borrows from it follows from how far the variances scatter about it (Smyth, 2004, section 6).
-    A size of one seed has what the line says; empty where no size has two.
+    8.3). How much a size borrows from it follows from how far the variances scatter about it (Smyth, 2004, section 6):
+    nothing where the line is worth less than one more seed. A size of one seed has what the line says; empty where
+    no size has two.
     """
     known = {
         size: (statistics.variance(values), len(values) - 1) for size, values in by_size.items() if len(values) > 1
@@ -197,6 +198,9 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     for size, row in zip(by_size, rows, strict=True):
         common, worth = math.exp(row @ line), 1 / float(row @ inverse @ row)
         variance, own = known.get(size, (common, 0))
+        if own and prior < 1:
+            spreads[size] = Spread(math.sqrt(variance), own)
+            continue
         pooled = common if math.isinf(prior) else (prior * common + own * variance) / (prior + own)
         spreads[size] = Spread(math.sqrt(pooled), min(prior + own, worth))
     return spreads

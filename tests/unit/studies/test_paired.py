@@ -99,6 +99,9 @@ def test_spreads_that_are_alike_are_pooled_and_others_are_not():
     rough = {250: [0.5, 0.7, 0.3], 1_000: [0.5, 0.5001, 0.5002], 4_000: [0.3, 0.5, 0.4], 16_000: [0.6, 0.6002, 0.6001]}
     spreads = moderated_spreads(rough)
     assert spreads[250].std > 5 * spreads[1_000].std  # variances that follow no line are borrowed little from
+    one_noisy = {1_000: [0.12, 0.1, 0.1, 0.18], 2_000: [0.31, 0.56, -0.04, 0.5], 3_000: [0.04, 0.01, 0.02, 0.01]}
+    spreads = moderated_spreads({**one_noisy, 4_000: [0.012, 0.005, 0.003, 0.006]})
+    assert spreads[1_000].std == pytest.approx(np.std(one_noisy[1_000], ddof=1)), "not that of its noisy neighbor"
     assert moderated_spreads({1: [0.5], 2: [0.6]}) == {}
 
 
