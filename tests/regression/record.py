@@ -16,7 +16,7 @@ from vitlab.config.identity import identity
 
 RECORDED = Path(__file__).parent / "recorded"
 STEPS = 20
-SMALL_TEXT = ["data.vocabulary=256", "data.length=32"]
+SMALL_TEXT = ["data.vocabulary=512", "data.length=32"]
 PAIRS = {  # a model with a task, and what makes them small
     "vit-classification": ["model=vit_nano", "data=digits"],
     "vit_augmented-classification": ["model=vit_nano", "data=digits", "data.augment.shift=1", "model.dropout=0.1"],
