@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vitlab.training.lease import Claim, read_claim
+from vitlab.studies.claims import Claim, read_claim
 
 STUDY = ["models=[vit_nano,resnet_nano]", "data=digits", "sizes=[100,200,400]", "seeds=[0,1]", "wandb.mode=off"]
 STUDY += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.log_every=10"]
@@ -48,7 +48,7 @@ def finish(process: subprocess.Popen, folder: Path) -> None:
 def list_claims(folder: Path) -> list[Claim]:
     """Those of the runs that are being trained."""
     claims = [read_claim(path) for path in folder.glob("*-n*-s*")]
-    return [claim for claim in claims if claim and not claim.released and not claim.is_gone]
+    return [claim for claim in claims if claim and claim.owner and not claim.is_dead]
 
 
 def wait_for_claims(folder: Path, process: subprocess.Popen) -> list[Claim]:
@@ -94,9 +94,12 @@ def kill_worker(folder: Path, process: subprocess.Popen, words: list[str]) -> st
     if not claims:
         return "nothing (all runs had ended)"
     claim = random.choice(claims)
-    os.kill(claim.pid, signal.SIGKILL)
+    os.kill(claim.owner.pid, signal.SIGKILL)
+    if claim.owner.job:  # SLURM takes it as the end of the job: the next start submits the run again
+        process.wait(PATIENCE)
+        process = start(folder, words)
     finish(process, folder)
-    return f"process {claim.pid} at step {claim.progress.get('step', 0)}"
+    return f"process {claim.owner.pid}"
 
 
 def kill_parent(folder: Path, process: subprocess.Popen, words: list[str]) -> str:

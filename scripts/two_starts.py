@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kill_cells import BEGUN, differences, finish, list_logged, read_table, start, train_undisturbed
 
-from vitlab.training.lease import Claim, read_claim
+from vitlab.studies.claims import Claim, read_claim
 
 ANOTHER_HOST = ["unshare", "--pid", "--fork", "--mount-proc"]
 
@@ -55,7 +55,7 @@ def take_over(folder: Path, words: list[str], expected: list[dict[str, str]], wi
     killed = time.monotonic()
     first.wait()
     for run, claim in theirs.items():
-        while (now := read_claim(run)) is not None and now.token == claim.token:
+        while (now := read_claim(run)) is not None and now.owner == claim.owner:
             time.sleep(0.05)
     seconds = time.monotonic() - killed
     finish(second, folder)
@@ -65,8 +65,8 @@ def take_over(folder: Path, words: list[str], expected: list[dict[str, str]], wi
 def sort_claims(folder: Path, second: subprocess.Popen) -> tuple[dict[Path, Claim], dict[Path, Claim]]:
     """The claims of runs that train: those of the first start, and those of the second."""
     here = list_group(second.pid)
-    found = {run: claim for run in folder.glob("*-n*-s*") if (claim := read_claim(run)) and not claim.released}
-    own = {run: claim for run, claim in found.items() if claim.is_here and claim.pid in here}
+    found = {run: claim for run in folder.glob("*-n*-s*") if (claim := read_claim(run)) and claim.owner}
+    own = {run: claim for run, claim in found.items() if claim.owner.is_visible and claim.owner.pid in here}
     return {run: claim for run, claim in found.items() if run not in own}, own
 
 

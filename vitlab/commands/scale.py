@@ -20,6 +20,7 @@ from vitlab.console import Console
 from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.reports.results.conclusion import Conclusion, recall
+from vitlab.studies.claims import hold
 from vitlab.studies.executors import check_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import compose_models, compose_study
@@ -28,7 +29,6 @@ from vitlab.studies.plan.machine import EXAMPLE, Machine, parse_machine
 from vitlab.studies.rounds import Target
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import source_of, source_problems
-from vitlab.training.lease import hold_in_turn
 
 if TYPE_CHECKING:
     from vitlab.reports.results.study_results import StudyResults
@@ -159,7 +159,7 @@ def scale(
             print(target.describe())
         return 0
     now = contents(plan.config.data, plan.data)
-    with hold_in_turn(folder):  # another start of this study may prepare its own
+    with hold(folder, wait="turn"):  # another start of this study may prepare its own
         if not known and files.config_path.exists():
             files.refuse(config)
         to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
@@ -187,7 +187,7 @@ def scale(
             failed |= run_rounds(files, plan, target, {*failed}, live, console)
         failed |= retrain_missing(files, plan, now, failed, live, console)
         live.close()
-        with hold_in_turn(folder):  # of two starts that end at once the later one writes all results
+        with hold(folder, wait="turn"):  # of two starts that end at once the later one writes all results
             collect(files)
             return max(finish(files, failed, plan, target), 1 if failed else 0)
 

@@ -64,7 +64,7 @@ def describe(run: RunStatus) -> dict[str, object]:
     known = {
         "step": progress and progress.step,
         "steps": progress and progress.steps,
-        "seconds_left": run.seconds_left if cell.state == "running" else None,
+        "seconds_left": progress.seconds_left if progress and cell.state == "running" else None,
         "heard_seconds_ago": run.heard,
         "where": cell.where or None,
         "job": run.job or None,
@@ -94,15 +94,12 @@ def show(status: StudyStatus, folder: Path) -> None:
         console.print(escape(f"submitted to SLURM, not begun or to be continued: {list_jobs(queued)}"))
     if running := status.of_state("running"):
         table = Table(box=None, pad_edge=False)
-        for name in ("running", "step", "left", "heard of", "where"):
+        for name in ("running", "step", "left", "heartbeat", "where"):
             table.add_column(name, justify="right" if name in ("step", "left") else "left", no_wrap=True)
         for run in running:
             table.add_row(*map(escape, format_running(run)))
         console.print()
         console.print(table)
-    if silent := [run for run in running if run.is_silent]:
-        lost = f"{plural(len(silent), 'run')} not heard of for 50 s, probably lost"
-        console.print(f"{lost}: start the study again, and it is taken over", style="yellow")
     if failed := status.of_state("failed"):
         console.print("\nfailed")
         for run in failed[:MOST]:
@@ -116,7 +113,7 @@ def format_running(run: RunStatus) -> tuple[str, ...]:
     return (
         run.cell.run,
         f"{progress.step:,} of {progress.steps:,}" if progress else "starts",
-        duration(run.seconds_left) if run.seconds_left is not None else "",
+        duration(progress.seconds_left) if progress else "",
         f"{duration(run.heard)} ago" if run.heard is not None else "",
         run.cell.where,
     )

@@ -13,17 +13,15 @@ from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.models import MODULES
-from vitlab.studies.cells import CellReader
+from vitlab.studies.claims import hold
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, Executor
 from vitlab.studies.executors import build_executor
-from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec, make_spec, name_run
 from vitlab.studies.live_table import LiveTable, collect
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.store import Cell, StudyFiles
 from vitlab.training.files import refuse_changes
-from vitlab.training.lease import hold_in_turn
 
 if TYPE_CHECKING:
     from vitlab.reports.pages.live import LiveReport
@@ -132,7 +130,7 @@ def run_rounds(
         if not step.added:
             return found
         specs = make_specs(plan, step.added)
-        with hold_in_turn(files.folder):
+        with hold(files.folder, wait="turn"):
             files.add_cells(step.added)
         plan.specs.extend(specs)
         write_manifests(files, plan)
@@ -142,7 +140,7 @@ def run_rounds(
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
     board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    executor, table, expected = make_executor(files, plan), LiveTable(files), expect(files, plan, todo)
+    executor, table = make_executor(files, plan), LiveTable(files)
     with display(board) as shown:
 
         def notify(event: Event) -> None:
@@ -151,7 +149,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
                 one.update(changed=event.kind in ("done", "failed"))
 
         try:
-            executor.run(expected, notify)
+            executor.run(todo, notify)
         finally:
             collect(files)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
@@ -184,26 +182,12 @@ def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
     from vitlab.studies.job import StudyJob
 
     job = StudyJob(files.folder.absolute(), cores=plan.cores, settled=files.config()["settled"], observe=RunReporter)
-    return build_executor(plan.config.executor, job, plan.jobs, CellReader(files.folder))
-
-
-def expect(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> Sequence[Spec]:
-    """The runs with the seconds that each is expected to take, where several may share an allocation of SLURM."""
-    executor = plan.config.executor
-    if executor.kind != "slurm" or executor.slurm.cells != "auto":
-        return todo
-    from vitlab.data.opening import progress_bar
-    from vitlab.reports.observer import RunReporter
-    from vitlab.studies.plan.expected import expect_times
-
-    start_server(WORKER_MODULES)
-    with progress_bar(Console(stderr=True)) as progress:
-        return expect_times(plan, todo, files.finished_rows(), RunReporter, progress)
+    return build_executor(plan.config.executor, job, plan.jobs, files.folder)
 
 
 def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
     """Submit the runs and say so; the exit code."""
-    submission = make_executor(files, plan).submit(expect(files, plan, todo))
+    submission = make_executor(files, plan).submit(todo)
     print(submission.describe())
     if submission.unsubmitted:
         print("Run the command again later to submit those")

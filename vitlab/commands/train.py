@@ -16,12 +16,12 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.hardware import Launched, find_launched
+from vitlab.studies.claims import hold
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, summarize_error
 from vitlab.studies.grid import name_run
 from vitlab.studies.metrics import METRICS
 from vitlab.training.files import RunFiles, source_of, source_problems
-from vitlab.training.lease import watch_until_expired
 
 if TYPE_CHECKING:
     from vitlab.training.devices.group import Group
@@ -79,17 +79,16 @@ def train(config: DictConfig, folder: Path, launched: Launched | None = None) ->
 def train_shown(config: DictConfig, folder: Path, console: Console, group: "Group | None") -> int:
     """The same with its progress on the console."""
     from vitlab.reports.observer import RunReporter
-    from vitlab.studies.experiment import train_run
+    from vitlab.studies.experiment import train_held
     from vitlab.training.callbacks import Diverged, Interrupted
 
     open_data(config.data, console)  # with its progress, before the board takes the terminal
     if (devices := config.trainer.devices * config.trainer.nodes) > 1:
         strategy = "fsdp" if config.trainer.strategy == "fsdp" else "ddp"
         console.print(f"training on {devices} devices (trainer.strategy={strategy})", highlight=False)
-    expired = watch_until_expired(folder)  # before Ctrl-C only asks a run to stop
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     stopping = Stopping()
-    with display(board) as shown, stopping:
+    with hold(folder, wait="heartbeat") as claim, display(board) as shown, stopping:
         shown.notify(Event("started", folder.name))
 
         def progress(value: "Progress") -> None:
@@ -97,8 +96,8 @@ def train_shown(config: DictConfig, folder: Path, console: Console, group: "Grou
             shown.notify(Event("tick", ""))
 
         try:
-            options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked, "expired": expired}
-            result = train_run(config, folder, group=group, **options)
+            options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
+            result = train_held(config, claim, group=group, **options)
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:

@@ -205,7 +205,7 @@ class SlurmConfig:
     account: Optional[str] = None
     qos: Optional[str] = None
     hours: float = ranged(24.0, above=0, most=24 * 365)  # of an allocation; a run that takes longer is continued
-    cells: Union[int, Literal["auto"]] = ranged("auto", least=1)  # runs one after the other in an allocation
+    cells: int = ranged(1, least=1)  # runs one after the other in an allocation
     array: int = ranged(1000, least=1)  # jobs of an array, at most: the cluster's MaxArraySize
     submitted: int = ranged(1000, least=1)  # jobs submitted at a time, at most: the cluster's MaxSubmitJobs
     setup: list[str] = items()  # shell lines before Python starts

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from vitlab.config import first_line
+from vitlab.studies.claims import ClaimLost, Held
 from vitlab.studies.grid import Spec
-from vitlab.training.lease import Held, LeaseLost
 
 # job(spec, report, stop) -> result; `report` takes progress, `stop` says whether to end early
 Job = Callable[[Spec, Callable[[Any], None], Callable[[], bool]], Any]
@@ -39,7 +39,7 @@ def do(job: Job, spec: Spec, report: Callable[[Any], None], stop: Callable[[], b
     """Do a job: the kind and value of the event that its end is, "killed" where it may be tried again."""
     try:
         return "done", job(spec, report, stop)
-    except (Held, LeaseLost) as error:
+    except (Held, ClaimLost) as error:
         return "held", str(error)
     except Exception as error:  # `killed`: the process of another of its devices was
         killed = getattr(error, "killed", False)

@@ -24,12 +24,12 @@ from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.models.features import before_head
 from vitlab.studies import tuning
+from vitlab.studies.claims import Hold, hold
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices.group import Group
 from vitlab.training.devices.processes import start_group
 from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
-from vitlab.training.lease import Lease, hold
 from vitlab.training.progress import Progress
 from vitlab.training.result import make_result
 from vitlab.training.run import Run
@@ -67,19 +67,18 @@ class Observer:
         """result.json is written: the run is finished."""
 
 
-def train_run(config: DictConfig, folder: str | Path, *, expired: str | None = None, **options: Any) -> dict[str, Any]:
+def train_run(config: DictConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
     """Train one run to its end in its folder, or complete the result that is there; gives the result.
 
-    `expired` is the pulse of a lease of the folder that the caller has seen expire (vitlab.training.lease), `options`
-    are those of `train_held`. Raises `Held` while somebody else trains the run.
+    `options` are those of `train_held`. Raises `Held` while another process trains the run.
     """
-    with hold(folder, expired=expired) as lease:
-        return train_held(config, lease, **options)
+    with hold(folder, wait="heartbeat") as claim:
+        return train_held(config, claim, **options)
 
 
 def train_held(
     config: DictConfig,
-    lease: Lease,
+    claim: Hold,
     *,
     placement: Placement = HERE,
     group: Group | None = None,
@@ -87,11 +86,12 @@ def train_held(
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> dict[str, Any]:
-    """The same in a folder that this process holds, by the `group` of processes, else by those that it starts.
+    """The same in a folder that this process has claimed, by the `group` of processes, else by those that it starts.
 
-    Raises UserError, `LeaseLost` when somebody has taken the run over, `Interrupted` when `stop` says so, `Diverged`.
+    Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so,
+    `Diverged`.
     """
-    data, files = open_data(config.data), RunFiles(lease.folder)
+    data, files = open_data(config.data), RunFiles(claim.folder)
     config = tuning.recall_choice(config, files) if config.tune else config
     observer = observer or Observer()
     refuse_other_source(source_of(config.init), files)
@@ -101,29 +101,24 @@ def train_held(
     files.remove_leftovers()
     files.set_aside_damaged_result()
 
-    def report(value: Progress) -> None:
-        lease.progress = asdict(value)
-        if progress:
-            progress(value)
-
-    def asked() -> bool:
-        lease.check()
-        return stop is not None and stop()
-
     run = Run(config, data, files.folder, placement=placement)
     if run.finished:
-        return complete(run, lease, observer, report, asked)
+        return complete(run, claim, observer, progress, stop)
     with start_group(config.trainer) if group is None else contextlib.nullcontext(group) as run.group:
         if config.tune and not files.config_path.is_file():
             options = {"placement": placement, "group": run.group}
-            watch = {"observe": observer.observe_trial, "progress": report, "stop": asked}
+            watch = {"observe": observer.observe_trial, "progress": progress, "stop": stop, "check_claim": claim.check}
             chosen = tuning.choose_settings(config, data, files, **options, **watch)
             run = Run(chosen, data, files.folder, **options)
-        return train(run, lease, observer, report, asked)
+        return train(run, claim, observer, progress, stop)
 
 
 def train(
-    run: Run, lease: Lease, observer: Observer, progress: Callable[[Progress], None], stop: Callable[[], bool]
+    run: Run,
+    claim: Hold,
+    observer: Observer,
+    progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool] | None,
 ) -> dict[str, Any]:
     """The training itself; gives the result."""
     config, files = run.config, run.files
@@ -140,7 +135,7 @@ def train(
     names = applicable(run, config.analyses)
 
     def look(step: int) -> None:
-        lease.confirm()
+        claim.check()
         for name in names:
             try:
                 analyse(run, observer, name, step)
@@ -156,12 +151,12 @@ def train(
 
     try:
         look(0)
-        training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look, confirm=lease.confirm)
+        training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look, check_claim=claim.check)
         metrics = {**run.test(), **training}
         look(run.trained_steps)
         result = make_result(run, {**metrics, **measure_probes(run, config.probes)})
         result |= tuning.list_columns(config, files) if config.tune else {}
-        lease.confirm()
+        claim.check()
         result |= observer.on_result(run, result)
     except BaseException:
         observer.on_failure(run)
@@ -176,7 +171,11 @@ def train(
 
 
 def complete(
-    run: Run, lease: Lease, observer: Observer, progress: Callable[[Progress], None], stop: Callable[[], bool]
+    run: Run,
+    claim: Hold,
+    observer: Observer,
+    progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool] | None,
 ) -> dict[str, Any]:
     """Add to a finished run the analyses and probes that it lacks; gives its result.
 
@@ -191,9 +190,10 @@ def complete(
     done = itertools.count(1)
 
     def advance() -> None:
-        progress(Progress(next(done), total))
-        lease.confirm()
-        if stop():
+        if progress:
+            progress(Progress(next(done), total))
+        claim.check()
+        if stop and stop():
             raise Interrupted
 
     for step in (0, run.trained_steps):

@@ -72,8 +72,6 @@ class Spec:
 
     name: str
     config: dict[str, Any]
-    expired: str | None = None  # the pulse of a lease of its folder that was seen to expire
-    seconds: float | None = None  # that it is expected to take
 
 
 def name_run(variant: str, size: Any, seed: int) -> str:

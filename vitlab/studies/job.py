@@ -10,13 +10,13 @@ from typing import Any
 from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, compose
+from vitlab.studies.claims import ClaimLost, Hold, hold
 from vitlab.studies.events import summarize_error
 from vitlab.studies.experiment import Observer, train_held
 from vitlab.studies.grid import Spec
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices.group import DeviceLost
 from vitlab.training.files import RunFiles
-from vitlab.training.lease import Lease, LeaseLost, hold
 from vitlab.training.settings import Placement
 
 
@@ -43,29 +43,29 @@ class StudyJob:
         files = RunFiles(self.folder / spec.name)
         if not (self.folder / "study.yaml").is_file():  # else a study that was deleted meanwhile would appear again
             raise UserError(f"{self.folder}: holds no study.yaml any more, or is not seen from this host")
-        with hold(files.folder, expired=spec.expired) as lease, log_to(files.folder / "log.txt"):
+        with hold(files.folder) as claim, log_to(files.folder / "log.txt"):
             if (error := files.error()) is not None:
                 raise UserError(error)
             doing, done = "continuing" if files.checkpoint_path.is_file() else "training", "trained"
             if files.read_result()[0] is not None:
                 doing, done = "completing", "completed"
-            log(lease, doing)
+            log(claim, doing)
             try:
                 result = train_held(
                     self.compose(spec.config),
-                    lease,
+                    claim,
                     placement=Placement(self.cores, self.settled[spec.config["variant"]]),
                     observer=self.observe(),
                     progress=report,
                     stop=stop,
                 )
-                log(lease, done)
+                log(claim, done)
                 return result
-            except LeaseLost as error:
-                log(lease, str(error))
+            except ClaimLost as error:
+                log(claim, str(error))
                 raise
             except Interrupted:
-                log(lease, "stopped; the same command continues it")
+                log(claim, "stopped; the same command continues it")
                 raise
             except Exception as error:
                 traceback.print_exc()
@@ -91,6 +91,6 @@ def log_to(path: Path) -> Iterator[None]:
         yield
 
 
-def log(lease: Lease, what: str) -> None:
+def log(claim: Hold, what: str) -> None:
     """A line of log.txt: when, who and what."""
-    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {lease.claim.holder}: {what}")
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {claim.owner}: {what}")

@@ -1,26 +1,22 @@
 """How a study goes, from its files alone, on any host. Imports no torch."""
 
-import contextlib
-import os
 import statistics
-import tempfile
-import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from vitlab.formatting import finite
-from vitlab.studies.cells import Cell, CellReader
+from vitlab.studies.cells import Cell, read_cell
 from vitlab.studies.executors.slurm_jobs import read_submitted
 from vitlab.studies.grid import name_run
 from vitlab.studies.store import StudyFiles
-from vitlab.training.lease import EXPIRY, find_last_beat
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run that was asked for; `heard` is how many seconds ago the process that trains it wrote its last beat.
+    """A run that was asked for; `heard` is how many seconds ago the process that trains it had its last heartbeat.
 
     `job` is the SLURM job that it was last submitted in.
     """
@@ -30,17 +26,6 @@ class RunStatus:
     size: int
     heard: float | None = None
     job: str = ""
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether its process is probably gone: the next start of the study takes it over."""
-        return self.heard is not None and self.heard > EXPIRY
-
-    @property
-    def seconds_left(self) -> float | None:
-        """As its process estimated at its last beat, less the time since then."""
-        left = self.cell.progress.seconds_left if self.cell.progress else None
-        return None if left is None else max(0.0, left - (self.heard or 0.0))
 
 
 @dataclass(frozen=True)
@@ -59,7 +44,7 @@ class StudyStatus:
     @property
     def seconds_left(self) -> float | None:
         """Until every run has ended, if as many train at a time as now; None where nothing tells."""
-        running = [run for run in self.of_state("running") if not run.is_silent]
+        running = self.of_state("running")
         left = [self.estimate_left(run) for run in self.runs if run.cell.state in ("running", "waiting")]
         if not running or None in left:
             return None
@@ -67,8 +52,8 @@ class StudyStatus:
 
     def estimate_left(self, run: RunStatus) -> float | None:
         """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
-        if run.seconds_left is not None and run.cell.state == "running":
-            return run.seconds_left
+        if run.cell.progress and run.cell.state == "running":
+            return run.cell.progress.seconds_left
         for key in ((run.variant, run.size), run.variant, None):
             if key in self.times:
                 progress = run.cell.progress
@@ -87,9 +72,12 @@ class StudyStatus:
             if (seconds := finite((run.cell.result or {}).get("wall_s"))) is not None
         ]
         if not found:
-            paced = [run for run in self.of_state("running") if run.seconds_left and run.cell.progress.step]
-            rest = [1 - run.cell.progress.step / run.cell.progress.steps for run in paced]
-            found = [(run, run.seconds_left / share) for run, share in zip(paced, rest, strict=True) if share > 0]
+            paced = [(run, run.cell.progress) for run in self.of_state("running") if run.cell.progress]
+            found = [
+                (run, far.seconds_left * far.steps / (far.steps - far.step))
+                for run, far in paced
+                if far.step < far.steps
+            ]
         groups: dict[tuple[str, int] | str | None, list[float]] = defaultdict(list)
         for run, seconds in found:
             for key in ((run.variant, run.size), run.variant, None):
@@ -99,28 +87,13 @@ class StudyStatus:
 
 def read_status(folder: Path) -> StudyStatus:
     """The state of each run. Raises UserError for a folder that is not a study."""
-    files, reader = StudyFiles(folder), CellReader(folder)
+    files = StudyFiles(folder)
     files.config()
-    submitted, runs, now = read_submitted(folder), [], None
-    for variant, size, seed in files.cells():
-        cell, heard = reader.read(name_run(variant, size, seed)), None
-        if cell.state == "running":
-            now = read_clock(folder) if now is None else now
-            beat = find_last_beat(folder / cell.run)
-            heard = None if beat is None else max(0.0, now - beat)
-        job = submitted[cell.run].job if cell.run in submitted else ""
-        runs.append(RunStatus(cell, variant, size, heard, job))
-    return StudyStatus(runs)
+    submitted = read_submitted(folder)
+    return StudyStatus([read_run(folder, *cell, submitted) for cell in files.cells()])
 
 
-def read_clock(folder: Path) -> float:
-    """Now, by the clock that stamps the files below a folder: that of another host where it is shared.
-
-    One look cannot see whether a lease still beats, as `Watch` does in a minute, but the time since its last beat can
-    be told: both are stamped by one clock. Where nothing can be written it is this host's.
-    """
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
-        file.write(b".")
-        file.flush()
-        return os.fstat(file.fileno()).st_mtime
-    return time.time()
+def read_run(folder: Path, variant: str, size: int, seed: int, submitted: Mapping[str, str]) -> RunStatus:
+    cell = read_cell(folder, name_run(variant, size, seed))
+    heard = cell.claim.age if cell.claim else None
+    return RunStatus(cell, variant, size, heard, submitted.get(cell.run, ""))

@@ -51,6 +51,7 @@ def choose_settings(
     observe: "Callable[[str], Observer]",
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
+    check_claim: Callable[[], None],
 ) -> DictConfig:
     """Train the trials that are not finished; the configuration with the best one's values.
 
@@ -62,7 +63,7 @@ def choose_settings(
     for place, values in enumerate(settings):
         note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
         report = progress and track_trial(progress, f"{note} ({place + 1} of {len(settings)})", place, len(settings))
-        options = {"placement": placement, "group": group, "progress": report, "stop": stop}
+        options = {"placement": placement, "group": group, "progress": report, "stop": stop, "check_claim": check_claim}
         options["observer"] = observe(files.folder.resolve().name)
         trials.append(train_trial(config, values, data, files, **options))
     finished = [trial for trial in trials if trial["status"] == "finished"]
@@ -88,6 +89,7 @@ def train_trial(
     observer: "Observer",
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
+    check_claim: Callable[[], None],
 ) -> Trial:
     """Train a run with these values in its folder, unless it is finished; gives what its result.json holds."""
     own = trial_files(files, values)
@@ -101,7 +103,7 @@ def train_trial(
     run.drop_rows_after_checkpoint()
     loggers = observer.on_start(run)
     try:
-        run.fit(loggers=loggers, progress=progress, stop=stop)
+        run.fit(loggers=loggers, progress=progress, stop=stop, check_claim=check_claim)
         found |= {"status": "finished", "steps": run.trained_steps, "validation": run.validation}
     except Diverged as error:
         steps = max((row["step"] for row in own.metrics()), default=0)

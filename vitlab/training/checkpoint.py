@@ -19,17 +19,17 @@ KEYS = ("state_dict", "global_step", "shape", "classes")
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes whole files or none; Lightning's own moves files across file systems. Unpickles nothing.
 
-    `confirm` is called before a file takes the place of another, and raises LeaseLost where it must not.
+    `check_claim` is called before a file takes the place of another, and raises where it must not.
     """
 
-    def __init__(self, confirm: Callable[[], None] = lambda: None):
+    def __init__(self, check_claim: Callable[[], None] = lambda: None):
         super().__init__()
-        self.confirm = confirm
+        self.check_claim = check_claim
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         with replacing(path) as file:
             torch.save(checkpoint, file)
-            self.confirm()
+            self.check_claim()
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         return read_checkpoint(path, map_location)

@@ -15,6 +15,7 @@ from vitlab.config import TrainConfig, UserError, identity, read_config, read_ya
 from vitlab.config.identity import list_changes, weight_settings
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
+from vitlab.training.progress import Progress
 
 COLUMNS = (  # of results.csv, which each result.json holds
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
@@ -31,7 +32,8 @@ def refuse_folder(folder: Path, marker: str) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--out {folder}: is a file; give a folder")
-        if folder.is_dir() and not (folder / marker).exists() and any(p.name[0] != "." for p in folder.iterdir()):
+        others = [path for path in folder.glob("[!.]*") if not path.match("claim.*")]  # left by a start that was killed
+        if others and not (folder / marker).exists():
             raise UserError(f"--out {folder}: is not empty and holds no {marker} of vitlab; give another folder")
     except OSError as error:
         raise UserError(f"--out {folder}: cannot read it ({error.strerror}); give another folder") from None
@@ -229,6 +231,18 @@ class RunFiles:
                 if number < len(lines):
                     warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)
         return rows
+
+    def read_progress(self) -> Progress | None:
+        """How far the run is by its last rows of metrics.jsonl; None before the first."""
+        rows = self.metrics()
+        trained = [row for row in rows if "wall_s" in row]
+        steps = (read_json(self.data_path) or {}).get("steps")
+        if not trained or not steps:
+            return None
+        step, last = trained[-1]["step"], trained[-1]
+        values = {key: value for row in rows for key, value in row.items() if key.startswith(VALIDATION)}
+        validation = {key.removeprefix(VALIDATION): value for key, value in values.items()}
+        return Progress(step, steps, last["wall_s"] / step * (steps - step), last["train/loss"], validation)
 
     def keep_metrics(self, last_step: int, evaluated_again: bool = False) -> None:
         """Drop what training on from a step writes again: the rows past it, and its own evaluation if that is, too."""

@@ -144,18 +144,19 @@ class Run:
         progress: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         look: Callable[[int], None] | None = None,
-        confirm: Callable[[], None] = lambda: None,
+        check_claim: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Train, resuming from last.ckpt where there is one, with evaluations on the validation data.
 
         Gives what results.csv says of the training itself; `validation` holds the metrics of the last evaluation.
-        `look(step)` is called every `trainer.analyze_every` steps, with the weights that count in `model`; `confirm`
-        before a checkpoint takes the place of another, and raises LeaseLost where this process may not.
+        `look(step)` is called every `trainer.analyze_every` steps, with the weights that count in `model`.
+        `check_claim` is called before metrics or a checkpoint are written; it raises where another process has taken
+        the folder over.
 
         Raises Interrupted when `stop` says so, Diverged for a loss or a metric that is not finite.
         """
         if self.group.leads:
-            write_json(self.files.data_path, {"sha256": self.contents})
+            write_json(self.files.data_path, {"sha256": self.contents, "steps": self.steps})
             self.drop_rows_after_checkpoint()
             settled = {key: getattr(self.settings, key) for key in SETTLED}
             placement = asdict(replace(self.placement, settled=settled))
@@ -163,7 +164,7 @@ class Run:
             self.group.order(order)
         computed = checkpointed(self.model) if self.config.trainer.checkpoint_activations else nullcontext()
         with self.group.together("fit"), computed:
-            return self.fit_together(loggers, progress, stop, look, confirm)
+            return self.fit_together(loggers, progress, stop, look, check_claim)
 
     def fit_together(
         self,
@@ -171,7 +172,7 @@ class Run:
         progress: Callable[[Progress], None] | None,
         stop: Callable[[], bool] | None,
         look: Callable[[int], None] | None,
-        confirm: Callable[[], None],
+        check_claim: Callable[[], None],
     ) -> dict[str, Any]:
         """`fit`, as each of the run's processes does it."""
         self.set_memory_format()
@@ -194,7 +195,7 @@ class Run:
             accumulate=trainer_config.accumulate,
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
-        lines = JsonLines(self.files) if self.group.leads else None
+        lines = JsonLines(self.files, check_claim) if self.group.leads else None
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
         saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock, stop, self.group.agree)
@@ -205,7 +206,7 @@ class Run:
         looking = [Looking(look, every, clock, weights)] if look and every else []
         trainer = build_trainer(
             self.settings,
-            confirm,
+            check_claim,
             self.group,
             unused=self.settings.strategy == "ddp" and budgets.leaves_unused(self.config, self.task),
             max_steps=self.trained_steps,
@@ -247,7 +248,7 @@ class Run:
         if selection.keep:
             self.model.load_state_dict(selection.weights)
             if self.group.leads:
-                confirm()
+                check_claim()
                 checkpoint.write_weights(self.files.best_path, module, selection.step)
             self.validation, kept = selection.metrics, {"kept_step": selection.step}
         return {

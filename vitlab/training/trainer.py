@@ -21,14 +21,14 @@ from vitlab.training.settings import Settings
 
 def build_trainer(
     settings: Settings,
-    confirm: Callable[[], None],
+    check_claim: Callable[[], None],
     group: Group,
     *,
     unused: bool,
     callbacks: Sequence[L.Callback],
     **options: Any,
 ) -> L.Trainer:
-    """A trainer on these settings; `confirm` is that of its checkpoints, `options` are Lightning's.
+    """A trainer on these settings; `check_claim` is that of its checkpoints, `options` are Lightning's.
 
     `unused`: the loss does not depend on all parameters of the model.
     """
@@ -45,7 +45,7 @@ def build_trainer(
         max_epochs=-1,
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO(confirm), Member(group)],
+        plugins=[AtomicCheckpointIO(check_claim), Member(group)],
         callbacks=[OwnSignals(), *callbacks],
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -66,8 +66,9 @@ def build_strategy(settings: Settings, unused: bool) -> str | Strategy:
 class JsonLines(Logger):
     """Appends a JSON object per line to metrics.jsonl, `step` first. Values that are not finite become null."""
 
-    def __init__(self, files: RunFiles):
+    def __init__(self, files: RunFiles, check_claim: Callable[[], None]):
         super().__init__()
+        self.check_claim = check_claim
         files.folder.mkdir(parents=True, exist_ok=True)
         self.path = files.metrics_path
         self.file = self.path.open("a")
@@ -84,6 +85,7 @@ class JsonLines(Logger):
         """config.yaml holds them."""
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        self.check_claim()
         row = {"step": step, **metrics}
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
         self.file.write(json.dumps(finite) + "\n")

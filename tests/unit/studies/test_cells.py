@@ -1,54 +1,54 @@
 """What the files of a run say of it."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
 
-from vitlab.files import create_json
-from vitlab.studies.cells import CellReader
-from vitlab.training import lease as leases
+from vitlab.files import create_json, write_json
+from vitlab.studies.cells import read_cell
+from vitlab.studies.claims import hold
 from vitlab.training.files import RunFiles
-from vitlab.training.lease import hold
 
 HOLDER = (
-    "import sys, time\nfrom vitlab.training.lease import hold\nwith hold(sys.argv[1]):\n    print()\n    time.sleep(99)"
+    "import sys, time\nfrom vitlab.studies.claims import hold\nwith hold(sys.argv[1]):\n    print()\n    time.sleep(99)"
 )
 
 RESULT = {"study": "s", "run": "a", "model": "m", "train_size": 7, "seed": 0, "accuracy": 0.5}
 
 
-def test_a_run_waits_runs_fails_runs_again_is_finished_and_is_added_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "BEAT", 0.05)
-    cells, files = CellReader(tmp_path), RunFiles(tmp_path / "a")
-    assert cells.read("a").state == "waiting"
-    with hold(files.folder) as lease:
-        assert (cells.read("a").state, cells.read("a").where) == ("running", lease.claim.holder)
-        lease.progress = {"step": 3, "steps": 7}
-        end = time.monotonic() + 30
-        while cells.read("a").progress is None:
-            assert time.monotonic() < end
-            time.sleep(0.02)
+def test_a_run_waits_runs_fails_runs_again_is_finished_and_is_added_to(tmp_path):
+    files = RunFiles(tmp_path / "a")
+    assert read_cell(tmp_path, "a").state == "waiting"
+    with hold(files.folder) as held:
+        cell = read_cell(tmp_path, "a")
+        assert (cell.state, cell.where, cell.progress) == ("running", str(held.owner), None)
+        write_json(files.data_path, {"sha256": "", "steps": 7})
+        rows = [{"step": 2, "wall_s": 1.0, "train/loss": 2.5}, {"step": 3, "wall_s": 1.5, "train/loss": 2.0}]
+        rows += [{"step": 3, "validation/accuracy": 0.5}]
+        files.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        progress = read_cell(tmp_path, "a").progress
+        assert (progress.step, progress.steps, progress.seconds_left, progress.loss) == (3, 7, 2.0, 2.0)
+        assert progress.validation == {"accuracy": 0.5}
         files.write_error("the loss is nan")
-    failed = cells.read("a")
+    failed = read_cell(tmp_path, "a")
     assert (failed.state, failed.error, failed.progress.step) == ("failed", "the loss is nan", 3)
     with hold(files.folder):
-        assert cells.read("a").state == "running"
+        assert read_cell(tmp_path, "a").state == "running"
         files.error_path.unlink()
         create_json(files.result_path, RESULT)
-        assert cells.read("a").state == "running", "while something is added"
-    assert (cells.read("a").state, cells.read("a").result) == ("finished", RESULT)
+        assert read_cell(tmp_path, "a").state == "running", "while something is added"
+    finished = read_cell(tmp_path, "a")
+    assert (finished.state, finished.result) == ("finished", RESULT)
 
 
-def test_a_run_whose_process_was_killed_waits_for_who_has_seen_it(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-uc", HOLDER, str(tmp_path / "a")], stdout=subprocess.PIPE)
-    holder.stdout.readline()
-    cells = CellReader(tmp_path)
-    assert cells.read("a").state == "running"
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.communicate()
-    cell = cells.read("a")
-    assert cell.state == "waiting"
-    with hold(tmp_path / "a", expired=cell.expired) as lease:
-        assert lease.claim.generation == 2
+def test_a_run_whose_process_was_killed_waits(tmp_path):
+    owner = subprocess.Popen([sys.executable, "-uc", HOLDER, str(tmp_path / "a")], stdout=subprocess.PIPE)
+    owner.stdout.readline()
+    assert read_cell(tmp_path, "a").state == "running"
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.communicate()
+    assert read_cell(tmp_path, "a").state == "waiting"
+    with hold(tmp_path / "a") as held:
+        assert held.number == 2

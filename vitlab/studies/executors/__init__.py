@@ -1,11 +1,11 @@
 """Where the runs of a study train: one module for each executor, which starts cells; their files say how they end."""
 
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from omegaconf import DictConfig
 
-from vitlab.studies.cells import CellReader
 from vitlab.studies.events import Executor, Job
 
 
@@ -14,9 +14,12 @@ def check_executor(config: DictConfig) -> None:
     load_executor(config).check(config)
 
 
-def build_executor(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> Executor:
-    """The executor of a configuration (`ExecutorConfig`); `jobs` is how many runs train at a time, at most."""
-    return load_executor(config).build(config, job, jobs, cells)
+def build_executor(config: DictConfig, job: Job, jobs: int, study: Path) -> Executor:
+    """The executor of a configuration (`ExecutorConfig`) for a study's folder.
+
+    `jobs` is how many runs train at a time, at most.
+    """
+    return load_executor(config).build(config, job, jobs, study)
 
 
 def load_executor(config: DictConfig) -> ModuleType:

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from vitlab.config.schema import ExecutorConfig
 from vitlab.hardware import list_gpus, share_gpus
-from vitlab.studies.cells import CellReader
+from vitlab.studies.cells import write_failure
 from vitlab.studies.events import Event, Job, do
 from vitlab.studies.executors.processes import blocked_sigint, start_server
 from vitlab.studies.executors.queue import Queue
@@ -33,8 +34,8 @@ class LocalExecutor:
     `gpus` are names of CUDA_VISIBLE_DEVICES, which the processes share round robin.
     """
 
-    def __init__(self, job: Job, jobs: int, cells: CellReader, *, retries: int = 1, gpus: Sequence[str] = ()):
-        self.job, self.jobs, self.cells, self.retries, self.gpus = job, jobs, cells, retries, gpus
+    def __init__(self, job: Job, jobs: int, study: Path, *, retries: int = 1, gpus: Sequence[str] = ()):
+        self.job, self.jobs, self.study, self.retries, self.gpus = job, jobs, study, retries, gpus
         self.context = start_server()
         self.stop = self.context.Event()
 
@@ -44,7 +45,7 @@ class LocalExecutor:
         A run whose process is killed is started again after the others, alone.
         Ends early on Ctrl-C or an error: running jobs are told to stop and waited for, then it is raised again.
         """
-        self.notify, self.queue = notify, Queue(specs, self.cells, notify)
+        self.notify, self.queue = notify, Queue(specs, self.study, notify)
         self.killed: Counter[str] = Counter()
         self.gpus_each = max((spec.config.get("trainer", {}).get("devices", 1) for spec in specs), default=1)
         self.workers = [self.make_worker(place) for place in range(min(self.jobs, len(specs)))]
@@ -107,7 +108,7 @@ class LocalExecutor:
             self.queue.waiting.append(spec)
         if kind == "died":  # it could not say so itself
             kind = "failed"
-            self.cells.fail(spec.name, value)
+            write_failure(self.study, spec.name, value)
         if kind == "held":
             self.queue.elsewhere.append(spec)
         self.notify(Event(kind, spec.name, value))
@@ -120,10 +121,10 @@ def check(config: DictConfig) -> None:
         warnings.warn(f"{' and '.join(asked)}: only for executor=ray and slurm, has no effect here", stacklevel=1)
 
 
-def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> LocalExecutor:
+def build(config: DictConfig, job: Job, jobs: int, study: Path) -> LocalExecutor:
     from torch.cuda import device_count
 
-    return LocalExecutor(job, jobs, cells, retries=config.retries, gpus=list_gpus(device_count()))
+    return LocalExecutor(job, jobs, study, retries=config.retries, gpus=list_gpus(device_count()))
 
 
 class Worker:

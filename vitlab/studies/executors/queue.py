@@ -4,9 +4,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from pathlib import Path
 
-from vitlab.studies.cells import CellReader
+from vitlab.studies.cells import read_cell
 from vitlab.studies.events import Event
 from vitlab.studies.grid import Spec
 
@@ -14,16 +14,16 @@ LOOK = 1.0  # seconds between two looks at the runs that others train
 
 
 class Queue:
-    """`waiting` runs in their order, and those `elsewhere`: other processes hold their lease, so they are watched."""
+    """`waiting` runs in their order, and those `elsewhere`, which other processes train."""
 
-    def __init__(self, specs: Sequence[Spec], cells: CellReader, notify: Callable[[Event], None]):
+    def __init__(self, specs: Sequence[Spec], study: Path, notify: Callable[[Event], None]):
         self.waiting, self.elsewhere = deque(specs), []
-        self.cells, self.notify, self.looked = cells, notify, -math.inf
+        self.study, self.notify, self.looked = study, notify, -math.inf
 
     def take(self) -> Spec | None:
         """The first that waits, to be started; None where another start of the study trains it or saw it fail."""
         spec = self.waiting.popleft()
-        cell = self.cells.read(spec.name)
+        cell = read_cell(self.study, spec.name)
         if cell.state == "running":
             self.elsewhere.append(spec)
             self.notify(Event("held", spec.name, cell.where))
@@ -41,9 +41,9 @@ class Queue:
 
     def is_free(self, spec: Spec) -> bool:
         """Whether nobody holds a run any more: it has failed, or waits again, for there may be something left to do."""
-        cell = self.cells.read(spec.name)
+        cell = read_cell(self.study, spec.name)
         if cell.state in ("waiting", "finished"):
-            self.waiting.appendleft(replace(spec, expired=cell.expired))  # it may have begun already
+            self.waiting.appendleft(spec)  # it may have begun already
         elif cell.state == "failed" or cell.progress:
             self.notify(cell.event)
         return cell.state != "running"

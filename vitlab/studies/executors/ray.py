@@ -26,7 +26,7 @@ from omegaconf import DictConfig
 from vitlab.config import UserError, first_line
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
-from vitlab.studies.cells import CellReader
+from vitlab.studies.cells import read_cell, write_failure
 from vitlab.studies.events import Event, Job, do, summarize_error
 from vitlab.studies.executors.queue import Queue
 from vitlab.studies.grid import Spec
@@ -39,7 +39,7 @@ PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin tha
 
 @dataclass
 class Attempt:
-    """One task. `where` is who holds the run's lease, empty until the task has begun."""
+    """One task. `where` is the process that trains the run, empty until it has begun."""
 
     spec: Spec
     where: str = ""
@@ -48,12 +48,11 @@ class Attempt:
 class RayExecutor:
     """At most `jobs` runs at a time, and as many as the cluster has room for."""
 
-    def __init__(self, config: DictConfig, job: Job, jobs: int, cells: CellReader):
+    def __init__(self, config: DictConfig, job: Job, jobs: int, study: Path):
         import ray
 
-        self.config, self.job, self.jobs, self.cells = config, job, jobs, cells
-        self.folder = cells.folder.absolute()
-        # what is lost is started again here, once its lease has expired; a process that has touched a GPU sees no
+        self.config, self.job, self.jobs, self.folder = config, job, jobs, study.absolute()
+        # what is lost is started again here, once its claim is dead; a process that has touched a GPU sees no
         # other one, so ray ends it with its task, and keeps those without
         task = ray.remote(max_retries=0, scheduling_strategy="SPREAD", **list_needs(config))(work)
         given = {key: value for key, value in os.environ.items() if key.startswith(PASSED)}
@@ -66,7 +65,7 @@ class RayExecutor:
         """
         import ray
 
-        queue, running, lost = Queue(specs, self.cells, notify), {}, Counter()
+        queue, running, lost = Queue(specs, self.folder, notify), {}, Counter()
         looked, room = -math.inf, 0
         try:
             while queue.waiting or running or queue.elsewhere:
@@ -92,9 +91,9 @@ class RayExecutor:
             stop(list(running))
 
     def look(self, attempts: Iterable[Attempt], notify: Callable[[Event], None]) -> None:
-        """Tell of the runs that train: their leases say how far they are."""
+        """Tell of the runs that train: their files say how far they are."""
         for attempt in attempts:
-            cell = self.cells.read(attempt.spec.name)
+            cell = read_cell(self.folder, attempt.spec.name)
             if cell.state == "running":
                 if not attempt.where:
                     notify(Event("started", cell.run))
@@ -124,7 +123,7 @@ class RayExecutor:
         reason = f"{value} ({attempt.where})" if attempt.where else value
         if lost[attempt.spec.name] > self.config.retries:
             reason += f"; executor.retries={self.config.retries}"
-            self.cells.fail(attempt.spec.name, reason)
+            write_failure(self.folder, attempt.spec.name, reason)
             return "failed", reason
         return "retried", f"{reason}; started again from its last checkpoint"
 
@@ -148,9 +147,9 @@ def check(config: DictConfig) -> None:
         )
 
 
-def build(config: DictConfig, job: Job, jobs: int, cells: CellReader) -> RayExecutor:
+def build(config: DictConfig, job: Job, jobs: int, study: Path) -> RayExecutor:
     connect(config.ray.address)
-    return RayExecutor(config, job, jobs, cells)
+    return RayExecutor(config, job, jobs, study)
 
 
 def connect(address: str) -> None:

@@ -1,19 +1,16 @@
-"""The jobs that a study has in SLURM, and what becomes of them. Imports no torch.
+"""The jobs that a study has in SLURM. Imports no torch.
 
 `STUDY/slurm/jobs/<id>.json` says which runs a submission holds, so that any host, without SLURM too, knows the job of
 a run. Beside them lies what submitit keeps of each job: what it runs, its output, its result.
 """
 
 import contextlib
-import getpass
 import io
 import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,54 +22,35 @@ from vitlab.files import read_json, write_json
 FOLDER = "slurm"  # below the study's
 ANSWER = 60.0  # seconds that squeue has for an answer
 WARNING = 90  # seconds before the end of an allocation at which its run is told to write a checkpoint
-ENDED = {
-    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
-    *("REVOKED", "TIMEOUT"),
-}
 OURS = {  # options of sbatch that are fields of the executor's configuration, or that this program decides
-    "partition": "partition",
-    "account": "account",
-    "qos": "qos",
-    "time": "hours",
-    "setup": "setup",
+    "partition": "slurm.partition",
+    "account": "slurm.account",
+    "qos": "slurm.qos",
+    "time": "slurm.hours",
+    "setup": "slurm.setup",
     "cpus-per-task": "cpus",
     "mem": "memory",
     "gpus": "gpus",
     "gpus-per-node": "gpus",
-    "array": "array",
+    "array": "slurm.array",
 }
 FIXED = ("output", "error", "signal", "job-name", "open-mode", "chdir", "nodes", "ntasks")
 
 
-@dataclass(frozen=True)
-class Submitted:
-    """A run of a study in a job: its number in the queue, such as 12_3, and who submitted it.
-
-    `lost` counts the jobs that ended under the run before, `step` is how far it was when it was submitted.
-    """
-
-    run: str
-    job: str
-    user: str
-    lost: int = 0
-    step: int = 0
-
-
-def read_submitted(study: Path) -> dict[str, Submitted]:
-    """The last job of each run that was ever submitted, by run. Raises UserError."""
+def read_submitted(study: Path) -> dict[str, str]:
+    """The last job of each run that was ever submitted, such as 12_3, by run. Raises UserError."""
     found = [read_json(path, read_submission) for path in (study / FOLDER / "jobs").glob("*.json")]
-    last = sorted(filter(None, found), key=itemgetter(0))
-    return {one.run: one for _, runs in last for one in runs}
+    return {run: job for _, jobs in sorted(found, key=lambda one: one[0]) for run, job in jobs.items()}
 
 
-def read_submission(found: dict[str, Any]) -> tuple[float, list[Submitted]]:
-    """When it was submitted, and its runs."""
-    return found["time"], [Submitted(**one) for one in found["runs"]]
+def read_submission(found: dict[str, Any]) -> tuple[float, dict[str, str]]:
+    """When it was submitted, and the job of each of its runs."""
+    return found["time"], {str(run): str(job) for run, job in dict(found["jobs"]).items()}
 
 
-def read_queue(users: Collection[str]) -> dict[str, str] | None:
-    """The state of each job of these users, also of those that ended minutes ago; None where squeue does not answer."""
-    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T", f"--user={','.join(sorted(users))}"]
+def read_queue() -> dict[str, str] | None:
+    """The state of each job of this user that has not ended; None where squeue does not answer."""
+    command = ["squeue", "--noheader", "--array", "--me", "--format=%i|%T"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -80,46 +58,32 @@ def read_queue(users: Collection[str]) -> dict[str, str] | None:
     return dict(line.split("|", 1) for line in found.stdout.split())
 
 
-class Submitter:
-    """Submits jobs to SLURM for a study, with the same options for all; small enough to be part of a job itself."""
+def submit_array(
+    study: Path, jobs: Sequence[Callable[[], Any]], runs: Sequence[Sequence[str]], parameters: dict[str, Any]
+) -> dict[str, str]:
+    """Submit an array of jobs, which hold these runs, and write it down; gives the job of each run.
 
-    def __init__(self, study: Path, name: str, config: DictConfig, jobs: int):
-        self.study, self.array = study, config.slurm.array
-        self.parameters = make_parameters(config, name, jobs)
+    Raises UserError with what sbatch says.
+    """
+    import submitit
+    from submitit.core.utils import FailedJobError
 
-    def submit(
-        self, jobs: Sequence[Callable[[], Any]], runs: Sequence[Sequence[Submitted]], room: int
-    ) -> list[list[Submitted]]:
-        """Submit jobs, of which each holds some runs, in arrays; at most `room`. Gives the runs of each.
-
-        Each array is written down before the next is submitted. Raises UserError with what sbatch says.
-        """
-        import submitit
-        from submitit.core.utils import FailedJobError
-
-        done: list[list[Submitted]] = []
-        folder = self.study / FOLDER
-        executor = submitit.SlurmExecutor(folder, max_num_timeout=10**6)  # the runs themselves say when to give up
-        executor.update_parameters(**self.parameters)
-        while len(done) < min(len(jobs), room):
-            chunk, kept = slice(len(done), min(len(done) + self.array, room)), {*folder.glob("*.*")}
-            try:
-                with contextlib.redirect_stderr(io.StringIO()), outside_jobs():  # submitit prints what sbatch says
-                    found = executor.submit_array(jobs[chunk])
-            except FailedJobError as error:
-                for path in {*folder.glob("*.*")} - kept:  # what submitit wrote for the jobs
-                    path.unlink()
-                raise Refused(error, done) from None
-            user = getpass.getuser()
-            named = [
-                [Submitted(one.run, job.job_id, user, one.lost, one.step) for one in of_job]
-                for job, of_job in zip(found, runs[chunk], strict=True)
-            ]
-            lines = [asdict(one) for of_job in named for one in of_job]
-            number = found[0].job_id.partition("_")[0]
-            write_json(folder / "jobs" / f"{number}.json", {"time": time.time(), "runs": lines})
-            done += named
-        return done
+    folder = study / FOLDER
+    kept = {*folder.glob("*.*")}
+    executor = submitit.SlurmExecutor(folder, max_num_timeout=10**6)  # a run may need any number of allocations
+    executor.update_parameters(**parameters)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), outside_jobs():  # submitit prints what sbatch says
+            submitted = executor.submit_array(jobs)
+    except FailedJobError as error:
+        for path in {*folder.glob("*.*")} - kept:  # what submitit wrote for the jobs
+            path.unlink()
+        said = [line.partition("error: ")[2] or line for line in str(error).splitlines() if line.strip()]
+        raise UserError(f"executor=slurm: sbatch refused the jobs: {'; '.join(said) or 'no reason given'}") from None
+    found = {run: job.job_id for job, of_job in zip(submitted, runs, strict=True) for run in of_job}
+    number = submitted[0].job_id.partition("_")[0]
+    write_json(folder / "jobs" / f"{number}.json", {"time": time.time(), "jobs": found})
+    return found
 
 
 @contextlib.contextmanager
@@ -134,15 +98,6 @@ def outside_jobs() -> Iterator[None]:
     with submitit.helpers.clean_env():
         os.environ.update(kept)
         yield
-
-
-class Refused(UserError):
-    """sbatch did not take a job; `submitted` are the runs of the jobs that it took before."""
-
-    def __init__(self, error: Exception, submitted: list[list[Submitted]]):
-        said = [line.partition("error: ")[2] or line for line in str(error).splitlines() if line.strip()]
-        super().__init__(f"executor=slurm: sbatch refused the jobs: {'; '.join(said) or 'no reason given'}")
-        self.submitted = submitted
 
 
 def make_parameters(config: DictConfig, name: str, jobs: int) -> dict[str, Any]:
@@ -174,8 +129,7 @@ def find_option_problems(options: dict[str, Any]) -> list[str]:
     for key, value in options.items():
         name, where = key.replace("_", "-"), f"executor.slurm.options.{key}"
         if name in OURS:
-            field = OURS[name] if OURS[name] in ("cpus", "memory", "gpus") else f"slurm.{OURS[name]}"
-            problems.append(f"{where}: give executor.{field} instead")
+            problems.append(f"{where}: give executor.{OURS[name]} instead")
         elif name in FIXED:
             problems.append(f"{where}: is set by vitlab; leave it out")
         elif isinstance(value, dict | list) or value is None or value is False:

@@ -19,14 +19,13 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import Rows, Split
 from vitlab.data.opening import open_data
 from vitlab.data.subset import examples
-from vitlab.studies.cells import CellReader
+from vitlab.studies.claims import hold
 from vitlab.studies.events import Event
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.experiment import Observer, train
 from vitlab.studies.grid import Spec
 from vitlab.studies.job import log_to
 from vitlab.studies.plan.study import ModelPlan, Plan, describe_costs
-from vitlab.training.lease import hold
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.settings import Placement
@@ -188,7 +187,7 @@ def rehearse(
 
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
         job = RehearsalJob(Path(folder), plan, observe)
-        LocalExecutor(job, plan.neighbours, CellReader(Path(folder))).run(copies, notify)
+        LocalExecutor(job, plan.neighbours, Path(folder)).run(copies, notify)
     return {
         spec.config["variant"]: find_median(found[same[0].config["variant"]])
         for same in alike.values()

@@ -15,14 +15,13 @@ import pytest
 from vitlab.config import UserError
 from vitlab.files import create_json
 from vitlab.hardware import list_gpus
-from vitlab.studies.cells import CellReader
+from vitlab.studies.claims import hold
 from vitlab.studies.events import Event
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec
 from vitlab.training.devices.group import DeviceLost
 from vitlab.training.files import RunFiles
-from vitlab.training.lease import hold
 
 DEADLINE = 300  # seconds after which something hangs, also where other programs take all cores
 
@@ -42,7 +41,7 @@ def run(job, todo, jobs=1, notify=None, **options):
             notify(event)
 
     with tempfile.TemporaryDirectory() as folder:
-        LocalExecutor(job, jobs, CellReader(Path(folder)), **options).run(todo, note)
+        LocalExecutor(job, jobs, Path(folder), **options).run(todo, note)
     return events
 
 
@@ -281,7 +280,7 @@ def test_what_another_start_trains_or_has_seen_fail_is_not_started(tmp_path):
             held.close()
 
     with held:
-        LocalExecutor(say_done, 2, CellReader(folder)).run(specs("failed", "held", "free"), notify)
+        LocalExecutor(say_done, 2, folder).run(specs("failed", "held", "free"), notify)
     assert [(event.kind, event.value) for event in events if event.run == "failed"] == [("failed", "as it was there")]
     assert kinds(events, "held") == ["held", "started", "done"]
 
@@ -294,7 +293,7 @@ def test_two_starts_of_a_study_run_every_cell_once_also_when_a_worker_is_killed(
     """Two executors at once, four workers; the first run that begins kills its process."""
     todo, heard = specs(*(f"cell {number}" for number in range(40)), folder=str(tmp_path)), ([], [])
     starts = [
-        threading.Thread(target=LocalExecutor(train_once, 2, CellReader(tmp_path)).run, args=(todo, events.append))
+        threading.Thread(target=LocalExecutor(train_once, 2, tmp_path).run, args=(todo, events.append))
         for events in heard
     ]
     for start in starts:
@@ -311,7 +310,7 @@ def test_two_starts_of_a_study_run_every_cell_once_also_when_a_worker_is_killed(
 
 def train_once(spec, report, stop):
     study = Path(spec.config["folder"])
-    with hold(study / spec.name, expired=spec.expired):
+    with hold(study / spec.name):
         if (study / spec.name / "result.json").exists():
             return "was there"
         time.sleep(0.01)
@@ -382,7 +381,7 @@ def start_study(folder):
         if event.kind == "done":
             (folder / "ended").touch()
 
-    executor = LocalExecutor(report_until_stopped, 2, CellReader(folder / "study"))
+    executor = LocalExecutor(report_until_stopped, 2, folder / "study")
     executor.run(specs("busy", "idle", folder=str(folder)), note)
 
 

@@ -14,10 +14,9 @@ from omegaconf import OmegaConf
 
 from vitlab.config import UserError
 from vitlab.config.schema import ExecutorConfig
-from vitlab.studies.cells import CellReader
+from vitlab.studies.claims import hold
 from vitlab.studies.executors import ray as executor
 from vitlab.studies.grid import Spec
-from vitlab.training.lease import hold
 
 DEADLINE = 120  # seconds after which something hangs
 NODE = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
@@ -57,7 +56,7 @@ class Study:
             notify(event)
 
         specs = [Spec(name, {"folder": str(self.folder)}) for name in names]
-        executor.build(self.config, job, jobs, CellReader(self.folder)).run(specs, note, tick=0.05)
+        executor.build(self.config, job, jobs, self.folder).run(specs, note, tick=0.05)
         return self
 
     def kinds(self, run):
@@ -101,7 +100,7 @@ def say_when(spec, report, stop):
 
 
 def hold_and_return(spec, report, stop):
-    with hold(Path(spec.config["folder"], spec.name), expired=spec.expired):
+    with hold(Path(spec.config["folder"], spec.name)):
         return "trained"
 
 
@@ -120,7 +119,7 @@ def until_moved(spec, report, stop):
     import ray
 
     folder = Path(spec.config["folder"])
-    with hold(folder / spec.name, expired=spec.expired):
+    with hold(folder / spec.name):
         node = ray.get_runtime_context().get_node_id()
         (folder / f"{spec.name} {node}").touch()
         wait_until(lambda: len([*folder.glob(f"{spec.name} *")]) == 2 or (folder / "moved").exists())
@@ -157,11 +156,11 @@ def test_no_more_runs_at_a_time_than_asked_for(study):
 
 
 def test_a_run_that_another_start_trains_is_followed_and_taken_when_it_is_let_go(study):
-    with hold(study.folder / "a") as lease:
+    with hold(study.folder / "a") as held:
 
         def notify(event):
             if event.kind == "held":
-                lease.release(for_good=False)
+                held.release()
 
         study.run(hold_and_return, "a", "b", notify=notify)
     assert study.kinds("a") == ["held", "started", "done"]

@@ -1,10 +1,10 @@
 """Runs as jobs of a real SLURM of one node, which these tests start."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -13,13 +13,12 @@ import pytest
 from tests.conftest import ROOT
 from tests.slurm import one_node
 from vitlab.config import StudyConfig, UserError, compose
-from vitlab.studies.cells import CellReader
+from vitlab.files import write_json
+from vitlab.studies.claims import JOB, hold
 from vitlab.studies.executors import slurm, slurm_jobs
-from vitlab.studies.executors.slurm_jobs import Submitted, read_submitted
+from vitlab.studies.executors.slurm_jobs import read_submitted
 from vitlab.studies.grid import Spec
 from vitlab.training.files import RunFiles
-from vitlab.training.lease import hold
-from vitlab.training.progress import Progress
 
 DEADLINE = 120  # seconds after which something hangs
 
@@ -46,13 +45,14 @@ class Counting:
     def __call__(self, spec, report, stop):
         self.kept = lambda: None  # a job may keep what cannot be pickled
         files = RunFiles(spec.config["folder"] / spec.name)
-        with hold(files.folder, expired=spec.expired) as lease:
+        with hold(files.folder):
             files.write_config({"analyses": [], "probes": []})
+            write_json(files.data_path, {"sha256": "", "steps": spec.config["steps"]})
             mark = files.folder / "step"
             first = int(mark.read_text()) if mark.exists() else 0
             for step in range(first + 1, spec.config["steps"] + 1):
-                lease.progress = {"step": step, "steps": spec.config["steps"]}
-                report(Progress(step, spec.config["steps"]))
+                row = {"step": step, "wall_s": 0.05 * step, "train/loss": 1.0}
+                files.metrics_path.write_text(json.dumps(row) + "\n")
                 (files.folder / f"at {step}").touch()
                 time.sleep(0.05)
                 if stop():
@@ -64,7 +64,7 @@ class Counting:
                 files.write_error("a wrong configuration")
                 raise ValueError("a wrong configuration")
             columns = {"study": "s", "run": spec.name, "model": "m", "train_size": 1, "seed": 0}
-            files.write_result({**columns, "first": first, "job": os.environ["VITLAB_WHERE"], "pid": os.getpid()})
+            files.write_result({**columns, "first": first, "job": os.environ[JOB], "pid": os.getpid()})
 
 
 class Watcher:
@@ -76,7 +76,7 @@ class Watcher:
         self.config = compose(
             StudyConfig, [f"executor.{word}" if word != words[0] else word for word in words]
         ).executor
-        self.executor = slurm.build(self.config, Counting(), 4, CellReader(folder))
+        self.executor = slurm.build(self.config, Counting(), 4, folder)
 
     def specs(self, *names, steps=2):
         return [Spec(name, {"folder": self.folder, "steps": steps, "analyses": [], "probes": []}) for name in names]
@@ -90,6 +90,10 @@ class Watcher:
 
     def result(self, name):
         return RunFiles(self.folder / name).result()
+
+    def error(self, name):
+        (error,) = [value for kind, run, value in self.events if (kind, run) == ("failed", name)]
+        return error
 
     def kinds(self, name):
         return [kind for kind, run, _ in self.events if run == name]
@@ -118,101 +122,76 @@ def test_runs_that_share_an_allocation_share_a_process_and_one_that_fails_takes_
     assert study.kinds("a") == ["started", "done"]
     assert study.kinds("wrong") == ["started", "failed"]
     assert study.result("a")["pid"] == study.result("b")["pid"] != study.result("c")["pid"]
-    array, task = study.result("a")["job"].split()[2].split("_")
-    assert study.result("c")["job"].startswith(f"SLURM job {array}_{int(task) + 1} on ")
-    assert read_submitted(tmp_path)["c"].job == f"{array}_{int(task) + 1}"
+    array, task = study.result("a")["job"].split("_")
+    assert study.result("c")["job"] == read_submitted(tmp_path)["c"] == f"{array}_{int(task) + 1}"
 
 
 def test_what_is_submitted_is_not_submitted_again_and_the_queue_takes_no_more_than_it_may(tmp_path):
     """Three jobs of which two are allowed at a time; another start while they are in the queue adds none."""
-    study = Watcher(tmp_path, "slurm.cells=1", "slurm.submitted=2", "slurm.array=1")
+    study = Watcher(tmp_path, "slurm.submitted=2", "slurm.array=1")
     specs = study.specs("a", "b", "c", steps=20)
     first = study.executor.submit(specs)
-    assert len(first.added) == 2
-    assert first.unsubmitted == 1
-    again = Watcher(tmp_path, "slurm.cells=1", "slurm.submitted=2").executor.submit(specs)
-    assert again.added == []
-    assert again.live == {"a": first.added[0], "b": first.added[1]}
+    assert ([*first.added], first.unsubmitted) == (["a", "b"], 1)
+    again = Watcher(tmp_path, "slurm.submitted=2").executor.submit(specs)
+    assert (again.added, again.queued) == ({}, first.added)
     assert again.describe() == (
         "Submitted nothing: all is in the queue; 1 run not yet (executor.slurm.submitted jobs are in the queue)"
     )
     study.run(specs)
-    assert {study.result(name)["first"] for name in "abc"} == {0}
-    assert len({one.job for one in read_submitted(tmp_path).values()}) == 3
-    assert not [event for event in study.events if event[0] == "retried"]
+    assert {study.result(name)["first"] for name in "ab"} == {0}
+    assert study.error("c").startswith("not submitted, for executor.slurm.submitted jobs were in the queue")
+    Watcher(tmp_path).run(specs)
+    assert study.result("c")["first"] == 0
+    assert len({*read_submitted(tmp_path).values()}) == 3
 
 
 # ---- what happens to jobs
 
 
 @pytest.mark.parametrize(
-    ("requeued", "end"),
+    "end",
     [
-        pytest.param(False, ["scancel", "--signal=USR2"], id="resubmitted"),
-        pytest.param(True, ["scancel", "--signal=USR2"], id="requeued", marks=pytest.mark.slow),
-        pytest.param(
-            True,
-            ["sbatch", "--partition=urgent", "--exclusive", "--wrap=:"],
-            id="preempted",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(["scancel", "--signal=USR2"], id="timeout"),
+        pytest.param(["sbatch", "--partition=urgent", "--exclusive", "--wrap=:"], id="preempted"),
     ],
 )
-def test_an_end_that_is_announced_stops_the_run_at_a_step_and_has_it_continued(tmp_path, requeued, end):
-    """By the same job where the cluster requeues, else by one that this one submits: nobody watches."""
-    study = Watcher(tmp_path, "slurm.cells=2", "slurm.options=" + ("{}" if requeued else "{no-requeue: true}"))
+@pytest.mark.slow
+def test_an_end_that_is_announced_stops_the_run_at_a_step_and_the_job_continues_it(tmp_path, end):
+    study = Watcher(tmp_path, "slurm.cells=2")
     specs = study.specs("a", "b", steps=40)
-    (job,) = study.executor.submit(specs).added
+    job = study.executor.submit(specs).added["a"]
     wait_until((tmp_path / "a" / "at 5").exists)
     subprocess.run([*end, job] if end[0] == "scancel" else [*end, "--output=/dev/null"], check=True)
     wait_until((tmp_path / "a" / "step").exists)
-    if requeued:  # SLURM waits for two minutes before it starts a job again: it has ended by then
-        wait_until(lambda: f"{job} PENDING BeginTime" in queue("%i %T %r"))
-        wait_until(lambda: "srun: error: " in study.log())
-        time.sleep(1)
-        subprocess.run(["scontrol", "update", f"job={job}", "starttime=now"], check=True)
-    wait_until(lambda: study.result("b"))
+    # SLURM waits for two minutes before it starts a job again: it has ended by then
+    wait_until(lambda: f"{job} PENDING BeginTime" in queue("%i %T %r"))
+    wait_until(lambda: "srun: error: " in study.log())
+    time.sleep(1)
+    subprocess.run(["scontrol", "update", f"job={job}", "starttime=now"], check=True)
+    study.run(specs)
     assert study.result("a")["first"] == int((tmp_path / "a" / "step").read_text()) >= 5
     assert study.result("b")["first"] == 0
-    assert (read_submitted(tmp_path)["a"].job == job) == requeued
-    assert read_submitted(tmp_path)["a"].lost == 0
+    assert read_submitted(tmp_path)["a"] == job
 
 
-def test_a_job_that_is_cancelled_writes_its_checkpoint_and_is_submitted_again(tmp_path):
+def test_a_job_that_is_cancelled_writes_its_checkpoint_and_the_next_start_continues_it(tmp_path):
     study = Watcher(tmp_path)
     specs = study.specs("a", steps=40)
-
-    def cancel():
-        wait_until((tmp_path / "a" / "at 5").exists)
-        subprocess.run(["scancel", read_submitted(tmp_path)["a"].job], check=True)
-
-    thread = threading.Thread(target=cancel)
-    thread.start()
+    job = study.executor.submit(specs).added["a"]
+    wait_until((tmp_path / "a" / "at 5").exists)
+    subprocess.run(["scancel", job], check=True)
     study.run(specs)
-    thread.join()
-    assert study.kinds("a") == ["started", "retried", "done"]
-    (why,) = [value for kind, _, value in study.events if kind == "retried"]
-    assert "(CANCELLED)" in why
+    assert study.error("a").startswith(f"its job {job} ended without a result; see {tmp_path}/slurm/{job}_0_log.out")
+    study.run(specs)
     assert study.result("a")["first"] >= 5
-    assert read_submitted(tmp_path)["a"].lost == 0, "it stopped in order"
 
 
-def test_a_run_that_kills_its_process_is_given_up_after_its_retries_and_the_others_are_not(tmp_path):
-    study = Watcher(tmp_path, "slurm.cells=3", "retries=1")
-    study.run(study.specs("a", "kill", "b"))
-    assert [kind for kind in study.kinds("kill") if kind != "started"] == ["retried", "failed"]
-    assert study.kinds("a") == ["started", "done"]
-    assert study.kinds("b") == ["retried", "started", "done"]
-    assert read_submitted(tmp_path)["b"].lost == 0, "it had not begun"
-    error = study.events[[event[:2] for event in study.events].index(("failed", "kill"))][2]
-    assert error.startswith("its jobs were lost 2 times, the last was ")
-    assert "(FAILED); see " in error
-
-
-def test_a_job_that_cannot_start_is_given_up(tmp_path):
-    study = Watcher(tmp_path, "retries=1", "slurm.setup=[exit 3]")
-    study.run(study.specs("a"))
-    assert study.kinds("a") == ["retried", "started", "failed"]
+@pytest.mark.parametrize(("name", "setup"), [("kill", ""), ("a", "slurm.setup=[exit 3]")], ids=["killed", "not begun"])
+def test_a_run_whose_job_dies_is_missing_and_others_are_not(tmp_path, name, setup):
+    study = Watcher(tmp_path, *([setup] if setup else []))
+    study.run(study.specs(name, *([] if setup else ["b"])))
+    assert "ended without a result" in study.error(name)
+    assert study.kinds("b") == ([] if setup else ["started", "done"])
 
 
 def test_a_cluster_that_refuses_says_why_in_one_line_and_nothing_counts_as_submitted(tmp_path):
@@ -244,7 +223,7 @@ def test_ctrl_c_ends_the_watcher_and_says_how_to_end_the_jobs(tmp_path, capsys):
 
     with pytest.raises(KeyboardInterrupt):
         study.executor.run(study.specs("a", steps=20), interrupt, tick=0.05)
-    job = read_submitted(tmp_path)["a"].job
+    job = read_submitted(tmp_path)["a"].partition("_")[0]
     assert f"'scancel {job}' ends them" in capsys.readouterr().err
     wait_until(lambda: study.result("a"))
 
@@ -272,10 +251,3 @@ def test_a_machine_without_slurm_and_settings_that_it_cannot_meet_are_one_line_e
         strict=True,
     ):
         assert line.startswith(start)
-
-
-@pytest.mark.parametrize(("cells", "expected"), [(2, ["ab", "cd"]), ("auto", ["ab", "c", "d"]), (4, ["abcd"])], ids=str)
-def test_allocations_are_worth_their_start(cells, expected):
-    seconds = {"a": 300, "b": 100, "c": 400, "d": None}
-    missing = [(Spec(name, {}, seconds=seconds[name]), Submitted(name, "", "")) for name in "abcd"]
-    assert ["".join(spec.name for spec, _ in group) for group in slurm.pack(missing, cells)] == expected

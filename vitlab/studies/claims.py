@@ -1,0 +1,237 @@
+"""Who works in a run's folder, from files alone, on any file system and from any host. Imports no torch.
+
+File locks are unreliable on network file systems. So a process that works in a folder creates `claim.<n>` there with
+O_EXCL, which one of several processes can, and touches it every 10 s. The highest n counts. A claim is dead when its
+process has ended, or, on another host, when it was not touched for 60 s. Whoever finds it dead creates `claim.<n+1>`;
+an owner checks that the claim is still its own before it writes metrics, a checkpoint or the result.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from vitlab.config import UserError
+
+HEARTBEAT = 10.0  # seconds between two touches of a claim
+DEAD_AFTER = 60.0  # seconds without a touch
+JOB = "VITLAB_JOB"  # the environment variable in which an executor names the job of a cluster
+
+
+class Held(UserError):
+    """Another process works in the folder."""
+
+
+class ClaimLost(Exception):
+    """Another process has taken the run over."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The process that made a claim, as the file says."""
+
+    host: str
+    pid: int
+    started: str  # when the process began, in clock ticks of its host: process numbers are used again
+    namespace: str  # of process numbers: containers with the name of their host have their own
+    job: str = ""  # of a cluster
+
+    def __str__(self) -> str:
+        return f"SLURM job {self.job} on {self.host}" if self.job else f"{self.host}, process {self.pid}"
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether this process would see the owner's."""
+        return (self.host, self.namespace) == (socket.gethostname(), read_namespace())
+
+
+def find_own() -> Owner:
+    """This process."""
+    pid = os.getpid()
+    return Owner(socket.gethostname(), pid, find_start(pid) or "", read_namespace(), os.environ.get(JOB, ""))
+
+
+def read_namespace() -> str:
+    """The namespace of this host's process numbers, "" where the system has none."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
+
+
+def find_start(pid: int) -> str | None:
+    """When a process began, in clock ticks; "" where the system does not say, None once it has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    try:
+        state, *numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # another user's, where those are hidden
+        return ""
+    return None if state == "Z" else numbers[18]  # a zombie has ended, its parent has not yet noticed
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim as it was read; `owner` is None where the file holds something else."""
+
+    folder: Path
+    number: int
+    owner: Owner | None
+    touched: float  # the last time, by the clock of the file system
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was touched."""
+        return max(0.0, read_clock(self.folder) - self.touched)
+
+    @property
+    def holder(self) -> str:
+        return str(self.owner or "a process whose claim cannot be read")
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process is gone."""
+        if self.owner and self.owner.is_visible:
+            return find_start(self.owner.pid) != self.owner.started
+        if self.owner and self.owner.job and self.owner.job == os.environ.get(JOB):
+            return True  # SLURM has started this job again, perhaps on another node
+        return self.age > DEAD_AFTER
+
+
+def read_claim(folder: Path) -> Claim | None:
+    """The claim that counts in a folder, dead or alive; None where there is none."""
+    while number := max(list_numbers(folder), default=0):
+        with contextlib.suppress(FileNotFoundError):  # it was given back since it was listed
+            with path_of(folder, number).open() as file:  # opening it makes a network file system ask the server
+                touched, text = os.fstat(file.fileno()).st_mtime, file.read()
+            try:
+                owner = Owner(**json.loads(text))
+            except (ValueError, TypeError):  # its process was killed as it wrote it, or is writing it now
+                owner = None
+            return Claim(folder, number, owner, touched)
+    return None
+
+
+def list_numbers(folder: Path) -> list[int]:
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [int(name[6:]) for name in names if name.startswith("claim.") and name[6:].isdecimal()]
+
+
+def path_of(folder: Path, number: int) -> Path:
+    return folder / f"claim.{number}"
+
+
+def read_clock(folder: Path) -> float:
+    """Now, by the clock that stamps files in a folder, as hosts differ; by this host's in one that is read-only."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b".")
+        file.flush()
+        return os.fstat(file.fileno()).st_mtime
+    return time.time()
+
+
+class Hold:
+    """A folder that this process has claimed; a thread touches the claim."""
+
+    def __init__(self, folder: Path, number: int, owner: Owner):
+        self.folder, self.number, self.owner = folder, number, owner
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.touch_claim, daemon=True, name="claim")
+        self.thread.start()
+
+    def touch_claim(self) -> None:
+        while not self.ended.wait(HEARTBEAT):
+            with contextlib.suppress(OSError):  # it was taken over and removed: `check` says so
+                os.utime(path_of(self.folder, self.number))
+
+    @property
+    def is_mine(self) -> bool:
+        claim = read_claim(self.folder)
+        return claim is not None and (claim.number, claim.owner) == (self.number, self.owner)
+
+    def check(self) -> None:
+        """Raise ClaimLost where another process has taken the folder over, or has finished the run since."""
+        if not self.is_mine:
+            raise ClaimLost(f"{self.folder}: another vitlab has taken it over, after no heartbeat of this one")
+
+    def release(self) -> None:
+        self.ended.set()
+        self.thread.join()
+        if self.is_mine:
+            for number in sorted(list_numbers(self.folder)):
+                path_of(self.folder, number).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def hold(folder: str | Path, wait: Literal["no", "heartbeat", "turn"] = "no") -> Iterator[Hold]:
+    """The folder for this process alone; it is made where there is none, and removed if nothing was written there.
+
+    While another process holds it, Held is raised: at once, or with `wait="heartbeat"` at that process's next
+    heartbeat, which a dead one on another host does not have. `wait="turn"` waits until the folder is free.
+    """
+    folder = Path(folder)
+    is_new = not folder.exists()
+    owner = find_own()
+    held = Hold(folder, claim_folder(folder, owner, wait), owner)
+    try:
+        yield held
+    finally:
+        held.release()
+        if is_new:
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+
+
+def claim_folder(folder: Path, owner: Owner, wait: str) -> int:
+    """Create a claim of this process; gives its number. Raises Held."""
+    first, began = None, time.monotonic()
+    while True:
+        claim = read_claim(folder)
+        if claim is None or claim.is_dead:
+            number = claim.number + 1 if claim else 1
+            if create_claim(folder, number, owner):
+                return number
+            continue
+        first = first or claim
+        touched_since = (claim.owner, claim.touched) != (first.owner, first.touched)
+        visible = claim.owner is not None and claim.owner.is_visible
+        if wait == "no" or (wait == "heartbeat" and (touched_since or visible)):
+            raise Held(
+                f"--out {folder}: another vitlab is running there ({claim.holder}); wait for it, or give another folder"
+            )
+        if began and time.monotonic() - began > (3.0 if wait == "turn" else 0.0):
+            began = 0.0
+            print(f"{folder}: waiting for {claim.holder} (last heartbeat {claim.age:.0f} s ago)", file=sys.stderr)
+        time.sleep(0.1)
+
+
+def create_claim(folder: Path, number: int, owner: Owner) -> bool:
+    """Whether this process has claimed the folder under a number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = path_of(folder, number)
+    try:
+        with path.open("x") as file:
+            file.write(json.dumps(asdict(owner)))
+    except (FileExistsError, FileNotFoundError):  # another was quicker; or has just removed the folder
+        return False
+    except OSError:  # such as a full disk
+        path.unlink(missing_ok=True)
+        raise
+    if max(list_numbers(folder), default=0) != number:  # another claimed and gave back in between
+        path.unlink(missing_ok=True)
+        return False
+    return True
