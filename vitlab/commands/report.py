@@ -7,7 +7,6 @@ from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
 from vitlab.reports.results import tables
-from vitlab.reports.results.conclusion import redrawn
 from vitlab.reports.results.study_results import StudyResults, load_results
 
 DESCRIPTION = "Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files."
@@ -21,8 +20,7 @@ def main(words: Sequence[str]) -> int:
     )
     args = parser.parse_args(words)
     results = load_results(args.study)
-    with redrawn(results.files.folder):
-        return report(results, wandb=args.wandb)
+    return report(results, wandb=args.wandb)
 
 
 def report(results: StudyResults, *, wandb: bool) -> int:

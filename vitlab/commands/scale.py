@@ -19,7 +19,8 @@ from vitlab.config.errors import first_line
 from vitlab.console import Console
 from vitlab.files import write_text
 from vitlab.formatting import plural
-from vitlab.reports.results.conclusion import Conclusion, recall
+from vitlab.reports.results.conclusion import Conclusion, conclude, is_finished
+from vitlab.reports.results.study_results import load_results
 from vitlab.studies.claims import hold
 from vitlab.studies.executors import check_executor
 from vitlab.studies.executors.processes import start_server
@@ -31,7 +32,6 @@ from vitlab.studies.store import StudyFiles
 from vitlab.training.files import source_of, source_problems
 
 if TYPE_CHECKING:
-    from vitlab.reports.results.study_results import StudyResults
     from vitlab.studies.plan.study import Plan
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
@@ -88,13 +88,14 @@ def main(words: Sequence[str]) -> int:
         raise UserError(
             f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
         )
-    if not (args.dry_run or target) and (found := recall(folder, config, console := Console(stderr=True))):
-        say(found.plan, console)
-        show(found)
+    files = StudyFiles(folder)
+    if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
+        say(files.last_start().headline, console)
+        show(conclude(load_results(folder), files.report_path))
         return 0
     if machine is None:  # else only what the study would cost elsewhere is asked
-        StudyFiles(folder).refuse(config)
-    if not StudyFiles(folder).config_path.exists():  # a study that continues may no longer need them
+        files.refuse(config)
+    if not files.config_path.exists():  # a study that continues may no longer need them
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
@@ -189,7 +190,7 @@ def scale(
         live.close()
         with hold(folder, wait="turn"):  # of two starts that end at once the later one writes all results
             collect(files)
-            return max(finish(files, failed, plan, target), 1 if failed else 0)
+            return max(finish(files, failed), 1 if failed else 0)
 
 
 def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup: float) -> None:
@@ -208,21 +209,15 @@ def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup:
         table.show_plan(plan, times, startup)
 
 
-def finish(
-    files: StudyFiles, failed: Mapping[str, str], plan: "Plan | None" = None, target: Target | None = None
-) -> int:
-    """Write the report and print the result; 1 where that fails, for the results are there all the same.
-
-    What a whole start has found is kept: the next one may only have to say it again.
-    """
+def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
+    """Write the report and print the result; 1 where that fails, as the results are there all the same."""
     from vitlab.reports.pages.live import LOG
     from vitlab.reports.pages.study import write_report
-    from vitlab.reports.results.study_results import load_results
 
     log = files.folder / LOG
     try:
         results = load_results(files.folder)
-        found = conclude(results, write_report(results), plan.headline(0) if plan else "")
+        found = conclude(results, write_report(results))
         show(found, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
     except (OSError, UserError):
         raise
@@ -235,45 +230,22 @@ def finish(
         )
         return 1
     log.unlink(missing_ok=True)
-    all_seen = len(files.finished_rows()) == len(results.rows)  # another start may have finished a run meanwhile
-    if plan and not failed and not target and all_seen:
-        found.keep(files.folder, plan.config)
     return 0
-
-
-def conclude(results: "StudyResults", report: Path, plan: str = "") -> Conclusion:
-    """The result as a table, a sentence, and where to look further."""
-    from vitlab.reports.results.provenance import advise_tuning
-    from vitlab.reports.results.size_table import SizeTable, make_size_table
-    from vitlab.reports.results.summary import headline
-    from vitlab.reports.tracking.uploads import list_uploads
-
-    files = results.files
-    table = SizeTable([], [], "")
-    if results.rows:
-        table = make_size_table(results.rows, results.outcomes, results.margin)
-    places = [f"report   {report}", f"results  {files.results_path}"]
-    if any(one.state == "waiting" for one in list_uploads(results)):
-        places.append(f"W&B      vitlab sync {files.folder}")
-    urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
-    places += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})
-    says = [headline(results), *results.fits.describe_next_runs(), *filter(None, [advise_tuning(results)])]
-    return Conclusion(plan, table.header, table.body, table.note, says, places)
 
 
 def show(found: Conclusion, failed: Mapping[str, str] | None = None) -> None:
     """Print a conclusion, and why runs of this start have failed."""
     console = Console()
-    if found.body:
+    if found.table.body:
         table = Table(box=None, pad_edge=False)
-        for index, name in enumerate(found.header):
+        for index, name in enumerate(found.table.header):
             heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
             table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
-        for line in found.body:
+        for line in found.table.body:
             table.add_row(*map(escape, line))
         console.print()
         console.print(table)
-        console.print(escape(found.note), soft_wrap=True, highlight=False, style="dim")
+        console.print(escape(found.table.note), soft_wrap=True, highlight=False, style="dim")
         console.print()
     for text in found.says:
         say(text, console)

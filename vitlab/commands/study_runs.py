@@ -94,7 +94,7 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
     runs = [spec.config for spec in plan.specs]
     cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
     settled = {name: one.settled for name, one in plan.by_variant.items()}
-    config = files.add_start({**resolved(plan.config), "settled": settled}, cells)
+    config = files.add_start({**resolved(plan.config), "settled": settled}, cells, plan.headline(0))
     seeds = write_manifests(files, plan)
     write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
 

@@ -32,7 +32,6 @@ SETTLED = {  # read while a group is chosen: setting them afterwards would chang
     *("kind", "modality", "model.recipe", "model.init"),
     *("data.task", "task.data", "task.model", "task.analyses"),
 }
-MERGED_ANALYSES = {"class_token": "attention_maps"}  # names in configurations of version 0.2
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -106,8 +105,7 @@ def compose(
     if "analyses" in config and config.analyses is None:
         config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
     if "analyses" in config:
-        analyses = [MERGED_ANALYSES.get(str(name), name) for name in config.analyses]
-        config.analyses = [name for index, name in enumerate(analyses) if name not in analyses[:index]]
+        config.analyses = list(dict.fromkeys(config.analyses))
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
     # a key with an invalid value is not missing as well
@@ -267,14 +265,16 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return config
 
 
-def read_config(schema: type, path: str | Path) -> dict[str, Any]:
+def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> dict[str, Any]:
     """`read_yaml` with every key of the schema: those that an earlier version did not know have their defaults.
 
-    Nothing that the file names is opened. Raises UserError for keys and types that are not the schema's.
+    So have those in `without`, whatever the file says. Nothing that the file names is opened. Raises UserError for keys
+    and types that are not the schema's.
     """
     config = OmegaConf.structured(schema)
     config.budget = BudgetConfig()
-    problems = [line for key, value in read_yaml(path).items() for line in groups.assign(config, key, value)]
+    found = {key: value for key, value in read_yaml(path).items() if key not in without}
+    problems = [line for key, value in found.items() for line in groups.assign(config, key, value)]
     problems += choose_groups(config, {})[2]
     if problems:
         raise UserError(f"{path}: {line}" for line in problems)

@@ -243,7 +243,7 @@ class StudyConfig:
     budget: BudgetConfig = field(default_factory=lambda: BudgetConfig(steps=1000))
     tune: dict[str, Any] = field(default_factory=dict)  # keys of recipe or model -> values, chosen on validation
     set: list[str] = items()  # key=value of every run
-    per_model: dict[str, list[str]] = field(default_factory=dict)  # of version 0.3; now a variant's keys
+    per_model: dict[str, list[str]] = field(default_factory=dict)  # the same keys, by model
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)

@@ -2,11 +2,12 @@
 
 import csv
 import io
+import json
 import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from itertools import product
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from vitlab.config import StudyConfig, UserError, read_config
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.studies.grid import list_study_changes, name_run
-from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, name_stems, read_varied
+from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import (
     COLUMNS,
     RETRAINED,
@@ -32,6 +33,19 @@ Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv 
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
 Trial = dict[str, Any]  # settings, status, steps, train_flops, validation: what its result.json holds
+
+
+@dataclass(frozen=True)
+class Start:
+    """The last start of a study: the folder it was given in, what it asked for, its runs, and its first line.
+
+    Of a study of version 0.7 or before only the folder is known.
+    """
+
+    folder: str
+    asked: dict[str, Any] = field(default_factory=dict)
+    cells: Sequence[Cell] = ()
+    headline: str = ""
 
 
 class StudyFiles:
@@ -55,6 +69,12 @@ class StudyFiles:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
+            start = self.last_start()
+            if start is None or not start.asked:
+                raise UserError(
+                    f"--out {self.folder}: holds a study of version 0.7 or earlier, which vitlab report, eval and fit "
+                    "read, but which is not continued; give another --out"
+                )
             refuse_changes(self.folder, list_study_changes(config, OmegaConf.create(self.config())))
 
     def config(self) -> dict[str, Any]:
@@ -65,7 +85,7 @@ class StudyFiles:
                 f"{self.folder}: not a study, it holds no study.yaml; give the folder that 'vitlab scale' wrote"
             )
         if stamp != self._config[0]:
-            config = read_config(StudyConfig, self.config_path)
+            config = read_config(StudyConfig, self.config_path, without=["executor"])
             config = {**config, "models": add_words(config["models"], config["per_model"]), "per_model": {}}
             self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
         return self._config[1]
@@ -76,39 +96,39 @@ class StudyFiles:
     def cells(self) -> list[Cell]:
         """(variant, training-set size, seed) of every run that was ever asked for in this folder, finished or not.
 
-        A study of version 0.2 kept no such list: there it is models x sizes x seeds. Raises UserError.
+        Raises UserError.
         """
-        if self.cells_path.is_file():
-            return read_json(self.cells_path, lambda cells: [(variant, size, seed) for variant, size, seed in cells])
-        config = self.config()
-        return list(product(name_stems(config["models"]), config.get("sizes") or [], config.get("seeds") or []))
+        return read_json(self.cells_path, list_cells) or []
 
-    def add_start(self, config: dict[str, Any], cells: Iterable[Cell]) -> dict[str, Any]:
+    def add_start(self, config: dict[str, Any], cells: Iterable[Cell], headline: str = "") -> dict[str, Any]:
         """Write what a start asks for, beside what earlier ones did: study.yaml and the list of cells.
 
         Gives the configuration with the models, axes, sizes and seeds of all starts.
         """
+        start = Start(os.path.relpath(Path.cwd(), self.folder.resolve()), describe_asked(config), list(cells), headline)
         old = self.config() if self.config_path.is_file() else {}
         known = self.cells() if old else []
-        cells = list(dict.fromkeys([*known, *cells]))
+        cells = list(dict.fromkeys([*known, *start.cells]))
         config = {**config, "sizes": sorted({size for _, size, _ in cells})}
         config["seeds"] = list(dict.fromkeys([*(old.get("seeds") or []), *config["seeds"]]))
         config |= merge_variants(old, config) if old else {}
         config["settled"] = {**config.get("settled", {}), **(old.get("settled") or {})}
         self.write_config(config)
         write_json(self.cells_path, cells)
-        write_json(self.start_path, {"folder": os.path.relpath(Path.cwd(), self.folder.resolve())})
+        write_json(self.start_path, asdict(start))
         return config
+
+    def last_start(self) -> Start | None:
+        return read_json(self.start_path, lambda found: Start(**{**found, "cells": list_cells(found.get("cells", []))}))
 
     def start_folder(self) -> Path:
         """Where the study was started: relative paths in its configurations are meant from there.
 
         The parent of the study's folder where that is not known, or gone. Raises UserError.
         """
-        recorded = read_json(self.start_path, lambda start: str(start["folder"])) or ".."
-        here = self.folder.resolve()
-        start = (here / recorded).resolve()
-        return start if start.is_dir() else here.parent
+        recorded, here = self.last_start(), self.folder.resolve()
+        folder = (here / (recorded.folder if recorded else "..")).resolve()
+        return folder if folder.is_dir() else here.parent
 
     def path_from_start(self, run: str = "") -> str:
         """The study's folder, or a run's, as it is written on a command line in `start_folder`."""
@@ -183,6 +203,15 @@ class StudyFiles:
         places = {variant: place for place, variant in enumerate(dict.fromkeys(cell[0] for cell in self.cells()))}
         by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
         return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
+
+
+def list_cells(found: Any) -> list[Cell]:
+    return [(variant, size, seed) for variant, size, seed in found]
+
+
+def describe_asked(config: dict[str, Any]) -> dict[str, Any]:
+    """What a start asks for, as JSON holds it: without what it settles by itself."""
+    return json.loads(json.dumps({key: value for key, value in config.items() if key != "settled"}))
 
 
 def format_line(cells: Sequence[Any]) -> str:

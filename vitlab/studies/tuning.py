@@ -51,7 +51,7 @@ def choose_settings(
     observe: "Callable[[str], Observer]",
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
-    check_claim: Callable[[], None],
+    check_claim: Callable[[], None] = lambda: None,
 ) -> DictConfig:
     """Train the trials that are not finished; the configuration with the best one's values.
 

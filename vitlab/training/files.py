@@ -134,10 +134,7 @@ class RunFiles:
         result, _ = self.read_result()
         if result is None or not self.config_path.is_file():
             return False
-        if result.get("id") == identity(config, contents):
-            return True
-        # the identities of version 0.2 were other hashes
-        return not self.changes(config) and self.contents() in (None, contents)
+        return result.get("id") == identity(config, contents)
 
     def find_lacking(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
         """The "analyses" and "probes" of a configuration that the finished run was not given yet."""
@@ -212,11 +209,7 @@ class RunFiles:
         return data and data["sha256"]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for a last one that a crash cut.
-
-        Runs of version 0.3 were evaluated on the test data while they trained: their `heldout/NAME` is
-        `validation/NAME` here.
-        """
+        """The rows of metrics.jsonl. Damaged lines are skipped, with a warning but for a last one that a crash cut."""
         if not self.metrics_path.is_file():
             return []
         rows = []
@@ -226,7 +219,7 @@ class RunFiles:
                 row = json.loads(line)
                 if row["step"] is None:
                     raise ValueError
-                rows.append({key.replace("heldout/", VALIDATION): value for key, value in row.items()})
+                rows.append(row)
             except (ValueError, TypeError, KeyError):
                 if number < len(lines):
                     warnings.warn(f"{self.metrics_path}: line {number} is damaged and was skipped", stacklevel=2)

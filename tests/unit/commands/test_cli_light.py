@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.unit.reports.written_study import make_study
+from tests.unit.reports.written_study import write_run
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import status_line
 from vitlab.commands.list import GROUPS
-from vitlab.config import TrainConfig, compose, names, resolved
+from vitlab.config import TrainConfig, compose, identity, names, resolved
+from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
-from vitlab.reports.results.conclusion import Conclusion
-from vitlab.studies.grid import compose_study
+from vitlab.studies.grid import compose_models, compose_study, make_spec
+from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
 DRAWS = {"wandb", "matplotlib", "plotly", "sklearn", "scipy", "pandas"}
@@ -207,16 +208,25 @@ def test_commands_that_only_print_import_nothing_heavy(tmp_path):
 
 
 def test_neither_does_a_study_that_has_finished(tmp_path):
-    words = ["data.train_images=720", "data.test_images=72"]
-    files = make_study(tmp_path / "study", failed=0)
-    found = Conclusion("quick: 4 runs", ["images", "vit_nano"], [["500", "42.4%"]], "One seed.", ["It leads."], [])
-    open_data(compose_study("quick", words).data)  # in the cache
-    found.keep(files.folder, compose_study("quick", words))
-    commands = [["scale", *words, "--out", str(files.folder)], ["status", str(files.folder)]]
-    lines, modules = run_elsewhere(commands, tmp_path)
-    assert [line.split() for line in lines if line][1:] == [
-        ["500", "42.4%"], ["One", "seed."], ["It", "leads."], ["16", "runs:", "16", "finished"]
-    ]  # fmt: skip
+    words = ["data.train_images=720", "data.test_images=72", "sizes=[500]", "seeds=[0]"]
+    config = compose_study("quick", words)
+    data = contents(config.data, open_data(config.data))
+    files = StudyFiles(tmp_path / "study")
+    cells = [(variant, 500, 0) for variant in ("vit_nano", "resnet_nano")]
+    files.add_start(resolved(config), cells, "quick: 2 runs")
+    for place, (variant, run) in enumerate(compose_models(config).items()):
+        spec = make_spec(resolved(run), 500, 0)
+        write_run(files, "quick", variant, "vit", 500, place, 0)
+        own = files.run(spec.name)
+        own.write_config(spec.config)
+        write_json(own.result_path, {**own.result(), "id": identity(spec.config, data)})
+    report = ["scale", *words, "--out", str(files.folder)]
+    files.write_rows(files.finished_rows())
+    files.report_path.write_text("a page")
+    lines, modules = run_elsewhere([report, ["status", str(files.folder)]], tmp_path)
+    assert lines[-1].startswith("2 runs: 2 finished")
+    assert any(line.split()[:1] == ["500"] for line in lines)
+    assert files.report_path.read_text() == "a page", "not drawn again"
     assert not HEAVY & modules
 
 

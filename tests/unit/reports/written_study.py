@@ -50,6 +50,7 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
             "task": {"name": "classification"},
         }
     )
+    write_json(study.cells_path, [(model, size, seed) for model in models for size in sizes for seed in seeds])
     grid = [(model, place, seed) for seed in seeds for place in range(len(sizes)) for model in models]
     for seed in seeds:
         write_json(study.subsets / f"glyphs-seed{seed}.json", {"data": "glyphs", "seed": seed, "sizes": list(sizes)})

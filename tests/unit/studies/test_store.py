@@ -1,6 +1,5 @@
 """The files of runs and studies: whole or not there, and read back as they were written."""
 
-import copy
 import csv
 import itertools
 import json
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
-from vitlab.files import replacing, write_json, write_text
+from vitlab.files import replacing, write_text
 from vitlab.studies.store import COLUMNS, StudyFiles
 from vitlab.training.files import RunFiles, round_numbers, write_analysis
 
@@ -150,16 +149,24 @@ def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
     assert config["models"] == {"a": {"model": "a", "model.depth": 2}, "b": {"model": "b"}}, "per_model of 0.3, too"
 
 
-def test_the_cells_of_a_study_of_version_0_2_are_the_product_of_its_lists(tmp_path):
+def test_a_damaged_list_of_cells_is_one_line(tmp_path):
     files = StudyFiles(tmp_path)
-    files.write_config({"name": "s", "models": ["m", "mine/slim.yaml"], "sizes": [7, 9], "seeds": [0]})
-    before = [("m", 7, 0), ("m", 9, 0), ("slim", 7, 0), ("slim", 9, 0)]
-    assert files.cells() == before
-    files.add_start(*start(["b"], [3], [0]))
-    assert files.cells() == [*before, ("b", 3, 0)]
+    files.add_start(*start(["a"], [1], [0]))
     files.cells_path.write_text('[["m", 7')
     with pytest.raises(UserError, match=r"cells\.json: cannot read it .*; delete it and run"):
         files.cells()
+
+
+def test_a_study_of_version_0_7_is_read_and_not_continued(tmp_path):
+    files, config = StudyFiles(tmp_path), compose(StudyConfig, ["name=s", "models=[vit_nano]", "sizes=[7]"])
+    files.write_config(resolved(config) | {"executor": {"slurm": {"cells": "auto"}}})
+    files.start_path.write_text('{"folder": ".."}')
+    assert files.config()["sizes"] == [7]
+    with pytest.raises(UserError, match=r"holds a study of version 0\.7 or earlier.*give another --out"):
+        files.refuse(config)
+    files.add_start(resolved(config), [("vit_nano", 7, 0)], "s: 1 run")
+    files.refuse(config)
+    assert files.last_start().cells == [("vit_nano", 7, 0)]
 
 
 # ---- a run's files
@@ -229,26 +236,6 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     assert files.damaged == {"m-n7-s0": str(one.value)}
     run.write_error("the loss is nan")
     assert files.failures() == [{"run": "m-n7-s0", "error": "the loss is nan"}]
-
-
-def test_a_finished_run_of_version_0_2_is_recognised_by_its_configuration_and_its_data(tmp_path):
-    files = RunFiles(tmp_path)
-    config = resolved(compose(TrainConfig, ["data=imagefolder", "data.root=photos", "train_size=250"]))
-    old = copy.deepcopy(config)
-    del old["recipe"]["ema"], old["probes"]  # as if they had come after it
-    files.write_config(old)
-    write_json(files.data_path, {"sha256": "57d1"})
-    write_json(
-        files.result_path, {**row(train_size=250), "id": "166cf0e9e92ff9bc"}
-    )  # its hash was of the path, and of all analyses
-    moved = {**config, "data": {**config["data"], "root": "/mnt/photos"}, "analyses": ["cka"], "probes": ["knn"]}
-    assert files.has_finished(config, "57d1")
-    assert files.has_finished(moved, "57d1")
-    assert not files.has_finished(moved, "other")
-    assert not files.has_finished({**config, "seed": 1}, "57d1")
-    files.data_path.unlink()  # then the path is all that tells
-    assert files.has_finished(config, "57d1")
-    assert not files.has_finished(moved, "57d1")
 
 
 @pytest.mark.parametrize(

@@ -1,84 +1,61 @@
-"""What a study found, as `vitlab scale` prints it, kept beside its report.
+"""What a study has found, as `vitlab scale` prints it. Imports no torch, and neither scipy nor matplotlib."""
 
-The same start again, on the same data and by the same program, says it again at once while no file of the study has
-changed: nothing is planned, fitted or drawn. It is a cache: where it is damaged or gone, the study is read anew.
-Imports no torch, and neither scipy nor matplotlib.
-"""
-
-import contextlib
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
 
-import vitlab
-from vitlab.config import UserError, resolved
-from vitlab.config.groups import config_dir
-from vitlab.config.identity import drop_keys
+from vitlab.config import identity, resolved
 from vitlab.data.cache.content_hash import contents
-from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.opening import open_data
-from vitlab.files import read_json, write_json
-
-KEPT = ".conclusion.json"  # hidden, like leases: `stat_files` leaves those out
-SOURCES = (".py", ".j2", ".js", ".css", ".yaml")
+from vitlab.reports.results.provenance import advise_tuning
+from vitlab.reports.results.size_table import SizeTable, make_size_table
+from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.results.summary import headline
+from vitlab.reports.tracking.uploads import list_uploads
+from vitlab.studies.grid import compose_models, name_run
+from vitlab.studies.store import StudyFiles, describe_asked
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """`plan` says what was asked for; the table is that of `make_size_table`, empty where no run has finished."""
+    """The table of sizes and models, empty where no run has finished, sentences, and where the files are."""
 
-    plan: str
-    header: list[str]
-    body: list[list[str]]
-    note: str
-    says: list[str]  # sentences
-    places: list[str]  # where the files are
-
-    def keep(self, folder: Path, config: DictConfig) -> None:
-        """Keep what the start of a configuration has found, once all files of the study are written."""
-        with contextlib.suppress(OSError):  # another start may remove a file meanwhile; the next one reads all anew
-            write_json(folder / KEPT, {**identify(folder, config), "found": asdict(self)})
+    table: SizeTable
+    says: list[str]
+    places: list[str]
 
 
-def recall(folder: Path, config: DictConfig, console: Console | None = None) -> Conclusion | None:
-    """What the last start has found, if this one is the same and nothing has changed since. Raises UserError."""
-    if not is_unchanged(folder):
-        return None
-    kept = read_json(folder / KEPT)
-    return Conclusion(**kept["found"]) if kept["start"] == identify(folder, config, console)["start"] else None
+def conclude(results: StudyResults, report: Path) -> Conclusion:
+    files = results.files
+    table = SizeTable([], [], "")
+    if results.rows:
+        table = make_size_table(results.rows, results.outcomes, results.margin)
+    places = [f"report   {report}", f"results  {files.results_path}"]
+    if any(one.state == "waiting" for one in list_uploads(results)):
+        places.append(f"W&B      vitlab sync {files.folder}")
+    urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
+    places += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})
+    says = [headline(results), *results.fits.describe_next_runs(), *filter(None, [advise_tuning(results)])]
+    return Conclusion(table, says, places)
 
 
-@contextlib.contextmanager
-def redrawn(folder: Path) -> Iterator[None]:
-    """The study's report is drawn again: what is kept is as true afterwards as it was before."""
-    true = is_unchanged(folder)
-    yield
-    if true:
-        write_json(folder / KEPT, {**read_json(folder / KEPT), "files": digest(stat_files(folder))})
-
-
-def is_unchanged(folder: Path) -> bool:
-    """Whether no file has changed since a conclusion was kept."""
-    try:
-        kept = read_json(folder / KEPT)
-        return isinstance(kept, Mapping) and kept.get("files") == digest(stat_files(folder))
-    except (UserError, OSError):  # damaged, or another start changes the folder
+def is_finished(files: StudyFiles, config: DictConfig, console: Console) -> bool:
+    """Whether the last start asked for the same, on the same data, and has all results, and a report of them."""
+    start = files.last_start()
+    if start is None or start.asked != describe_asked(resolved(config)) or not files.report_path.is_file():
         return False
-
-
-def identify(folder: Path, config: DictConfig, console: Console | None = None) -> dict[str, str]:
-    """What the start of a study depends on: what is asked for, the data, this program; and the study's files."""
-    asked = drop_keys(resolved(config), ["settled"])
-    data = contents(config.data, open_data(config.data, console))
-    program = [stat_files(path, SOURCES) for path in (Path(vitlab.__file__).parent, config_dir())]
-    return {"start": digest([str(folder), asked, data, program]), "files": digest(stat_files(folder))}
-
-
-def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+    data, models = contents(config.data, open_data(config.data, console)), compose_models(config)
+    drawn = files.report_path.stat().st_mtime
+    for variant, size, seed in start.cells:
+        run = files.run(name_run(variant, size, seed))
+        result, _ = run.read_result()
+        if result is None or not run.config_path.is_file() or result["id"] != identity(run.config(), data):
+            return False
+        paths = (run.result_path, run.analysis_folder)
+        if any(path.exists() and path.stat().st_mtime > drawn for path in paths):
+            return False
+        if any(run.find_lacking(resolved(models[variant])).values()):
+            return False
+    return True
