@@ -31,8 +31,8 @@ def configure(*words):
     return compose(TrainConfig, [*TINY, *words])
 
 
-def curve(folder):
-    return [row["train/loss"] for row in RunFiles(folder).metrics() if "train/loss" in row]
+def curve(folder, key="train/loss"):
+    return [row[key] for row in RunFiles(folder).metrics() if key in row]
 
 
 def stop_at(folder, step):
@@ -54,6 +54,8 @@ def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_
     alone = train_run(compose(TrainConfig, [*words, ADAMW]), tmp_path / "alone")
     shared = train_run(compose(TrainConfig, [*words, ADAMW, *others]), tmp_path / "shared")
     assert curve(tmp_path / "shared") == pytest.approx(curve(tmp_path / "alone"), abs=1e-5)
+    norms = [curve(tmp_path / name, "train/grad_norm") for name in ("shared", "alone")]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3), "AdamW would hide a factor"
     assert shared["id"] != alone["id"]
     assert shared["loss"] == pytest.approx(alone["loss"], rel=1e-4)
     ours, theirs = (read_outcomes(RunFiles(tmp_path / name).heldout_path) for name in ("shared", "alone"))

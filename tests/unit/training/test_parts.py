@@ -18,6 +18,7 @@ TINY = ["model.width=24", "model.heads=3", "model.depth=1"]
 VIT = ["data=cifar10", "model=vit_nano", "model.patch_size=4", *TINY]
 AUGMENTED = ["recipe.random_erasing=0.5", "data.augment.flip=true", "data.augment.shift=2"]
 AUGMENTED += ["recipe.rand_augment.layers=2", "recipe.mixup=0.3"]
+PLAIN = ["data.augment.flip=false", "data.augment.shift=0"]
 BERT = ["data=pydoc", "model=bert_nano", *TINY, "model.dropout=0"]
 STATIC = ["task.masking=static"]
 
@@ -30,9 +31,9 @@ def images():
 
 
 CASES = {
-    "images": (VIT, images),
+    "images": ([*VIT, *PLAIN], images),
     "captions": (
-        ["task=captioning", "data=captioned_glyphs", "model=vit_caption_nano"],
+        ["task=captioning", "data=captioned_glyphs", "model=vit_caption_nano", *PLAIN],
         lambda: captioned.captioned(size=(12, 12)),
     ),
     "next tokens": (["task=causal_lm", "data=pydoc", "model=gpt_nano", *TINY, "task.pack=documents"], text_data),
