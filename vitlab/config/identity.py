@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
     *("task.data", "task.model", "task.analyses", "analyses", "probes"),
     *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
     "trainer.workers",
-    *(f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")),
+    *("trainer.devices", "trainer.nodes", "trainer.accumulate"),  # their product does: PARTS
+    *("trainer.strategy", "trainer.checkpoint_activations"),
     *("recipe.budget", "recipe.tuned_on"),  # `budget` says what came of the first
     *("model.published_vocabulary", "model.published_length"),
     *(
@@ -19,6 +21,7 @@ WITHOUT_EFFECT = (  # keys that do not change a run's final weights
         for key in ("init", "published_image_size", "published_channels", "published_num_classes")
     ),
 )
+PARTS = "trainer.devices x nodes x accumulate"
 DATA_PATHS = (
     *("data.root", "data.path", "data.test_path", "data.files", "data.test_files"),
     *("data.train", "data.validation", "data.test"),
@@ -32,6 +35,8 @@ def identity(config: Mapping[str, Any], contents: str) -> str:
     `config` is resolved; `contents` is the SHA-256 of the data, which stands for their path.
     """
     settings = {**weight_settings(config, contents_known=True), "contents": contents}
+    if settings[PARTS] == 1:
+        del settings[PARTS]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -39,7 +44,7 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     """The part of a run's resolved configuration that changes its final weights.
 
     The data's path is not part of it where their contents are compared. It stays for a data set of the user's own
-    module, of which the contents cover the labels alone.
+    module, of which the contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
     own_module = "." in config["data"]["kind"]
     recipe = config.get("recipe") or {}
@@ -52,7 +57,12 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     if contents_known and not own_module:
         # beside a source the target is a file, else it says how a table's labels are meant
         without += tuple(key for key in DATA_PATHS if key != "data.target" or "source" in config["data"])
-    return drop_keys(config, without)
+    return {**drop_keys(config, without), PARTS: count_parts(config["trainer"])}
+
+
+def count_parts(trainer: Mapping[str, Any]) -> int:
+    """In how many parts a batch is computed, each with random numbers of its own."""
+    return math.prod(trainer.get(key, 1) for key in ("devices", "nodes", "accumulate"))
 
 
 def subset_seed(config: Mapping[str, Any]) -> int:

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,12 +13,25 @@ from torch.utils.data import DataLoader
 from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.items import Items
-from vitlab.data.parts import Part
 from vitlab.data.resident import Resident, has_room
 from vitlab.data.subset import examples
 
 CPU = torch.device("cpu")
 BLOCKS, ITEMS = 16, 131_072  # that are shuffled together, at least
+Rows = TypeVar("Rows", torch.Tensor, list)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The `number`-th of `count` equal parts of a batch, each of rows that follow one another."""
+
+    number: int = 0
+    count: int = 1
+
+    def of(self, rows: Rows) -> Rows:
+        """Its own of the rows of the whole, of which there are a multiple of `count`."""
+        size = len(rows) // self.count
+        return rows[self.number * size : (self.number + 1) * size]
 
 
 class Readable(Items):
@@ -65,7 +80,7 @@ class StepBatches:
     ):
         self.indices, self.blocks = np.asarray(indices, dtype=np.int64), blocks
         self.batch_size, self.steps, self.seed, self.start = batch_size, steps, seed, start
-        self.places = (part or Part()).places(batch_size).tolist()
+        self.part = part or Part()
         self.distinct = math.ceil(batch_size / repeats)
         assert len(self.indices), "nothing to train on"
 
@@ -88,8 +103,7 @@ class StepBatches:
                 part = epoch(number)[offset : offset + last - first]
                 batch += part.tolist()
                 first += len(part)
-            batch = self.repeated(batch)
-            yield [batch[place] for place in self.places]
+            yield self.part.of(self.repeated(batch))
 
     def repeated(self, items: list[int]) -> list[int]:
         """The items over and over to a whole batch; the part at its end begins at the second, as the first follows it

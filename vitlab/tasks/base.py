@@ -1,6 +1,6 @@
 """What the training loop asks of a task."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,7 +26,6 @@ class Task(Protocol):
     item: str  # what one item is called, in the singular
     tokenizer: "Tokenizer | None" = None  # that of its texts; a run's folder keeps it
     training_indices: np.ndarray | None = None  # of the items of `train` that a run trains on, set by it; None: all
-    context: int = 0  # rows of a batch before each that its preparation for training looks at (vitlab.data.parts)
 
     def prepare(self, batch: Any, generator: Generator | None = None) -> Any:
         """A loader's batch as the model takes it; augmented when a generator is given."""
@@ -37,19 +36,17 @@ class Task(Protocol):
     def example(self) -> Any:
         """A prepared batch of one item on the meta device, of zeros."""
 
-    def loss(self, model: nn.Module, batch: Any, weights: Tensor | None = None) -> Tensor:
-        """The training loss of a prepared batch, a scalar: the sum of its terms, times `weights` (terms,) if given."""
+    def count_targets(self, batch: Any) -> Tensor:
+        """How many targets of a prepared batch each term of the loss has (terms,), such as examples or tokens."""
 
-    def count_targets(self, batch: Any) -> Tensor | None:
-        """Of how many targets each term of the loss is the mean (terms,); None where it is one for each example."""
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Each term of the training loss of a prepared batch, summed over its targets (terms,).
+
+        What is made small is each sum over the number of its targets, added.
+        """
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """Fresh metrics, named as in results.csv, that `update` fills; `detailed` ones are for a last look alone."""
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Any) -> None:
         """Add a prepared held-out batch to the metrics."""
-
-
-def add_terms(terms: Iterable[Tensor], weights: Tensor | None) -> Tensor:
-    """The sum of a loss's terms, times weights (terms,) where there are some."""
-    return sum(terms if weights is None else (term * weight for term, weight in zip(terms, weights, strict=True)))

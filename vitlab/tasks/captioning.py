@@ -15,7 +15,6 @@ from torchmetrics.functional.text.rouge import rouge_score
 
 from vitlab.config import UserError
 from vitlab.data.base import CaptionData
-from vitlab.data.parts import draw
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.tasks.common.decoded import Score, score_exact_match
 from vitlab.tasks.common.images import ImagePreparation
@@ -59,7 +58,8 @@ class Captioning(SequenceToSequence):
         target = captions[:, 0]
         if generator is not None and captions.shape[1] > 1:
             counts = (captions[:, :, 0] != NOTHING).sum(dim=1)
-            places = draw(torch.rand, (len(counts),), generator).to(counts.device).mul(counts).long()
+            shares = torch.rand(len(counts), generator=generator, device=generator.device)
+            places = shares.to(counts.device).mul(counts).long()
             target = captions[torch.arange(len(counts), device=counts.device), places]
         target = trim(target)
         given = target[:, :-1]

@@ -16,7 +16,7 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
-from vitlab.tasks.base import Task, add_terms
+from vitlab.tasks.base import Task
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
@@ -70,12 +70,12 @@ class CausalLM(Task):
     def count_targets(self, batch: Batch) -> Tensor:
         return (batch[1] != NOTHING).sum()[None]
 
-    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
         tokens, following = batch
         logits = model(tokens).flatten(0, 1)
-        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing}
-        return add_terms([F.cross_entropy(logits, following.flatten(), **options)], weights)
+        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing, "reduction": "sum"}
+        return F.cross_entropy(logits, following.flatten(), **options)[None]
 
     @cached_property
     def log_unigram(self) -> Tensor:

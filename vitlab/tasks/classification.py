@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibratio
 from vitlab.config import UserError
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.mixup_cutmix import Mixing
-from vitlab.tasks.base import Task, add_terms
+from vitlab.tasks.base import Task
 from vitlab.tasks.common.images import ImagePreparation
 from vitlab.tasks.common.metrics import BalancedAccuracy, Confusion, LargestShare, MacroF1, Mean, Outcomes, Reliability
 
@@ -36,7 +36,6 @@ class Classification(Task):
         self.label_smoothing = recipe.label_smoothing
         self.images = ImagePreparation(recipe, data, data_config)
         self.mixing = Mixing(recipe, self.outputs)
-        self.context = self.mixing.context
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
         """Normalised images, and labels (B,), or (B, classes) of shares where the recipe mixed them."""
@@ -51,9 +50,12 @@ class Classification(Task):
         images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
         return images, torch.zeros(1, dtype=torch.int64, device="meta")
 
-    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
+    def count_targets(self, batch: Batch) -> Tensor:
+        return torch.full((1,), len(batch[0]), device=batch[0].device)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
-        return add_terms([F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing)], weights)
+        return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing, reduction="sum")[None]
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """accuracy and loss; `detailed` adds what `build_class_metrics` says."""

@@ -20,7 +20,7 @@ from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
-from vitlab.tasks.base import Task, add_terms
+from vitlab.tasks.base import Task
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity, SumOfMeans
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
@@ -166,16 +166,15 @@ class MaskedLM(Task):
         masked = (batch.targets != NOTHING).sum()
         return torch.stack([pairs if name == NEXT else masked for name in self.added])
 
-    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
-        """The mean over masked tokens, and where there are pairs the mean over them, added."""
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The sum over masked tokens, and where there are pairs the sum over them."""
         terms = self.terms(model, batch)
-        return add_terms([self.cross_entropy(*terms[name], smoothed=name != NEXT) for name in self.added], weights)
+        return torch.stack([self.cross_entropy(*terms[name], smoothed=name != NEXT) for name in self.added])
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, smoothed: bool = True) -> Tensor:
-        """(..., C), (...) -> the mean; 0 where nothing is to be predicted."""
+        """(..., C), (...) -> the sum; 0 where nothing is to be predicted."""
         options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing if smoothed else 0.0}
-        total = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum", **options)
-        return total / (targets != NOTHING).sum().clamp(min=1)
+        return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum", **options)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """loss (nats), the sum that training makes small, perplexity and masked_accuracy of the masked tokens.

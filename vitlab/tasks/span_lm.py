@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from omegaconf import DictConfig
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.data.parts import drop_context
 from vitlab.data.sequences.mask_spans import choose_spans
 from vitlab.data.sequences.mask_tokens import Random, gather_chosen
 from vitlab.data.text.types import TextData
@@ -36,16 +35,10 @@ class SpanLM(MaskedLM):
         if config.sequences == "pairs":
             raise UserError("task.sequences=pairs: SpanBERT has no pairs; choices: stream, documents")
         super().__init__(config, recipe, data, data_config)
-        self.context = recipe.batch_size  # how often spans are drawn depends on all of a batch
 
     @property
     def most(self) -> int:
         return int(self.share * self.shape["length"]) + LONGEST_SPAN
-
-    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
-        found = super().prepare(batch, generator)
-        own = {name: rows if rows is None else drop_context(rows, generator) for name, rows in vars(found).items()}
-        return Batch(**own)
 
     def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
         spans = choose_spans(maskable, self.share, generator, longest=LONGEST_SPAN)

@@ -18,7 +18,7 @@ from vitlab.config import UserError
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.pair_inputs import frame_texts
 from vitlab.data.text.types import NO_TAG, TextData
-from vitlab.tasks.base import Task, add_terms
+from vitlab.tasks.base import Task
 from vitlab.tasks.common.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
 
@@ -89,14 +89,14 @@ class TextClassification(Task):
             counts.append(int((torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask)[:, 1:].sum()))
         return torch.tensor(counts, device=batch[0].device)
 
-    def loss(self, model: nn.Module, batch: Batch, weights: Tensor | None = None) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """That of the targets and, with `auxiliary_lm`, that much of the next tokens' (Radford et al., 2018, eq. 5)."""
         tokens, mask, segments = trim_padding(model, *flatten_sequences(batch))
         if not self.auxiliary_lm:
-            return add_terms([self.targets_loss(model(tokens, mask, segments), batch)], weights)
+            return self.targets_loss(model(tokens, mask, segments), batch)[None]
         hidden = model.hidden(tokens, mask, segments)
         own = self.targets_loss(model.logits(model.read(hidden, mask)), batch)
-        return add_terms([own, self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)], weights)
+        return torch.stack([own, self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)])
 
     def targets_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return self.objective.loss(*self.combine_sequences(logits, batch))
@@ -146,11 +146,11 @@ def trim_padding(
 
 
 def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean cross-entropy of the tokens (M, N) after the first by the hidden states (M, N, D) before them."""
+    """The summed cross-entropy of the tokens (M, N) after the first by the hidden states (M, N, D) before them."""
     before, following = hidden[:, :-1], tokens[:, 1:]
     if mask is not None:
         before, following = before[mask[:, 1:]], following[mask[:, 1:]]
-    return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten())
+    return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten(), reduction="sum")
 
 
 def list_problems(config: DictConfig, data: TextData) -> Iterator[str]:

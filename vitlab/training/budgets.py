@@ -59,5 +59,5 @@ def make_meta_model(config: DictConfig, task: Task, frozen: bool) -> nn.Module:
 def leaves_unused(config: DictConfig, task: Task) -> bool:
     """Whether a run's loss does not depend on all parameters that train."""
     model = make_meta_model(config.model, task, config.recipe.freeze is not None).eval()
-    task.loss(model, task.example()).backward()
+    task.loss(model, task.example()).sum().backward()
     return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, identity, read_config, read_yaml, resolved
-from vitlab.config.identity import list_changes, weight_settings
+from vitlab.config.identity import PARTS, count_parts, list_changes, weight_settings
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
 from vitlab.training.progress import Progress
@@ -109,7 +109,17 @@ class RunFiles:
         """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
+            self.refuse_other_parts(config)
             refuse_changes(self.folder, self.changes(resolved(config)))
+
+    def refuse_other_parts(self, config: DictConfig) -> None:
+        """Raise UserError if the folder's run computes its batches in another number of parts."""
+        before, now = (count_parts(each.get("trainer", {})) for each in (self.config(), config))
+        if before != now:
+            raise UserError(
+                f"{PARTS} = {now}: the run in {self.folder} began with {before}; give numbers whose product is "
+                f"{before}, or another --out, or delete that folder"
+            )
 
     def refuse_other_data(self, name: str, contents: str) -> None:
         """Raise UserError if the data set `name`, now of these contents, has changed since the folder's run began."""

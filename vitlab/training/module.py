@@ -1,8 +1,7 @@
 """The one LightningModule: a model, its task, its recipe."""
 
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.data.parts import Part, PartGenerator
+from vitlab.data.loader import Part
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.optimization.schedules import build_schedule
@@ -23,9 +22,9 @@ PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator take
 class TrainingModule(L.LightningModule):
     """Trains `model` on `task` for `steps` optimizer steps.
 
-    All randomness of a step (augmentation, dropout, stochastic depth) is seeded by (seed, step), so that a resumed
-    training repeats the step bit for bit. This process has the `part` of each batch, which it computes in `accumulate`
-    parts: augmentation is that of the whole batch, dropout differs from part to part. `shape` is what the model was
+    This process has the `part` of each batch, which it computes in `accumulate` parts, one after another. All
+    randomness of a step (augmentation, dropout, stochastic depth) is seeded by the seed, the step and the number of the
+    part in the whole batch, so that a resumed training repeats the step bit for bit. `shape` is what the model was
     built for, `classes` are the names of its classes; `width` is the model's, for the schedule noam.
 
     `train/loss` is in the trainer's `callback_metrics` at every `log_every_n_steps`, the task's metrics as
@@ -71,55 +70,40 @@ class TrainingModule(L.LightningModule):
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
 
-    @property
-    def step_seed(self) -> int:
-        return self.seed * SEED_STRIDE + self.global_step
+    def make_seed(self, number: int) -> int:
+        """For this step and the `number`-th of this process's parts."""
+        place = self.part.number * self.accumulate + number
+        return self.seed * SEED_STRIDE + self.global_step + place * PART_STRIDE
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.accumulate > 1:
             self.trainer.optimizers[0].zero_grad()
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The loss of the last part, after the backward passes of those before it."""
-        parts = self.part.split(self.accumulate)
-        prepared, weights = (self.prepare(batch, part) for part in parts), itertools.repeat(None)
-        if parts[0].count > 1 and hasattr(self.task, "count_targets"):
-            prepared = list(prepared)
-            weights = self.weigh_terms([self.task.count_targets(examples) for examples in prepared])
+        """The loss of the last part, after the backward passes of those before it.
+
+        Each sum over targets is divided by the number of these in the whole batch, on all devices.
+        """
+        parts = [self.prepare(batch, number) for number in range(self.accumulate)]
+        counts = self.add_devices(sum(self.task.count_targets(part) for part in parts)).clamp(min=1)
         losses: list[Tensor] = []
-        for part, examples, of_terms in zip(parts, prepared, weights, strict=False):
-            seed_dropout(self.step_seed + part.number * PART_STRIDE, self.device)
-            loss = self.task.loss(self.model, examples, *([] if of_terms is None else [of_terms]))
-            loss = loss / len(parts) if len(parts) > 1 else loss
+        for number, part in enumerate(parts):
+            seed_dropout(self.make_seed(number), self.device)
+            loss = (self.task.loss(self.model, part) / counts).sum()
             losses.append(loss.detach())
-            if len(losses) < len(parts):
+            loss = loss * self.part.count  # DDP and FSDP take the mean of the devices' gradients
+            if number < self.accumulate - 1:
                 self.trainer.strategy.backward(loss, None)
                 torch.clear_autocast_cache()  # of weights whose graph is gone
-        total = torch.stack(losses).sum() if len(losses) > 1 else losses[0]
-        self.loss = self.add_devices(total) / self.part.count if self.part.count > 1 else total
+        self.loss = self.add_devices(torch.stack(losses).sum())
         return loss
 
-    def prepare(self, batch: Any, part: Part) -> Any:
-        """What the model sees of a part of what this process read."""
-        seed = ~self.step_seed  # not the stream that dropout draws from
-        if part.count == 1:
-            generator = torch.Generator(self.device).manual_seed(seed)
-        else:
-            size = self.recipe.batch_size
-            generator = PartGenerator(self.device, part, size).manual_seed(seed)
-            batch = [part.take(rows, self.part, size) for rows in batch]
+    def prepare(self, batch: Any, number: int) -> Any:
+        """What the model sees of the `number`-th part of what this process read."""
+        generator = torch.Generator(self.device).manual_seed(~self.make_seed(number))  # not what dropout draws from
+        rows = [Part(number, self.accumulate).of(each) for each in batch]
         with torch.autocast(self.device.type, enabled=False):  # bfloat16 is too coarse for the positions of pixels
-            return self.task.prepare(batch, generator)
-
-    def weigh_terms(self, counts: Sequence[Tensor | None]) -> Iterable[Tensor | None]:
-        """What makes the mean of the parts' losses that of the whole batch: for each part the weights of its terms.
-
-        counts: of each of this process's parts the targets of each term.
-        """
-        if counts[0] is None:
-            return counts
-        total = self.add_devices(torch.stack(counts).sum(dim=0))
-        return [own * len(counts) * self.part.count / total.clamp(min=1) for own in counts]
+            return self.task.prepare(rows, generator)
 
     def add_devices(self, values: Tensor) -> Tensor:
         """The sum over the devices of what each one has."""

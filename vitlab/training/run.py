@@ -20,7 +20,6 @@ from vitlab.config import UserError, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import CPU, eval_loader, train_loader
-from vitlab.data.parts import Part
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json
 from vitlab.hardware import keep_freed_memory
@@ -56,6 +55,8 @@ class Run:
         self.files = RunFiles(folder)
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         refuse_other_tokenizer(self.files, self.task.tokenizer, data.name)
+        if self.files.config_path.exists():
+            self.files.refuse_other_parts(config)
         self.contents = contents(config.data, data)
         self.files.refuse_other_data(data.name, self.contents)
         problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
@@ -191,7 +192,7 @@ class Run:
             classes=self.task.classes,
             width=self.config.model.get("width"),
             log_to_loggers=False,  # Measurements writes the rows
-            part=self.part,
+            part=self.group.part,
             accumulate=trainer_config.accumulate,
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
@@ -218,7 +219,7 @@ class Run:
         )
         workers, together = self.settings.workers, self.task.eval_batch_size or max(batch_size, 256)
         shared = {"workers": workers, "device": self.device}
-        validation = eval_loader(self.task.validation, batch_size=together, part=self.group.part(), **shared)
+        validation = eval_loader(self.task.validation, batch_size=together, part=self.group.part, **shared)
         batches = train_loader(
             self.task.train,
             self.indices,
@@ -227,7 +228,7 @@ class Run:
             seed=self.config.seed,
             start=resumed_step,
             repeats=recipe.repeats,
-            part=self.part,
+            part=self.group.part,
             **shared,
         )
         try:
@@ -269,7 +270,7 @@ class Run:
         with self.group.together("test"):
             _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
             model = self.placed_model().eval()
-            collected = evaluate_held_out(model, self.task, autocast, self.settings.workers, part=self.group.part())
+            collected = evaluate_held_out(model, self.task, autocast, self.settings.workers, part=self.group.part)
             found, texts = collected.compute(), dict(collected).get("texts")
             self.generated = texts.list_texts() if texts is not None else None
         self.outcomes = found["outcomes"].cpu().numpy()
@@ -277,11 +278,6 @@ class Run:
         for name, value in metrics.items():
             refuse_not_finite(f"test {name}", value, self.trained_steps, self.config.recipe)
         return {"accuracy": None, **metrics, "test_items": len(self.task.test)}
-
-    @property
-    def part(self) -> Part:
-        """What this process reads of each training batch."""
-        return self.group.part(getattr(self.task, "context", 0))
 
     @property
     def device(self) -> torch.device:

@@ -24,9 +24,7 @@ ELSEWHERE = (
     "trainer.workers",
     "recipe.tuned_on",
 )
-SHARED = tuple(
-    f"trainer.{key}" for key in ("devices", "nodes", "strategy", "accumulate", "checkpoint_activations")
-)  # one result on any number of devices
+SAME_NUMBERS = ("trainer.strategy", "trainer.checkpoint_activations")
 
 
 def identify(*overrides, contents=CONTENTS):
@@ -117,9 +115,15 @@ def test_a_key_is_part_of_the_identity_unless_the_final_weights_do_not_depend_on
         "recipe.timescale": ["recipe.schedule=rsqrt"],
         "recipe.milestones": ["recipe.schedule=multistep", "recipe.milestones=[0.4]"],
     }.get(key, [])
-    same = key in (*LOOKED_AT, *ELSEWHERE, *SHARED) or key.startswith(("wandb.", "recipe.budget."))
+    same = key in (*LOOKED_AT, *ELSEWHERE, *SAME_NUMBERS) or key.startswith(("wandb.", "recipe.budget."))
     beside += ["budget.steps=1000"] if key.startswith("recipe.budget.") else []
     assert (identify(*beside, f"{key}={other_value(key, value)}") == identify(*beside)) == same
+
+
+def test_of_devices_nodes_and_accumulate_the_product_counts():
+    two, four = "trainer.accumulate=2", "trainer.accumulate=4"
+    assert identify("trainer.devices=2") == identify("trainer.nodes=2") == identify(two) != identify()
+    assert identify("trainer.devices=2", two) == identify(four) != identify(two)
 
 
 def test_the_error_crosses_processes_whole():

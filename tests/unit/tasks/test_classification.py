@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tests.captioned import captioned
+from tests.learning import mean_loss
 from tests.texts import text_data
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose, load, names
@@ -99,7 +100,7 @@ def test_the_loss_is_the_mean_cross_entropy(smoothing):
     by_hand = [
         cross_entropy(row.tolist(), label, smoothing) for row, label in zip(logits, labels.tolist(), strict=True)
     ]
-    assert found.loss(Fixed(), (batch, labels)).item() == pytest.approx(sum(by_hand) / 6, rel=1e-5)
+    assert mean_loss(found, Fixed(), (batch, labels)).item() == pytest.approx(sum(by_hand) / 6, rel=1e-5)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -142,7 +143,7 @@ def test_a_small_model_learns_one_batch_by_heart_with_its_own_recipe():
     schedule = build_schedule(optimizer, config.recipe, steps)
     losses = []
     for _ in range(steps):
-        loss = found.loss(model.train(), batch)
+        loss = mean_loss(found, model.train(), batch)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), config.recipe.clip_norm)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.learning import learn_by_heart
+from tests.learning import learn_by_heart, mean_loss
 from tests.texts import END, PAD, START, TOKENIZER, WORDS, ragged, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
@@ -93,7 +93,7 @@ def test_padding_changes_no_loss(recipe):
     longer = torch.nn.functional.pad(whole.inputs, (0, 3), value=PAD), torch.nn.functional.pad(whole.mask, (0, 3))
     padded = whole._replace(inputs=longer[0], mask=longer[1])
     model.eval()
-    torch.testing.assert_close(task.loss(model, padded), task.loss(model, whole))
+    torch.testing.assert_close(mean_loss(task, model, padded), mean_loss(task, model, whole))
 
 
 def test_a_reversal_is_learned_by_heart_and_decoded():

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, whole
+from tests.learning import mean_loss
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.text.types import NO_TAG
@@ -23,7 +24,7 @@ def test_a_batch_is_learned_by_heart(body, kind):
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     batch = whole(task)
     for _ in range(300):
-        loss = task.loss(model, batch)
+        loss = mean_loss(task, model, batch)
         if loss < 0.01:
             break
         optimizer.zero_grad()
@@ -72,7 +73,7 @@ def test_a_batch_is_cut_to_its_longest_sequence_where_the_body_heeds_the_mask():
         model = models.build(config.model, **task.shape)
         model.text.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[1]))
         batch = whole(task, rows=[0, 1, 2])
-        task.loss(model, batch)
+        mean_loss(task, model, batch)
     assert seen == [int(batch[1].sum(1).max()), LENGTH]
     assert seen[0] < LENGTH
 
@@ -91,7 +92,7 @@ def test_a_text_without_a_tag_costs_nothing():
     toy = data("tags")
     toy.train.tags.values[: toy.train.tags.starts[1]] = NO_TAG
     task, config = build("tags", of=toy)
-    loss = task.loss(models.build(config.model, **task.shape), whole(task, rows=[0]))
+    loss = mean_loss(task, models.build(config.model, **task.shape), whole(task, rows=[0]))
     assert loss == 0
 
 
@@ -106,8 +107,8 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     for row, length in zip(tokens, mask.sum(1).tolist(), strict=True):
         logits = model.by_tokens(model.text(row[None, :length]))[0]
         nats.append(F.cross_entropy(logits[:-1], row[1:length], reduction="none"))
-    expected = plain.loss(model, batch) + 0.5 * torch.cat(nats).mean()
-    torch.testing.assert_close(both.loss(model, batch), expected)
+    expected = mean_loss(plain, model, batch) + 0.5 * torch.cat(nats).mean()
+    torch.testing.assert_close(mean_loss(both, model, batch), expected)
 
 
 @pytest.mark.parametrize(("body", "kind"), [("bert", "choices"), ("gpt", "tags"), ("lstm both ways", "choices")])

@@ -9,6 +9,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
 
 from tests.classified import LENGTH, build, data, whole
+from tests.learning import mean_loss
 from vitlab.data.loader import eval_loader
 from vitlab.data.text.types import NO_TAG
 
@@ -108,7 +109,7 @@ def test_smoothing_is_of_the_training_loss_alone():
     logits = torch.randn(17, 3)
     labels = torch.from_numpy(data().train.labels)
     task, _ = build("classes", "recipe.label_smoothing=0.3")
-    found = task.loss(Fixed(logits), whole(task))
+    found = mean_loss(task, Fixed(logits), whole(task))
     torch.testing.assert_close(found, F.cross_entropy(logits, labels, label_smoothing=0.3))
     y = torch.from_numpy(data().test.labels)
     assert measured(task, logits)["loss"] == pytest.approx(F.cross_entropy(logits, y).item())

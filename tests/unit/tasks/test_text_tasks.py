@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.learning import mean_loss
 from tests.texts import MASK, STOP, TOKENIZER, WORDS, counting, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
@@ -55,13 +56,13 @@ def test_a_batch_is_learnt_by_heart_and_every_weight_has_a_gradient(name, model,
     net = built(task, config).train()
     batch = batch_of(task, range(6), torch.Generator().manual_seed(1))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-    first = task.loss(net, batch)
+    first = mean_loss(task, net, batch)
     first.backward()
     unused = [n for n, p in net.named_parameters() if p.grad is None]
     assert all(n.startswith(("pooler", "next_sentence", "text.embed.segments")) for n in unused), unused
     for _ in range(200):
         optimizer.zero_grad()
-        loss = task.loss(net, batch)
+        loss = mean_loss(task, net, batch)
         if loss < 0.2 * first:
             break
         loss.backward()
@@ -134,7 +135,9 @@ def test_nothing_behind_a_text_is_predicted():
     row = int((following == NOTHING).any(dim=1).nonzero()[0])
     changed, last = tokens[row : row + 1].clone(), int((following[row] != NOTHING).sum())
     changed[0, last:] = 17
-    found, expected = (task.loss(net, (one, following[row : row + 1])) for one in (changed, tokens[row : row + 1]))
+    found, expected = (
+        mean_loss(task, net, (one, following[row : row + 1])) for one in (changed, tokens[row : row + 1])
+    )
     torch.testing.assert_close(found, expected)
 
 
@@ -156,7 +159,7 @@ def test_the_held_out_loss_is_the_sum_that_training_makes_small(name, words, ter
     for rows in (range(5), range(5, len(task.test))):  # uneven batches
         task.update(metrics, net, batch_of(task, rows, split="test"))
     found = {key: value.item() for key, value in metrics.compute().items()}
-    assert found["loss"] == pytest.approx(task.loss(net, whole).item(), rel=1e-5)
+    assert found["loss"] == pytest.approx(mean_loss(task, net, whole).item(), rel=1e-5)
     kept = whole.targets != NOTHING
     logits = task.logits(net, whole)[0]
     masked = torch.nn.functional.cross_entropy(logits[kept], whole.targets[kept]).item()

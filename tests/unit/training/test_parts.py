@@ -1,4 +1,4 @@
-"""A batch that is computed in parts has the loss and the gradients of the whole, whatever is drawn for its examples."""
+"""A batch that is computed in parts has the loss and the gradients of the whole where nothing is drawn at random."""
 
 from types import SimpleNamespace
 
@@ -11,15 +11,16 @@ from tests.texts import text_data
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
-from vitlab.data.loader import Items, train_loader
-from vitlab.data.parts import Part, PartGenerator, draw
+from vitlab.data.loader import Items, Part, train_loader
 from vitlab.training.module import TrainingModule
 
 TINY = ["model.width=24", "model.heads=3", "model.depth=1"]
 VIT = ["data=cifar10", "model=vit_nano", "model.patch_size=4", *TINY]
-EVERYTHING = ["recipe.random_erasing=0.5", "data.augment.flip=true", "data.augment.shift=2"]
-EVERYTHING += ["data.augment.crop_scale=[0.3,1]", "recipe.rand_augment.layers=2", "recipe.rand_augment.std=0.5"]
+AUGMENTED = ["recipe.random_erasing=0.5", "data.augment.flip=true", "data.augment.shift=2"]
+AUGMENTED += ["recipe.rand_augment.layers=2", "recipe.mixup=0.3"]
+PLAIN = ["data.augment.flip=false", "data.augment.shift=0"]
 BERT = ["data=pydoc", "model=bert_nano", *TINY, "model.dropout=0"]
+STATIC = ["task.masking=static"]
 
 
 def images():
@@ -30,16 +31,16 @@ def images():
 
 
 CASES = {
-    "images": ([*VIT, *EVERYTHING], images),
-    "mixed images": ([*VIT, *EVERYTHING, "recipe.mixup=0.3", "recipe.cutmix=1"], images),
+    "images": ([*VIT, *PLAIN], images),
     "captions": (
-        ["task=captioning", "data=captioned_glyphs", "model=vit_caption_nano"],
-        lambda: captioned.captioned(captions=2, size=(12, 12)),
+        ["task=captioning", "data=captioned_glyphs", "model=vit_caption_nano", *PLAIN],
+        lambda: captioned.captioned(size=(12, 12)),
     ),
     "next tokens": (["task=causal_lm", "data=pydoc", "model=gpt_nano", *TINY, "task.pack=documents"], text_data),
-    "masked tokens": (["task=masked_lm", *BERT, "task.sequences=pairs"], text_data),
-    "masked spans": (["task=span_lm", *BERT, "task.sequences=documents"], text_data),
+    "masked tokens": (["task=masked_lm", *BERT, *STATIC, "task.sequences=pairs"], text_data),
+    "masked spans": (["task=span_lm", *BERT, *STATIC, "task.sequences=documents"], text_data),
     "tags": (["task=text_classification", *BERT], lambda: classified.data("tags", 24)),
+    "numbers": (["task=text_classification", *BERT], lambda: classified.data("numbers", 24)),
     "classes and next tokens": (
         ["task=text_classification", "data=pydoc", "model=gpt_nano", *TINY, "task.auxiliary_lm=0.5"],
         lambda: classified.data("classes", 24),
@@ -47,22 +48,27 @@ CASES = {
 }
 
 
-def train_step(words, data, accumulate):
-    """The loss of a step and the gradients."""
+def build_module(words, data, **options):
+    """The module in its step 3, without dropout, and a batch of 12."""
     config = compose(TrainConfig, [*words, "recipe.batch_size=12", "recipe.label_smoothing=0.1"])
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
     torch.manual_seed(0)
     model = models.build(config.model, **task.shape).train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0  # it draws for each part anew
-    options = {"steps": 9, "seed": 5, "shape": task.shape, "classes": task.classes, "accumulate": accumulate}
-    module = TrainingModule(model, task, config.recipe, **options, part=Part(context=task.context))
+            module.p = 0.0
+    options |= {"steps": 9, "seed": 5, "shape": task.shape, "classes": task.classes}
+    module = TrainingModule(model, task, config.recipe, **options)
     backward = SimpleNamespace(backward=lambda loss, _: loss.backward())
     module._trainer = SimpleNamespace(strategy=backward, global_step=3)
-    batch = Items(task.train).__getitems__(list(range(3, 15)))
+    return module, Items(task.train).__getitems__(list(range(3, 15)))
+
+
+def train_step(words, data, accumulate):
+    """The loss of a step and the gradients."""
+    module, batch = build_module(words, data, accumulate=accumulate)
     module.training_step(batch, 0).backward()
-    return module.loss, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return module.loss, {name: p.grad for name, p in module.model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -76,24 +82,18 @@ def test_parts_of_a_batch_add_up_to_it(case):
         torch.testing.assert_close(of_parts, gradients, rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.parametrize("context", [0, 1, 3, 99])
-def test_parts_read_and_draw_what_the_whole_does(context):
-    whole = torch.rand(12, 3, generator=torch.Generator().manual_seed(7))
-    rows = torch.arange(12)
-    of_device = Part(1, 2, context)
-    read = rows[of_device.places(12)]
-    for part in of_device.split(3):
-        generator = PartGenerator(torch.device("cpu"), part, 12).manual_seed(7)
-        own = part.take(read, of_device, 12)
-        assert own.tolist() == part.places(12).tolist()
-        assert own[generator.context :].tolist() == [part.number * 2, part.number * 2 + 1]
-        assert own[: generator.context].tolist() == [
-            (own[generator.context] - k) % 12 for k in range(min(context, 10), 0, -1)
-        ]
-        assert torch.equal(draw(torch.rand, (len(own), 3), generator), whole[own])
-    transposed = draw(torch.rand, (3, 12), torch.Generator().manual_seed(1), rows=1)
-    generator = PartGenerator(torch.device("cpu"), of_device, 12).manual_seed(1)
-    assert torch.equal(draw(torch.rand, (3, len(read)), generator, rows=1), transposed[:, read])
+def test_what_a_part_draws_depends_on_its_number_in_the_batch_not_on_who_computes_it():
+    alone, batch = build_module([*VIT, *AUGMENTED], images(), accumulate=4)
+    parts = [alone.prepare(batch, number) for number in range(4)]
+    for device in range(2):
+        half = [Part(device, 2).of(rows) for rows in batch]
+        shared, _ = build_module([*VIT, *AUGMENTED], images(), accumulate=2, part=Part(device, 2))
+        for number in range(2):
+            assert shared.make_seed(number) == alone.make_seed(2 * device + number)
+            for own, expected in zip(shared.prepare(half, number), parts[2 * device + number], strict=True):
+                assert torch.equal(own, expected)
+    again = alone.prepare([rows[:3].repeat(4, *[1] * (rows.ndim - 1)) for rows in batch], 1)
+    assert not torch.equal(again[0], parts[0][0]), "the same images as the first part's"
 
 
 def test_devices_share_the_batches_of_a_run():

@@ -6,12 +6,9 @@ Shapes: B rows, N tokens, K places.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Generator, Tensor
-
-from vitlab.data.parts import draw
 
 MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the others stay as they are
 
@@ -40,14 +37,14 @@ def draw_uniform(shape: tuple[int, ...], generator: Random, device: torch.device
     """
     if isinstance(generator, RowGenerators):
         return generator.draw(lambda own: torch.rand(shape[1:], generator=own, dtype=torch.float64), rows).to(device)
-    return draw(torch.rand, shape, generator, dtype=torch.float64).to(device)
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device)
 
 
 def draw_integers(high: int, shape: tuple[int, ...], generator: Random, device: torch.device) -> Tensor:
     """From 0 to high - 1."""
     if isinstance(generator, RowGenerators):
         return generator.draw(lambda own: torch.randint(high, shape[1:], generator=own), None).to(device)
-    return draw(partial(torch.randint, high), shape, generator).to(device)
+    return torch.randint(high, shape, generator=generator, device=generator.device).to(device)
 
 
 def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:

@@ -3,15 +3,13 @@
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
-
-from vitlab.data.parts import draw
 
 ATTEMPTS = 10  # to find a crop that fits, as in torchvision
 IN_CACHE = 2**20  # values that are normalised together on a CPU
@@ -49,11 +47,12 @@ def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) 
     """
     if not flip and not shift:
         return images
+    drawn = {"generator": generator, "device": generator.device}
     moves, mirrored = torch.zeros(2, len(images), 1, dtype=torch.int64), torch.zeros(len(images), 1)
     if shift:
-        moves = draw(partial(torch.randint, -shift, shift + 1), moves.shape, generator, 1)
+        moves = torch.randint(-shift, shift + 1, moves.shape, **drawn)
     if flip:
-        mirrored = draw(partial(torch.randint, 0, 2), mirrored.shape, generator)
+        mirrored = torch.randint(0, 2, mirrored.shape, **drawn)
     move = copy_windows if images.device.type == "cpu" else gather_pixels
     return move(images, shift, moves.to(images.device), mirrored.to(images.device, torch.bool))
 
@@ -136,7 +135,7 @@ def crop_boxes(
 ) -> Tensor:
     """(top, left, height, width) in whole pixels of a random box of each of B images of H x W: float32 (4, B)."""
     B, H, W = shape
-    area, tilt, x, y = draw(torch.rand, (4, ATTEMPTS, B), generator, rows=2)
+    area, tilt, x, y = torch.rand(4, ATTEMPTS, B, generator=generator, device=generator.device)
     area = (scale[0] + (scale[1] - scale[0]) * area) * (H * W)
     low, high = (math.log(value) for value in aspect)
     ratio = torch.exp(low + (high - low) * tilt)

@@ -14,8 +14,6 @@ from timm.data.random_erasing import RandomErasing
 from torch import Generator, Tensor
 from torchvision.transforms import v2
 
-from vitlab.data.parts import PartGenerator, drop_context
-
 
 @contextmanager
 def global_generators(generator: Generator, device: torch.device) -> Iterator[None]:
@@ -48,30 +46,13 @@ class Mixing:
         else:
             self.mix = on[0][0] if on else None
 
-    @property
-    def context(self) -> int:
-        """How many rows before its own a part of a batch needs: an image is mixed with the one before it."""
-        return int(self.mix is not None)
-
     def __call__(self, images: Tensor, labels: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
         """images (B, C, Y, X), which may be changed in place, and labels (B,) -> images (B, C, Y, X) and labels (B,),
         or (B, classes) of shares that sum to 1 where a batch is mixed; the very tensors where nothing is on.
         """
         if not self.erase_probability and self.mix is None:
-            return images, labels  # no context either
+            return images, labels
         with global_generators(generator, images.device):
             if self.erase_probability:
-                self.erase(images, generator)
-            mixed = (images, labels) if self.mix is None else self.mix(images, labels)
-        return drop_context(mixed[0], generator), drop_context(mixed[1], generator)
-
-    def erase(self, images: Tensor, generator: Generator) -> None:
-        """Erase a part of some images, in place; those of other parts of the batch only draw."""
-        eraser = RandomErasing(self.erase_probability, mode="pixel", device=images.device)
-        if not isinstance(generator, PartGenerator):
-            eraser(images)
-            return
-        rows = {place: row for row, place in enumerate(generator.places.tolist())}
-        elsewhere = torch.empty_like(images[0])
-        for place in range(generator.size):
-            eraser(images[rows[place]] if place in rows else elsewhere)
+                RandomErasing(self.erase_probability, mode="pixel", device=images.device)(images)
+            return (images, labels) if self.mix is None else self.mix(images, labels)

@@ -10,15 +10,12 @@ Shapes: B batch, C channels, Y x X pixels.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from omegaconf import DictConfig
 from torch import Generator, Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
-
-from vitlab.data.parts import draw
 
 GREY = 128
 Operation = Callable[[Tensor, float, bool], Tensor]  # images, level from 0 to 1 with its sign, increasing
@@ -101,9 +98,9 @@ def rand_augment(images: Tensor, config: DictConfig | None, generator: Generator
         return images
     where = {"generator": generator, "device": generator.device}
     size = (config.layers, len(images))
-    drawn = draw(partial(torch.randint, 0, len(NAMES)), size, generator, rows=1)
-    signs = draw(partial(torch.randint, 0, 2), size, generator, rows=1)
-    skipped = draw(torch.rand, size, generator, rows=1) >= config.probability
+    drawn = torch.randint(0, len(NAMES), size, **where)
+    signs = torch.randint(0, 2, size, **where)
+    skipped = torch.rand(size, **where) >= config.probability
     # of each operation and sign; an operation without a sign uses the first
     levels = (
         config.magnitude + config.std * torch.randn((config.layers, len(NAMES), 2), dtype=torch.float64, **where)

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torchmetrics import MetricCollection
 
-from vitlab.data.loader import eval_loader
-from vitlab.data.parts import Part
+from vitlab.data.loader import Part, eval_loader
 from vitlab.tasks.base import Task
 
 BATCH = 256

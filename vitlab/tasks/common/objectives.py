@@ -29,10 +29,9 @@ class Classes:
         return None
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(..., C), (...) -> the mean over the items with a label; 0 where none has one."""
+        """(..., C), (...) -> the sum over the items with a label; 0 where none has one."""
         options = {"ignore_index": NO_TAG, "label_smoothing": self.label_smoothing, "reduction": "sum"}
-        total = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), **options)
-        return total / (labels != NO_TAG).sum().clamp(min=1)
+        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), **options)
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
         """Those of `build_class_metrics`, f1 and, up to MOST_CONFUSED classes, matthews.
@@ -86,8 +85,8 @@ class Numbers:
         return ((texts.targets - self.mean) / self.std).astype(np.float32)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(M, 1), (M,) -> the mean."""
-        return F.mse_loss(logits[:, 0].float(), targets)
+        """(M, 1), (M,) -> the sum."""
+        return F.mse_loss(logits[:, 0].float(), targets, reduction="sum")
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
         """loss, of standardised targets, and the correlations pearson and spearman; `detailed` adds `Outcomes`."""

@@ -22,7 +22,7 @@ from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
-from vitlab.tasks.base import Task, add_terms
+from vitlab.tasks.base import Task
 from vitlab.tasks.common.decoded import Decoded, Score, score_exact_match, score_translation
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
@@ -105,10 +105,10 @@ class SequenceToSequence(Task):
     def count_targets(self, batch: SourceTargetBatch) -> Tensor:
         return (batch.following != NOTHING).sum()[None]
 
-    def loss(self, model: nn.Module, batch: SourceTargetBatch, weights: Tensor | None = None) -> Tensor:
+    def loss(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
         logits = self.logits(model, batch).flatten(0, 1)
-        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing}
-        return add_terms([F.cross_entropy(logits, batch.following.flatten(), **options)], weights)
+        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing, "reduction": "sum"}
+        return F.cross_entropy(logits, batch.following.flatten(), **options)[None]
 
     @property
     def scores(self) -> tuple[Score, ...]:

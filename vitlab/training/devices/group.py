@@ -17,7 +17,8 @@ from torch import distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vitlab.config import UserError
-from vitlab.data.parts import Part
+from vitlab.config.identity import count_parts
+from vitlab.data.loader import Part
 from vitlab.hardware import count_cores
 from vitlab.models.counting.memory import list_blocks
 from vitlab.training.callbacks import Diverged, Interrupted
@@ -41,9 +42,10 @@ class Group:
     def leads(self) -> bool:
         return self.rank == 0
 
-    def part(self, context: int = 0) -> Part:
+    @property
+    def part(self) -> Part:
         """What it has of each batch."""
-        return Part(self.rank, self.size, context)
+        return Part(self.rank, self.size)
 
     def join(self, store: distributed.Store) -> None:
         """Begin the process group: gloo for what is on CPUs, NCCL between GPUs."""
@@ -118,11 +120,6 @@ class Member(LightningEnvironment):
         """Lightning's own takes WORLD_SIZE out of the environment."""
 
 
-def count_parts(trainer: DictConfig) -> int:
-    """The parts in which a batch is computed."""
-    return trainer.devices * trainer.nodes * trainer.accumulate
-
-
 def refuse_devices(trainer: DictConfig, accelerator: str) -> None:
     """Raise UserError for more devices than this machine has."""
     there = torch.cuda.device_count() if accelerator == "gpu" else count_cores()
@@ -132,7 +129,7 @@ def refuse_devices(trainer: DictConfig, accelerator: str) -> None:
 
 
 def refuse_parts(config: DictConfig, model: nn.Module, accelerator: str) -> None:
-    """Raise UserError for what would not be the same in parts of a batch as in the whole, or cannot be sharded."""
+    """Raise UserError for what does not go with a batch in parts, or cannot be sharded."""
     recipe, trainer = config.recipe, config.trainer
     devices, parts = trainer.devices * trainer.nodes, count_parts(trainer)
     given = {key: trainer[key] for key in ("devices", "nodes", "accumulate") if trainer[key] > 1}

@@ -1,7 +1,7 @@
 """Fully sharded training (FSDP2: Zhao et al., 2023): each device keeps its share of the weights, of their gradients and
 of the optimizer's state, and gathers a block's weights while it computes it.
 
-Checkpoints are those of one device, so that any number of devices goes on from them: the first gathers the whole.
+Checkpoints are those of one device, so that any strategy goes on from them: the first device gathers the whole.
 """
 
 from collections.abc import Callable

@@ -105,14 +105,17 @@ def test_a_batch_is_prepared_outside_autocast():
             seen.append(torch.is_autocast_enabled("cpu"))
             return batch
 
+        def count_targets(self, batch):
+            return torch.tensor([len(batch[0])])
+
         def loss(self, model, batch):
             seen.append(torch.is_autocast_enabled("cpu"))
-            return torch.zeros((), requires_grad=True)
+            return torch.zeros(1, requires_grad=True)
 
         def metrics(self):
             return None
 
     module = TrainingModule(torch.nn.Identity(), Task(), None, steps=1, seed=0, shape={}, classes=())
     with torch.autocast("cpu", torch.bfloat16):
-        module.training_step(None, 0)
+        module.training_step([torch.zeros(2)], 0)
     assert seen == [False, True]
