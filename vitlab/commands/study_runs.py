@@ -193,12 +193,11 @@ def expect(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> Sequence[Sp
     if executor.kind != "slurm" or executor.slurm.cells != "auto":
         return todo
     from vitlab.data.opening import progress_bar
-    from vitlab.reports.observer import RunReporter
     from vitlab.studies.plan.expected import expect_times
 
     start_server(WORKER_MODULES)
     with progress_bar(Console(stderr=True)) as progress:
-        return expect_times(plan, todo, files.finished_rows(), RunReporter, progress)
+        return expect_times(plan, todo, files.finished_rows(), progress)
 
 
 def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:

@@ -5,23 +5,21 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from vitlab.studies.experiment import Observer
 from vitlab.studies.grid import Spec
-from vitlab.studies.plan.rehearsal import rehearse
 from vitlab.studies.plan.study import Plan
 from vitlab.studies.plan.table import estimate_run
+from vitlab.studies.plan.timing import time_variants
 
 
 def expect_times(
     plan: Plan,
     todo: Sequence[Spec],
     rows: Iterable[Mapping[str, Any]],
-    observe: Callable[[], Observer],
     progress: Callable[[str, int, int], None],
 ) -> list[Spec]:
-    """The runs with their `seconds`: at the pace of the study's finished runs (rows of results.csv), else rehearsed.
+    """The runs with their `seconds`: at the pace of the study's finished runs (rows of results.csv), else timed.
 
-    A model that trains on a GPU of a cluster cannot be rehearsed here: its runs are left as they are.
+    A model that trains on a GPU of a cluster cannot be timed here: its runs are left as they are.
     """
     paces: dict[str, list[float]] = {}
     for row in rows:
@@ -31,7 +29,7 @@ def expect_times(
     unknown = [spec for spec in todo if spec.config["variant"] not in known]
     times = {}
     if unknown and not plan.config.executor.gpus:
-        times = rehearse(replace(plan, specs=unknown), observe, progress)
+        times = time_variants(replace(plan, specs=unknown), progress)
 
     def expect(spec: Spec) -> float | None:
         variant = spec.config["variant"]
