@@ -34,8 +34,9 @@ def main() -> None:
 
 
 def compare(name: str) -> Sequence[str]:
-    config = compose(DescribeConfig, [f"model={name}"])
-    shape = described_shape(compose(DescribeConfig, [f"model={name}", *SHAPES[config.model.modality]]))
+    modality = compose(DescribeConfig, [f"model={name}"]).model.modality
+    config = compose(DescribeConfig, [f"model={name}", *SHAPES[modality]])
+    shape = described_shape(config)
     example = count.inputs(shape)
     meta = count.meta(config.model, **shape)
     counted = memory.count_activations(meta, lambda model, batch: model(*batch), example).per_example
