@@ -2,8 +2,8 @@
 
     python scripts/memory_error.py
 
-Prints the table of docs/clusters.md: bytes of one example, in float32 and under autocast to bfloat16. Two minutes at
-most on 2 cores.
+Prints the table of docs/clusters.md: bytes of one example, in float32 and under autocast to bfloat16. A minute on 2
+cores.
 """
 
 from collections.abc import Sequence
@@ -39,13 +39,16 @@ def compare(name: str) -> Sequence[str]:
     shape = described_shape(config)
     example = count.inputs(shape)
     meta = count.meta(config.model, **shape)
-    counted = memory.count_activations(meta, lambda model, batch: model(*batch), example).per_example
+    full, halved = (
+        memory.count_activations(meta, lambda model, batch: model(*batch), example, half=half).per_example
+        for half in (False, True)
+    )
     model = build(config.model, **shape).train()
-    cells = [name, " x ".join(str(size) for size in example[0].shape[1:]), with_prefix(counted, "B")]
-    for half in (False, True):
+    cells = [name, " x ".join(str(size) for size in example[0].shape[1:]), with_prefix(full, "B")]
+    for half, counted in ((False, full), (True, halved)):
         few, many = (count_kept(model, count.inputs(shape, size, "cpu"), half) for size in BATCHES)
-        kept, expected = (many - few) / (BATCHES[1] - BATCHES[0]), counted / (2 if half else 1)
-        cells += [with_prefix(kept, "B"), f"{expected / kept - 1:+.0%}"]
+        kept = (many - few) / (BATCHES[1] - BATCHES[0])
+        cells += [with_prefix(kept, "B"), f"{counted / kept - 1:+.0%}"]
     return cells
 
 

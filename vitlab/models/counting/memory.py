@@ -35,16 +35,17 @@ def count_activations(
     """The activations of `loss(model, batch)`; `model` and `example`, a batch of one item, are on the meta device.
 
     They are the tensors that autograd saves in float32, each storage once, of attention those that a fused kernel
-    saves; under autocast (`half`) half their bytes and a copy of the weights. What a second example adds is of one
-    example, the rest is fixed.
+    saves. Under autocast (`half`) they take half their bytes, but in models with GroupNorm, which a GPU's autocast
+    computes in float32; and weights are copied. What a second example adds is of one example, the rest is fixed.
     """
     one, two = (count_saved(model, partial(loss, model, repeat(example, size))) for size in (1, 2))
     per_example, checkpointed = (large - small for small, large in zip(one, two, strict=True))
     found = Activations(one[0] - per_example, per_example, checkpointed)
     if not half:
         return found
+    share = 1 if any(isinstance(module, nn.GroupNorm) for module in model.modules()) else 0.5
     copies = sum(2 * parameter.numel() for parameter in model.parameters())
-    return Activations(copies + found.fixed / 2, found.per_example / 2, found.checkpointed / 2)
+    return Activations(copies + share * found.fixed, share * found.per_example, share * found.checkpointed)
 
 
 def repeat(example: Any, size: int) -> Any:
