@@ -64,6 +64,7 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
     recipe = load("recipe", config.model.recipe)
     moments = 2 if recipe.optimizer == "adamw" else int(recipe.momentum > 0)
     layers, params = count.stacks(model), count.parameters(model)
+    activations = memory.count_activations(model, lambda model, batch: model(*batch), count.inputs(shape))
     counts: dict[str, Any] = {
         "model": config.model.name,
         "family": family(config.model, model),
@@ -81,7 +82,7 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
         "weight_bytes": FLOAT * params,
         "optimizer": recipe.optimizer,
         "train_state_bytes": FLOAT * params * (2 + moments),
-        "activation_bytes_per_image": memory.activation_bytes(model, shape),
+        "activation_bytes_per_image": activations.per_example,
     }
     if as_json:
         print(json.dumps(counts, indent=1))

@@ -196,8 +196,7 @@ def scale(
 def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup: float) -> None:
     """Print what the study costs on a machine; without one here, from the first steps of each model."""
     from vitlab.data.opening import progress_bar
-    from vitlab.reports.observer import RunReporter
-    from vitlab.studies.plan import forecast, forecast_table, rehearsal, table
+    from vitlab.studies.plan import forecast, forecast_table, table, timing
 
     if machine:
         forecast_table.show_forecast(forecast.forecast(plan, machine))
@@ -205,7 +204,7 @@ def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup:
         table.show_plan(plan, {}, startup)
     else:
         with progress_bar(console) as progress:
-            times = rehearsal.rehearse(plan, RunReporter, progress)
+            times = timing.time_variants(plan, progress)
         table.show_plan(plan, times, startup)
 
 

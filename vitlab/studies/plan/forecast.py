@@ -14,7 +14,6 @@ from vitlab.models.counting import count, memory
 from vitlab.studies.grid import Spec
 from vitlab.studies.plan.machine import Machine
 from vitlab.studies.plan.packing import pack
-from vitlab.studies.plan.rehearsal import count_evaluations
 from vitlab.studies.plan.study import ModelPlan, Plan, build_task, describe_costs
 from vitlab.training import budgets, settings
 from vitlab.training.devices.group import list_unsharded
@@ -121,7 +120,7 @@ class Forecast:
             return None
         model, steps = self.plan.by_variant[variant], self.plan.steps(spec)
         times = self.plan.trainings(model)
-        looked_at = times * count_evaluations(steps, steps, model.config) * len(task.validation) + len(task.test)
+        looked_at = times * self.plan.evaluations(spec) * len(task.validation) + len(task.test)
         examples = times * steps * model.config.recipe.batch_size + looked_at / 3  # forward alone
         return examples / self.rate(variant) / self.fits[variant].devices
 
@@ -210,15 +209,14 @@ def count_needs(model: ModelPlan, plan: Plan) -> Needs:
     network = budgets.make_meta_model(config.model, task, config.recipe.freeze is not None)
     batchnorm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
     weights = FLOAT * count.parameters(network)
+    half = model.settled["precision"] in settings.AUTOCAST_DTYPES
     averaged = config.recipe.ema is not None or config.recipe.average is not None
     return Needs(
         weights,
         gradients=sum(FLOAT * parameter.numel() for parameter in network.parameters() if parameter.requires_grad),
         states=memory.count_state(build_optimizer(network, config.recipe)) + averaged * weights,
         block=max((FLOAT * count.parameters(block) for block in memory.list_blocks(network)), default=weights),
-        activations=memory.count_activations(
-            network, task.loss, task.example(), settings.AUTOCAST_DTYPES.get(model.settled["precision"])
-        ),
+        activations=memory.count_activations(network, task.loss, task.example(), half=half),
         batchnorm=batchnorm,
         sharded=not batchnorm and not list_unsharded(config),
         convolutions=settings.has_convolutions(network),

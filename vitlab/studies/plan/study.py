@@ -1,5 +1,6 @@
 """What a study will do: its runs, their steps, parameters and FLOPs."""
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -71,6 +72,11 @@ class Plan:
             batch_size=model.config.recipe.batch_size,
             flops_per_example=model.train_flops,
         )
+
+    def evaluations(self, spec: Spec) -> int:
+        """The evaluations of a run on the validation data: evenly spaced, the last at its end."""
+        steps, asked = self.steps(spec), self.by_variant[spec.config["variant"]].config.trainer.evaluations
+        return math.ceil(steps / math.ceil(steps / asked))
 
     def count_items(self, size: int, seed: int) -> int:
         """The number of items in the training set of a size and a subset seed."""

@@ -10,8 +10,8 @@ from vitlab.formatting import duration, plural
 from vitlab.studies.grid import Spec
 from vitlab.studies.plan.machine import FORM
 from vitlab.studies.plan.packing import pack
-from vitlab.studies.plan.rehearsal import Times
 from vitlab.studies.plan.study import Plan
+from vitlab.studies.plan.timing import Times
 
 REPORT = 3.0  # seconds that writing a report takes
 
@@ -34,37 +34,34 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     console = Console()
     console.print(escape(plan.headline(len(plan.specs))), soft_wrap=True, highlight=False)
     console.print(table)
-    lines = [f"total {flops:.2e} FLOPs; how long that takes on a machine says --on: {FORM}"]
+    total = f"total {flops:.2e} FLOPs; how long that takes on a machine says --on: {FORM}"
     if times:
-        lines = summarize(plan, times, spent, startup, flops)
-    for line in lines:
-        console.print(escape(line), soft_wrap=True, highlight=False)
+        total = summarize(plan, spent, startup, flops)
+    console.print(escape(total), soft_wrap=True, highlight=False)
 
 
-def summarize(
-    plan: Plan, times: Mapping[str, Times], spent: Sequence[dict[str, float]], startup: float, flops: float
-) -> list[str]:
-    """The sums of a plan that was rehearsed; `spent` are the seconds of each run."""
+def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flops: float) -> str:
+    """The sums of a plan that was timed; `spent` are the seconds of each run."""
     seconds = [sum(parts.values()) for parts in spent]
     wall = startup + pack([(one, 1) for one in seconds], plan.jobs) + REPORT
     shares = [f"{name} {sum(parts[name] for parts in spent) / sum(seconds):.0%}" for name in spent[0]]
-    lines = [
+    return (
         f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "
         f"({duration(startup + REPORT)} before and after the runs; of their time {', '.join(shares)}), "
         "measured on the first steps of each model"
-    ]
-    if unanalysed := [name for name, one in times.items() if not one.analysed]:
-        lines.append(f"without the time of analyses and probes of {', '.join(unanalysed)}: too slow here to try them")
-    return lines
+    )
 
 
 def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
-    """The seconds of a run by what they are spent on, with those of its settings of `tune`."""
-    config, steps = plan.by_variant[spec.config["variant"]].config, plan.steps(spec)
-    parts = times.of_run(config, steps)
-    training, evaluation = times.of_training(config, steps)
-    more = plan.trainings(plan.by_variant[spec.config["variant"]]) - 1
-    return parts | {
-        "training": parts["training"] + more * training,
-        "evaluation": parts["evaluation"] + more * evaluation,
+    """The seconds of a run by what they are spent on, with those of its settings of `tune`.
+
+    Several devices are taken to share the steps and evaluations.
+    """
+    model, task = plan.by_variant[spec.config["variant"]], plan.task
+    trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
+    return {
+        "training": trainings * plan.steps(spec) * times.step,
+        "evaluation": trainings * plan.evaluations(spec) * len(task.validation) * times.validation
+        + len(task.test) * times.test,
+        "start": times.start,
     }

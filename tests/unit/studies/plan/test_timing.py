@@ -1,0 +1,79 @@
+"""Planted delays are found where they are, and a run's time is made of them."""
+
+import time
+from functools import partial
+
+import pytest
+from rich.console import Console
+
+from tests.integration.commands import TINY
+from vitlab.config import UserError
+from vitlab.studies.grid import compose_study
+from vitlab.studies.plan import timing
+from vitlab.studies.plan.study import plan_study
+from vitlab.studies.plan.table import estimate_run
+from vitlab.tasks.classification import Classification
+
+STEP, EVALUATION = 0.1, 0.4  # seconds
+WORDS = ["models=[vit_nano]", "sizes=[40]", "seeds=[0]", "wandb.mode=off", "analyses=[]", "set=[recipe.batch_size=4]"]
+
+
+@pytest.fixture
+def make_plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    words = [word for word in TINY if word.startswith("data")]
+
+    def make(*more):
+        return plan_study(compose_study("quick", [*words, *WORDS, *more]), jobs=2, console=Console())
+
+    return make
+
+
+def slow(before, seconds):
+    def after(*args):
+        time.sleep(seconds)
+        return before(*args)
+
+    return after
+
+
+def test_planted_delays_are_found_where_they_are(make_plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(Classification, "loss", slow(Classification.loss, STEP))
+    monkeypatch.setattr(Classification, "update", slow(Classification.update, EVALUATION))
+    plan = make_plan("budget.steps=1000", "trainer.accumulate=2", "trainer.checkpoint_activations=true")
+    settled = {"vit_nano": plan.by_variant["vit_nano"].settled}
+    found = timing.time_run(tmp_path, plan.cores, settled, plan.specs[0], lambda progress: None, lambda: False)
+    assert 2 * STEP < found.step < 6 * STEP, "a batch in two parts"
+    for seconds, split in ((found.validation, plan.task.validation), (found.test, plan.task.test)):
+        assert EVALUATION < seconds * len(split) < 4 * EVALUATION
+
+
+def test_fewer_steps_of_a_slow_model_do(make_plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(Classification, "loss", slow(Classification.loss, STEP))
+    monkeypatch.setattr(timing, "LONGEST", 2.5 * STEP)
+    spec, began = make_plan().specs[0], time.perf_counter()
+    time_it = partial(timing.time_run, tmp_path, 1, {"vit_nano": {}}, spec, lambda progress: None)
+    assert STEP < time_it(lambda: False).step < 4 * STEP
+    assert time.perf_counter() - began < timing.STEPS * STEP + 5
+
+
+def test_a_run_is_its_start_its_steps_and_its_evaluations(make_plan):
+    plan = make_plan("budget.steps=100", "trainer.evaluations=7")
+    times = timing.Times(start=1.0, step=0.5, validation=0.25, test=0.125)
+    [spec] = plan.specs
+    assert plan.evaluations(spec) == 7  # after 15, 30, ... 90 and 100 steps
+    held_out = 7 * 0.25 * len(plan.task.validation) + 0.125 * len(plan.task.test)
+    assert estimate_run(plan, spec, times) == {"training": 50.0, "evaluation": held_out, "start": 1.0}
+
+
+def test_a_variant_that_fails_is_one_line(make_plan):
+    plan = make_plan()
+    plan.by_variant["vit_nano"].settled["precision"] = "none of these"
+    with pytest.raises(UserError, match=r"^vit_nano: .*'none of these'.*$"):
+        timing.time_variants(plan, lambda *progress: None)
+
+
+def test_variants_that_cost_the_same_are_counted_once(make_plan):
+    plans = make_plan("grid.recipe.lr=[0.1,0.2]", "grid.model.width=[32,64]").by_variant.values()
+    assert [one.config.recipe.lr for one in plans] == [0.1, 0.1, 0.2, 0.2]
+    assert len({one.params for one in plans}) == 2
