@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
-from omegaconf import OmegaConf
 from rounds import Row, compare, main, make_row
 from torch import Tensor
 
@@ -24,7 +24,7 @@ from vitlab.analysis import attention_distance
 from vitlab.analysis.capture import heads
 
 BATCH = heads.CHUNK
-CONFIG = OmegaConf.create({"renormalize": False})
+CONFIG = SimpleNamespace(renormalize=False)
 
 
 class Trial:

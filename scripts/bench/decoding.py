@@ -9,6 +9,7 @@ other programs took. About three minutes on one core of an AMD EPYC.
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class Anew:
 
 def encoder_decoder(vocabulary: int, fields: dict[str, Any]) -> nn.Module:
     config = load("model", fields)
-    config.mixer = load("mixer", "attention")
+    config = replace(config, mixer=load("mixer", "attention"))
     return build(config, vocabulary=vocabulary, length=TARGET, target_length=TARGET, head="seq2seq")
 
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -81,7 +82,7 @@ def encoder_decoders() -> tuple[nn.Module, nn.Module]:
     fields = {"name": "transformer_base", "depth": LAYERS, "width": WIDTH, "heads": HEADS, "dropout": 0.0}
     fields |= {"norm_eps": 1e-5, "share_embeddings": "none"}
     config = load("model", fields)
-    config.mixer = load("mixer", "attention")
+    config = replace(config, mixer=load("mixer", "attention"))
     own = build(config, vocabulary=VOCABULARY, length=LENGTH, target_length=LENGTH, head="seq2seq")
     own.load_state_dict(from_marian(theirs.state_dict()))
     for body in (own.text, own.decoder):  # theirs has all sines first, then all cosines

@@ -216,7 +216,7 @@ def test_a_folder_as_a_model_brings_its_weights_recipe_tokenizer_and_image_size(
     key, value = ("image_size", 32) if kind == "vit" else ("tokenizer", "bpe")
     other = compose(TrainConfig, [f"model={folder}", *words, "init=null", "recipe=adamw", f"data.{key}={value}"])
     for again in (other, compose(TrainConfig, base=resolved(other))):
-        assert (again.init.weights, again.recipe.name, again.data[key]) == (None, "adamw", value)
+        assert (again.init.weights, again.recipe.name, getattr(again.data, key)) == (None, "adamw", value)
 
 
 @torch.no_grad()

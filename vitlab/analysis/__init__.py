@@ -20,18 +20,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
-from omegaconf import DictConfig
 from torch import nn
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
 from vitlab.data.loader import Items
 from vitlab.data.subset import examples
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task
 
 
-def module_of(config: DictConfig) -> ModuleType:
+def module_of(config: AnalysisConfig) -> ModuleType:
     """The module that implements an analysis. Raises UserError where it is not one."""
     module = implementation("vitlab.analysis", config.kind, "run")
     if lacking := [name for name in ("UNIT", "NEEDS", "applies") if name not in vars(module)]:
@@ -39,7 +39,7 @@ def module_of(config: DictConfig) -> ModuleType:
     return module
 
 
-def refusal(config: DictConfig, model: nn.Module) -> str | None:
+def refusal(config: AnalysisConfig, model: nn.Module) -> str | None:
     """Why an analysis cannot look at a model, in a line; None where it can. Raises UserError for a wrong module."""
     module = module_of(config)
     if module.applies(looked_at(model)):
@@ -55,7 +55,7 @@ def looked_at(model: nn.Module) -> nn.Module:
 def examine(
     model: nn.Module,
     task: Task,
-    config: DictConfig,
+    config: AnalysisConfig,
     step: int,
     *,
     labelled: bool = True,
@@ -86,4 +86,4 @@ def examine(
         classes=task.classes,
     )
     findings = replace(findings, rows=[{"step": step, **row} for row in findings.rows])
-    return findings.with_pictures(config.pictures) if config.get("pictures") else findings
+    return findings.with_pictures(config.pictures) if getattr(config, "pictures", None) else findings

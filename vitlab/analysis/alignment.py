@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.config.schema import AnalysisConfig
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.tasks.common.text import TokenInputs
 
@@ -102,7 +102,7 @@ def find_diagonal(queries: Tensor, keys: Tensor) -> Tensor:
 def run(
     model: nn.Module,
     inputs: TokenInputs,
-    config: DictConfig,
+    config: AnalysisConfig,
     progress: Progress | None = None,
     token_texts: Callable[[Sequence[int]], list[str]] = lambda tokens: [str(token) for token in tokens],
 ) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import Patches, find_patches, has_patches
 from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.progress import Progress
+from vitlab.config.schema import AnalysisConfig
 
 UNIT = "pixels"
 NEEDS = "attention over a grid of patches"
@@ -78,7 +78,7 @@ def reference_distances(places: Patches, renormalize: bool = False) -> dict[str,
     return {name: round(value.item(), 5) for name, value in found.items()}
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:
+def run(model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None) -> dict[str, Any]:
     """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: pixels}.
 
     images (B, C, Y, X) as the model takes them. Raises UserError for a model without attention over patches.

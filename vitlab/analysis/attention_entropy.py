@@ -11,13 +11,13 @@ Shapes: B images or texts, H heads, N queries, M keys, n queries of a block.
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import find_attention_layers
 from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress
+from vitlab.config.schema import AnalysisConfig
 from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "nats"
@@ -36,7 +36,7 @@ def applies(model: nn.Module) -> bool:
 
 
 def run(
-    model: nn.Module, inputs: Tensor | TokenInputs, config: DictConfig, progress: Progress | None = None
+    model: nn.Module, inputs: Tensor | TokenInputs, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, Any]:
     """One of "rows" {"layer", "head", "value"} per head, both counted from 1, and "references" {name: nats}.
 

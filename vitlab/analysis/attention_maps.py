@@ -8,7 +8,6 @@ Shapes: B images, L layers, H heads, N tokens, gy x gx patches.
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import (
@@ -22,6 +21,7 @@ from vitlab.analysis.capture.attention import (
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.analysis.rollout import average_heads, extend_rollout, reads_class_token, rollout_maps
+from vitlab.config.schema import AnalysisConfig
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
@@ -42,7 +42,7 @@ def read_maps(call: AttentionCall, places: Patches, class_token: bool) -> Tensor
 
 
 def run(
-    model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
     """{"maps": (B, L, H, gy, gx), "rollout": (B, L, gy, gx), both float16; "class_token": 1 if the maps are its}.
 

@@ -8,12 +8,12 @@ Shapes: n images of a batch, L layers of one model, M of the other.
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.layers import find_layers, has_layers, watch_outputs
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
 from vitlab.models import build_model
 from vitlab.training.load import load_run
 
@@ -121,7 +121,9 @@ def load_other(source: str, images: Tensor) -> nn.Module:
     return other.eval().to(images.device)
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:
+def run(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> list[dict[str, Any]]:
     """One row {"layer", "other", "value", "name", "other_name"} per pair of layers; `config.batch` images at a time.
 
     Layers are counted from 1, the names are those of their modules. The layers of "other" are the model's own, or

@@ -5,7 +5,6 @@ Shapes: B images, D width of what the model's head reads.
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from sklearn.manifold import TSNE
 from torch import Tensor, nn
 
@@ -13,6 +12,7 @@ from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
 from vitlab.models.features import before_head, evaluating
 
 UNIT = ""  # neither the axes nor the distances between clusters mean anything
@@ -44,7 +44,7 @@ def applies(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def run(
-    model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
     """{"points": float32 (B, 2)} in the order of the images; `config.perplexity`, `config.seed`.
 

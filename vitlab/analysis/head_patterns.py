@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.config.schema import AnalysisConfig
 from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "score"
@@ -141,7 +141,7 @@ def applies(model: nn.Module) -> bool:
 
 
 def run(
-    model: nn.Module, inputs: TokenInputs, config: DictConfig, progress: Progress | None = None
+    model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """The rows of `HeadPatterns` over all sequences, "value" being the score; of an encoder-decoder the encoder's."""
     found = HeadPatterns()

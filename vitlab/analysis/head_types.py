@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import AttentionCall, find_patches, has_patches, visit_attention
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.progress import Progress, track_progress
+from vitlab.config.schema import AnalysisConfig
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
@@ -69,7 +69,9 @@ class Totals:
         return torch.stack([*kinds, 1 - other], dim=-1)
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> list[dict[str, Any]]:
+def run(
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
+) -> list[dict[str, Any]]:
     """One row {"layer", "head", "type", "value", "row", "column", "local", "global", "sink"} per head.
 
     Both counted from 1; "type" has the highest score, "value" is that score. Raises UserError for a model without

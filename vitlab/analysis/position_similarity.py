@@ -6,11 +6,11 @@ Shapes: N positions, P patches on a grid of gy x gx, D width.
 import numpy as np
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import find_patches
 from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
 
 UNIT = "cosine similarity"
 NEEDS = "position embeddings that are added to a grid of patches"
@@ -48,7 +48,7 @@ def applies(model: nn.Module) -> bool:
         return False
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
+def run(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
     """{"similarity": float32 (gy, gx, gy, gx)}: [r, c] is the picture of the patch in row r, column c.
 
     Does not use the images. Raises UserError as `patch_positions` does.

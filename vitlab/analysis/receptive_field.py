@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.layers import find_layers, has_layers, watch_outputs
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
 
 UNIT = "pixels"
 NEEDS = "images, and layers named as blocks"
@@ -100,7 +100,7 @@ def effective_size(field: Tensor) -> float:
     return (field > WITHIN * field.max()).sum().sqrt().item()
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:
+def run(model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None) -> dict[str, Any]:
     """{"fields": float32 (n, Y, X), "rows": [{"layer", "grid", "value"}, ...]} of `config.layers` layers.
 
     They stand evenly over the model's depth, the last one always among them; "layer" counts from 1, "grid" is

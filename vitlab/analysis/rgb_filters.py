@@ -4,11 +4,11 @@ Shapes: D filters, C channels, p x q pixels, n components.
 """
 
 import numpy as np
-from omegaconf import DictConfig
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.layers import find_first_convolution, takes_images
+from vitlab.config.schema import AnalysisConfig
 
 UNIT = "weight"
 NEEDS = "a convolution that reads the pixels"
@@ -26,7 +26,7 @@ def rgb_filters(weight: Tensor, components: int = 28) -> tuple[np.ndarray, np.nd
     return pca.components_.reshape(-1, *weight.shape[1:]).astype(np.float32), pca.explained_variance_ratio_
 
 
-def run(model: nn.Module, images: Tensor, config: DictConfig) -> dict[str, np.ndarray]:
+def run(model: nn.Module, images: Tensor, config: AnalysisConfig) -> dict[str, np.ndarray]:
     """{"filters": float32 (n, C, p, q), "explained": (n,)} with `config.components` the most of them.
 
     It looks at no image. Raises UserError for a model without a convolution.

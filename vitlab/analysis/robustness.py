@@ -11,13 +11,13 @@ from math import gcd
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
 from vitlab.models.features import evaluating
 
 UNIT = "share"
@@ -74,7 +74,7 @@ def list_grids(height: int, width: int) -> list[int]:
 def run(
     model: nn.Module,
     images: Tensor,
-    config: DictConfig,
+    config: AnalysisConfig,
     labels: Tensor | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:

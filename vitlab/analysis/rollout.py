@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import AttentionCall, find_patches, has_patches, visit_attention
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
+from vitlab.config.schema import AnalysisConfig
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
@@ -70,7 +70,7 @@ def reads_class_token(model: nn.Module) -> bool:
 
 
 def run(
-    model: nn.Module, images: Tensor, config: DictConfig, progress: Progress | None = None
+    model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
     """{"rollout": float32 (B, gy, gx)}; `config.identity` as in `rollout`.
 

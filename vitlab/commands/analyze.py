@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, source_config, status_line, utf8_text
 from vitlab.config import UserError, load, names, parse_override
-from vitlab.config.checks import check_ranges
 from vitlab.config.errors import choices_text
 from vitlab.config.groups import is_file_choice
+from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.training.files import refuse_unwritable, write_analysis
@@ -72,7 +71,7 @@ def main(words: Sequence[str]) -> int:
     return analyze(args.run, chosen, config, changed, args.out, args.text, options)
 
 
-def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str, DictConfig]:
+def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str, TrainConfig]:
     """Analyses by name: those of `files` (name -> path), and those whose options `ANALYSIS.key=value` changes.
 
     Raises UserError.
@@ -91,8 +90,7 @@ def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str
         except UserError as error:
             problems += error.problems
     for name, options in analyses.items():
-        problems += check_ranges(options, f"{name}.")
-        if options.get("pictures", 1) < 1:
+        if getattr(options, "pictures", 1) < 1:
             problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
     if problems:
         raise UserError(problems)
@@ -102,11 +100,11 @@ def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str
 def analyze(
     source: str,
     chosen: Sequence[str],
-    config: DictConfig,
+    config: TrainConfig,
     changed: Set[str],
     folder: Path | None,
     texts: Sequence[Sequence[str]] = (),
-    changes: Mapping[str, DictConfig] | None = None,
+    changes: Mapping[str, TrainConfig] | None = None,
 ) -> int:
     """Write the numbers and pictures of analyses, print their paths; the exit code. Raises UserError.
 
@@ -160,8 +158,8 @@ def analyze(
 
 
 def choose_analyses(
-    model: "nn.Module", analyses: Mapping[str, DictConfig], *, refuse: bool, or_none: bool = False
-) -> dict[str, DictConfig]:
+    model: "nn.Module", analyses: Mapping[str, TrainConfig], *, refuse: bool, or_none: bool = False
+) -> dict[str, TrainConfig]:
     """The analyses, by name, that apply to the model.
 
     Raises UserError where one does not apply and `refuse`, and, unless `or_none`, where none does.

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from omegaconf import DictConfig
-
-from vitlab.config import TrainConfig, UserError, compose, names, parse_override
+from vitlab.config import TrainConfig, UserError, change, compose, names, parse_override
 from vitlab.config.errors import choices_text
 from vitlab.config.groups import GROUPS
 from vitlab.terminal import erase_line
@@ -108,7 +106,7 @@ def status_line(text: str, *, quiet: bool = False) -> Iterator[None]:
         erase_line()
 
 
-def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[DictConfig, set[str]]:
+def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> tuple[TrainConfig, set[str]]:
     """The configuration of a finished run or of `timm:NAME` with overrides, and the keys that these set.
 
     Of a run only the keys in `free` can be overridden. Raises UserError with all problems.
@@ -133,7 +131,7 @@ def source_config(source: str, overrides: Sequence[str], free: Sequence[str]) ->
     return config, changed
 
 
-def run_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> DictConfig:
+def run_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> TrainConfig:
     """A run's configuration with overrides of its `free` keys.
 
     Other data keep what the model was trained with: the normalisation of images, the tokenizer of text. Raises
@@ -150,9 +148,6 @@ def run_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> Di
     base = {**run, "train_size": "all"} if "data" in keys else run
     config = compose(TrainConfig, overrides, base=base)
     if config.data.modality == "text":
-        config.data.tokenizer = str(RunFiles(source).tokenizer_path)
-        return config
-    for key in ("mean", "std"):
-        if f"data.{key}" not in keys:
-            config.data[key] = run["data"][key]
-    return config
+        return change(config, {"data.tokenizer": str(RunFiles(source).tokenizer_path)})
+    kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
+    return change(config, kept)

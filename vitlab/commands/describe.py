@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from omegaconf import DictConfig
 from rich.markup import escape
 from rich.table import Table
 
@@ -34,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     return describe(config, as_json=args.json)
 
 
-def shape_problems(config: DictConfig, overrides: Sequence[str]) -> Iterator[str]:
+def shape_problems(config: DescribeConfig, overrides: Sequence[str]) -> Iterator[str]:
     """Overrides of the input shape that would have no effect, one line each."""
     allowed = () if config.data is not None else SHAPES[config.model.modality]
     for word in overrides:
@@ -47,7 +46,7 @@ def shape_problems(config: DictConfig, overrides: Sequence[str]) -> Iterator[str
             yield f"{word}: model={config.model.name} does not have this; choices: {', '.join(allowed)}"
 
 
-def describe(config: DictConfig, *, as_json: bool) -> int:
+def describe(config: DescribeConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
     with status_line("loading torch and timm", quiet=as_json):
         from vitlab.models import described_shape, family
@@ -70,7 +69,7 @@ def describe(config: DictConfig, *, as_json: bool) -> int:
         "family": family(config.model, model),
         "example": "image" if "image_size" in shape else "pair" if "target_length" in shape else "sequence",
         **{key: list(value) if isinstance(value, tuple) else value for key, value in shape.items()},
-        "layers": config.model.get("depth"),
+        "layers": getattr(config.model, "depth", None),
         "tokens": count.tokens(model),
         "params": params,
         "params_by_part": count.parts(model),

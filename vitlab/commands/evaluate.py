@@ -6,10 +6,9 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from vitlab.commands.arguments import CommandParser, source_config, status_line
 from vitlab.config import UserError, names, printable
+from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.data.subset import resolve_size, size_problems, training_items
@@ -44,7 +43,7 @@ def main(words: Sequence[str]) -> int:
     return evaluate(args.run, config, changed, as_json=args.json, folder=args.out)
 
 
-def evaluate(source: str, config: DictConfig, changed: Set[str], *, as_json: bool, folder: Path | None) -> int:
+def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bool, folder: Path | None) -> int:
     """Print metrics on the held-out data of a configuration, and its probes; the exit code.
 
     `source` is a run's folder or `timm:NAME`, `changed` the keys that the user gave. With a folder, write eval.json

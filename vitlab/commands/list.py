@@ -1,11 +1,13 @@
-"""`vitlab list`: the choices of each group, with what their files say about them."""
+"""`vitlab list`: the choices of each group with what their files say about them, and all keys."""
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from vitlab.commands.arguments import CommandParser
 from vitlab.config import names
 from vitlab.config.groups import config_dir
+from vitlab.config.schema import StudyConfig, TrainConfig
 
 GROUPS = {
     "models": "model",
@@ -17,14 +19,18 @@ GROUPS = {
     "studies": "study",
     "mixers": "mixer",
 }
+SCHEMAS = {"runs": TrainConfig, "study": StudyConfig}
 
 
 def main(words: Sequence[str]) -> int:
-    parser = CommandParser("list", "List the choices of a group.")
-    parser.add_argument("what", choices=list(GROUPS))
+    parser = CommandParser("list", "List the choices of a group, or its keys with their types, ranges and defaults.")
+    keys = [f"{what}.keys" for what in (*SCHEMAS, *(what for what in GROUPS if what != "studies"))]
+    parser.add_argument("what", choices=[*GROUPS, *keys])
     parser.add_json()
     args = parser.parse_args(words)
-    return list_choices(args.what, as_json=args.json)
+    if args.what in GROUPS:
+        return list_choices(args.what, as_json=args.json)
+    return show_keys(args.what.removesuffix(".keys"), as_json=args.json)
 
 
 def list_choices(what: str, *, as_json: bool) -> int:
@@ -39,6 +45,24 @@ def list_choices(what: str, *, as_json: bool) -> int:
     width = max(len(item["name"]) for item in choices)
     for item in choices:
         print(f"{item['name']:{width}}  {item['about']}".rstrip())
+    return 0
+
+
+def show_keys(what: str, *, as_json: bool) -> int:
+    """Print the keys of runs, of studies or of a group's kinds; the exit code."""
+    from vitlab.config.schema.key_table import list_keys, list_kind_keys
+
+    found = [("", list(list_keys(SCHEMAS[what])))] if what in SCHEMAS else list(list_kind_keys(GROUPS[what]))
+    if as_json:
+        print(json.dumps([{"kind": kind, **asdict(key)} for kind, keys in found for key in keys], indent=1))
+        return 0
+    for kind, keys in found:
+        if kind:
+            print(f"\nkind {kind}")
+        width = max(len(key.name) for key in keys)
+        for key in keys:
+            about = f"  # {key.about}" if key.about else ""
+            print(f"{key.name:{width}}  {key.type}; {key.default or 'empty'}{about}")
     return 0
 
 

@@ -5,17 +5,18 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
 from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
+from vitlab.config.schema import StudyConfig
 from vitlab.console import Console
 from vitlab.files import write_text
 from vitlab.formatting import plural
@@ -111,7 +112,7 @@ def parse_jobs(text: str) -> int | None:
 
 
 def scale(
-    config: DictConfig,
+    config: StudyConfig,
     folder: Path,
     *,
     jobs: int | None,
@@ -148,7 +149,7 @@ def scale(
     files = StudyFiles(folder)
     console = Console(stderr=True)
     if known := machine is None and files.config_path.exists():
-        config.settled = files.config().get("settled") or {}
+        config = replace(config, settled=files.config().get("settled") or {})
     plan = plan_study(config, jobs=jobs, console=console, elsewhere=machine is not None)
     if target and known:  # what earlier rounds asked for comes before the next one
         planned = {spec.name for spec in plan.specs}

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
 from rich.markup import escape
 
 from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
+from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
@@ -31,7 +31,7 @@ MOST_NAMED = 5  # missing runs
 WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.observer")
 
 
-def list_worker_modules(runs: Iterable[DictConfig]) -> list[str]:
+def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
     """What the server of the workers imports beside the parent's planning: all that runs need before their first step.
 
     A user's own modules are left to the workers: one may start threads, which do not survive a fork.

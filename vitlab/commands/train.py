@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.hardware import Launched, find_launched
@@ -58,7 +58,7 @@ def main(words: Sequence[str]) -> int:
     return train(config, files.folder, launched)
 
 
-def train(config: DictConfig, folder: Path, launched: Launched | None = None) -> int:
+def train(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
     """Train one run in its folder, resuming what is there; the exit code. Raises UserError.
 
     By several processes where a launcher has started them, of which this is the first.
@@ -76,7 +76,7 @@ def train(config: DictConfig, folder: Path, launched: Launched | None = None) ->
         return 1
 
 
-def train_shown(config: DictConfig, folder: Path, console: Console, group: "Group | None") -> int:
+def train_shown(config: TrainConfig, folder: Path, console: Console, group: "Group | None") -> int:
     """The same with its progress on the console."""
     from vitlab.reports.observer import RunReporter
     from vitlab.studies.experiment import train_held
@@ -109,7 +109,7 @@ def train_shown(config: DictConfig, folder: Path, console: Console, group: "Grou
     return 0
 
 
-def refuse_launched(trainer: DictConfig, launched: Launched) -> None:
+def refuse_launched(trainer: TrainerConfig, launched: Launched) -> None:
     """Raise UserError for another number of processes than of devices."""
     if launched.size != trainer.devices * trainer.nodes:
         raise UserError(

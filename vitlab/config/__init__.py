@@ -1,7 +1,7 @@
 """Configuration: dataclass schemas, YAML groups, overrides and checks. Imports no torch."""
 
 from vitlab.config.checks import extent
-from vitlab.config.compose import compose, parse_override, read_config, read_yaml, resolved
+from vitlab.config.compose import change, compose, parse_override, read_config, read_yaml, resolved
 from vitlab.config.errors import UserError, choices_text, first_line, printable
 from vitlab.config.groups import load, names
 from vitlab.config.identity import identity
@@ -12,6 +12,7 @@ __all__ = [
     "StudyConfig",
     "TrainConfig",
     "UserError",
+    "change",
     "choices_text",
     "compose",
     "extent",

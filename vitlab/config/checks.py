@@ -7,8 +7,9 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vitlab.config import groups, recipes
-from vitlab.config.errors import UserError, choices_text
-from vitlab.config.fields import LARGEST_IMAGE
+from vitlab.config.errors import NO_VALUE, Problem, UserError, choices_text
+from vitlab.config.ranges import check_missing, check_ranges
+from vitlab.config.schema.fields import LARGEST_IMAGE
 
 
 def find_problems(config: DictConfig) -> list[str]:
@@ -50,53 +51,15 @@ def find_problems(config: DictConfig) -> list[str]:
     return problems
 
 
-def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
-    """Values outside the limits that the dataclass of each node declares."""
-    declared = getattr(node._metadata.object_type, "__dataclass_fields__", {})
-    for key in node:
-        if OmegaConf.is_missing(node, key):
-            continue
-        value, name = node[key], f"{path}{key}"
-        if isinstance(value, DictConfig):
-            yield from check_ranges(value, f"{name}.")
-        limits = declared[key].metadata if key in declared else {}
-        single = isinstance(value, ListConfig) and value._metadata.element_type is not Any
-        for item in value if isinstance(value, ListConfig) else [value]:
-            if isinstance(item, (int, float)) and not isinstance(item, bool):
-                yield from check_limits(name, item, limits)
-            elif isinstance(item, bytes):
-                yield f"{name}={value}: expected text"
-            elif single and OmegaConf.is_config(item):
-                yield f"{name}={value}: expected a list of single values, not of {item}"
-
-
-def check_limits(name: str, value: float, limits: Any) -> Iterator[str]:
-    if value != value or value in (float("inf"), float("-inf")):
-        yield f"{name}={value}: must be a finite number"
-    elif "least" in limits and value < limits["least"]:
-        yield f"{name}={value}: must be at least {limits['least']}"
-    elif "above" in limits and value <= limits["above"]:
-        yield f"{name}={value}: must be above {limits['above']}"
-    elif "most" in limits and value > limits["most"]:
-        yield f"{name}={value}: must be at most {limits['most']}"
-    elif "below" in limits and value >= limits["below"]:
-        yield f"{name}={value}: must be below {limits['below']}"
-
-
-def check_missing(config: DictConfig) -> Iterator[str]:
-    for key in sorted(OmegaConf.missing_keys(config)):
-        yield f"{key} is missing: give {key}=VALUE"
-
-
 def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
     """Choices that a study holds by name, in a list or in named variants: those that cannot be loaded."""
     values = config.get(key)
-    if isinstance(values, DictConfig) and values._metadata.object_type is dict:
+    if isinstance(values, DictConfig) and OmegaConf.get_type(values) is dict:
         values = [value.get(group) if isinstance(value, DictConfig) else value for value in values.values()]
     for name in values if isinstance(values, (list, ListConfig)) else [values]:
         if isinstance(name, str):
             try:
-                groups.load(group, name, key=key)
+                groups.load_node(group, name, key=key)
             except UserError as error:
                 yield from error.problems
 
@@ -106,7 +69,7 @@ def check_analyses(config: DictConfig) -> Iterator[str]:
     loaded: dict[str, str] = {}
     for choice in config.get("analyses", []):
         try:
-            analysis = groups.load("analysis", choice, key="analyses")
+            analysis = groups.load_node("analysis", choice, key="analyses")
         except UserError as error:
             yield from error.problems
             continue
@@ -119,7 +82,7 @@ def check_budget(node: DictConfig) -> Iterator[str]:
     given = {key: value for key, value in node.items() if value is not None}
     if len(given) != 1:
         shown = " and ".join(f"budget.{k}={v}" for k, v in given.items()) or "no budget"
-        yield f"{shown}: give exactly one of {', '.join(f'budget.{k}' for k in node)}"
+        yield Problem(shown, NO_VALUE, f"give exactly one of {', '.join(f'budget.{k}' for k in node)}")
 
 
 SIZES = "a size is a whole number of examples, a share of them up to 1.0, or all"
@@ -151,7 +114,7 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
     for group in ("task", "model"):
         node = config.get(group)
         if isinstance(node, DictConfig) and node.modality != data.modality:
-            fit = [name for name in groups.names(group) if groups.load(group, name).modality == data.modality]
+            fit = [name for name in groups.names(group) if groups.load_node(group, name).modality == data.modality]
             yield (
                 f"{group}={node.name}: takes {HOLDS[node.modality]}, but data={data.name} has {HOLDS[data.modality]}; "
                 f"{choices_text('', fit)}"
@@ -260,10 +223,10 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
     task, model = (OmegaConf.select(config, f"{group}.kind", throw_on_missing=False) for group in ("task", "model"))
     known = isinstance(task, str) and isinstance(model, str) and "." not in task + model
     if known and (task == "captioning") != (model == "captioner"):
-        fit = [name for name in groups.names("model") if groups.load("model", name).kind == "captioner"]
+        fit = [name for name in groups.names("model") if groups.load_node("model", name).kind == "captioner"]
         advice = choices_text("", fit) if task == "captioning" else "give task=captioning"
         yield f"model={config.model.name}: is not for task={config.task.name}; {advice}"
     encoder = OmegaConf.select(config, "model.encoder.kind")
     if encoder not in (None, "vit"):
-        fit = [name for name in groups.names("model") if groups.load("model", name).kind == "vit"]
+        fit = [name for name in groups.names("model") if groups.load_node("model", name).kind == "vit"]
         yield f"model.encoder={config.model.encoder.name}: gives no tokens of patches; {choices_text('', fit)}"

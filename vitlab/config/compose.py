@@ -1,37 +1,27 @@
 """From a schema and `key=value` overrides to a resolved, checked configuration."""
 
 import copy
+import dataclasses
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import Field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import groups
+from vitlab.config.assign import assign, explain, structured
 from vitlab.config.checks import choose_patch, find_problems, read_image_size
-from vitlab.config.errors import UserError
+from vitlab.config.errors import Problem, UserError, to_text
 from vitlab.config.keys import flatten, list_leaves
 from vitlab.config.plain_yaml import load_yaml
 from vitlab.config.schema import BudgetConfig
 from vitlab.config.tuning import check_tune, list_settings
 
-SLOTS = {
-    "data": "data",
-    "task": "task",
-    "model": "model",
-    "recipe": "recipe",
-    "model.mixer": "mixer",
-    "model.encoder": "model",  # of a captioner
-    "model.encoder.mixer": "mixer",
-}
-SETTLED = {  # read while a group is chosen: setting them afterwards would change nothing
-    *("kind", "modality", "model.recipe", "model.init"),
-    *("data.task", "task.data", "task.model", "task.analyses"),
-}
+T = TypeVar("T")
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -48,7 +38,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     try:
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
     except (yaml.YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"{text}: the value is not valid YAML: {groups.explain(error)}") from None
+        raise UserError(f"{text}: the value is not valid YAML: {explain(error)}") from None
     return key, OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
@@ -56,14 +46,15 @@ def suggest_assignment(text: str) -> str:
     """The override that a lone word probably stands for: a choice without its key, a key without its value."""
     if text.endswith(("]", ",")):
         return "; quote a list with spaces, for example 'sizes=[100, 200]'"
-    key = next((slot for slot, group in SLOTS.items() if text in groups.names(group)), None)
+    group = next((one for one in ("data", "task", "model", "recipe", "mixer") if text in groups.names(one)), None)
+    key = "model.mixer" if group == "mixer" else group
     return f"; did you mean {key}={text}?" if key else "; write the key, '=' and the value without spaces"
 
 
 def compose(
     schema: type, overrides: Sequence[str | tuple[str, Any]] = (), base: Mapping[str, Any] | None = None
-) -> DictConfig:
-    """The schema's defaults, then `base` (a mapping, as a YAML file holds), then the overrides.
+) -> Any:
+    """An instance of the schema: its defaults, then `base` (a mapping, as a YAML file holds), then the overrides.
 
     An override is `key=value` as a text, or a dotted key and its value.
     Groups are chosen before fields are set, whatever their order. All problems are raised at once, as UserError.
@@ -71,10 +62,13 @@ def compose(
     problems: list[str] = []
     config = copy.deepcopy(make_defaults(schema))
     base = base or {}
+    # a dotted key of a file is what it is on the command line
+    overrides = [*((key, value) for key, value in base.items() if "." in str(key)), *overrides]
+    base = {key: value for key, value in base.items() if "." not in str(key)}
     if base.get("budget"):
-        config.budget = BudgetConfig()  # a unit that the user names replaces the default one
+        config.budget = structured(BudgetConfig)  # a unit that the user names replaces the default one
     for key, value in base.items():
-        problems += groups.assign(config, key, value)
+        problems += assign(config, key, value)
     pairs: list[tuple[str, Any]] = []
     for override in overrides:
         try:
@@ -85,16 +79,16 @@ def compose(
     problems += found
     budget_given = any(key.partition(".")[0] == "budget" for key, _ in pairs)
     if budget_given and "budget" in config:
-        config.budget = BudgetConfig()
+        config.budget = structured(BudgetConfig)
     for key, value in pairs:
         if key in chosen or key.startswith(tuple(f"{slot}." for slot in failed)):
             continue
         slot, _, last = key.rpartition(".")
-        if slot in chosen and (last in SETTLED or key in SETTLED):
-            instead = last if key in SETTLED else slot
-            problems.append(f"{key}={groups.to_text(value)}: is fixed by the choice; give {instead}=NAME")
+        if slot in chosen and is_fixed(config, slot, last):
+            instead = last if last in config else slot
+            problems.append(Problem(key, value, f"is fixed by the choice; give {instead}=NAME"))
         else:
-            problems += groups.assign(config, key, value)
+            problems += assign(config, key, value)
     settle_source(config, {*list_leaves(base), *list_leaves(dict(pairs))})
     settle_shape(config)
     settle_patch(config)
@@ -105,40 +99,55 @@ def compose(
     if "analyses" in config and config.analyses is None:
         config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
     if "analyses" in config:
-        config.analyses = list(dict.fromkeys(config.analyses))
+        config.analyses = [one for index, one in enumerate(config.analyses) if one not in config.analyses[:index]]
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
-    # a key with an invalid value is not missing as well
-    words = [override if isinstance(override, str) else override[0] for override in overrides]
-    given = [*map(str, base), *(word.partition("=")[0].strip() for word in words)]
-    reported = tuple(f"{key} is missing" for key in given)
-    reported += ("no budget",) if any(line.startswith("budget") for line in problems) else ()
-    problems += [line for line in find_problems(config) if not line.startswith(reported)]
+    wrong = {problem.key for problem in problems if isinstance(problem, Problem)}
+    wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
+    # a key whose value was refused is not missing as well
+    problems += [problem for problem in find_problems(config) if getattr(problem, "key", None) not in wrong]
     if config.get("tune"):
         config.tune = dict(flatten(OmegaConf.to_container(config.tune)))
         problems += check_tune(OmegaConf.to_container(config.tune))
     if problems:
         raise UserError(dict.fromkeys(problems))
+    settings = OmegaConf.to_object(config)
     if config.get("tune") and "seed" in config:
-        refuse_settings(schema, config)
-    return config
+        refuse_settings(schema, settings)
+    return settings
+
+
+def change(settings: T, values: Mapping[str, Any]) -> T:
+    """The same settings with other values of dotted keys. Raises UserError for keys and types that are not theirs."""
+    node = structured(settings)
+    problems = [problem for key, value in values.items() for problem in assign(node, key, value)]
+    if problems:
+        raise UserError(problems)
+    return OmegaConf.to_object(node)
 
 
 @cache
 def make_defaults(schema: type) -> DictConfig:
     """Made once: it takes five times as long as a copy."""
-    return OmegaConf.structured(schema)
+    return structured(schema)
 
 
-def refuse_settings(schema: type, config: DictConfig) -> None:
+def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
+    """Whether a key of a choice is read while it is chosen: setting it afterwards would change nothing."""
+    choice = OmegaConf.select(config, slot)
+    fields = getattr(OmegaConf.get_type(choice), "__dataclass_fields__", {}) if OmegaConf.is_config(choice) else {}
+    return key in fields and fields[key].metadata.get("fixed", False)
+
+
+def refuse_settings(schema: type, config: Any) -> None:
     """Raise UserError for values of `tune` that the run's configuration does not take."""
     problems, base = [], {**resolved(config), "tune": {}}
-    tune = resolved(config)["tune"]
-    for values in list_settings(tune):
+    for values in list_settings(config.tune):
         try:
             compose(schema, [*values.items()], base)
         except UserError as error:
-            problems += [f"tune.{line}" if line.startswith(tuple(tune)) else line for line in error.problems]
+            tuned = [p for p in error.problems if isinstance(p, Problem) and p.key in config.tune]
+            problems += [p.at(f"tune.{p.key}") if p in tuned else p for p in error.problems]
     if problems:
         raise UserError(dict.fromkeys(problems))
 
@@ -192,21 +201,19 @@ def settle_form(config: DictConfig) -> None:
 def settle_budget(config: DictConfig) -> None:
     """Replace the default budget by the recipe's own, where it has one."""
     if sum(value is not None for value in config.recipe.budget.values()) == 1:  # `recipes` reports more
-        config.budget = config.recipe.budget.copy()
+        config.budget = copy.deepcopy(config.recipe.budget)
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Replace the name at each slot by the loaded choice; gives all slots, those that failed, and the problems."""
+    """Replace the name at each place of a choice by the loaded choice; gives the places, the failed ones, problems."""
     slots: list[str] = []
     failed: list[str] = []
     problems: list[str] = []
     given = {**given, **choose_defaults(config, given)}
-    for slot, group in SLOTS.items():
-        parent_slot, _, key = slot.rpartition(".")
-        parent = OmegaConf.select(config, parent_slot) if parent_slot else config
-        field = find_choice_field(parent, key)
-        if field is None:
-            continue
+    pending = [(field.name, config, field) for field in list_choice_fields(config)]
+    while pending:
+        slot, parent, field = pending.pop(0)
+        key, group = field.name, field.metadata["group"]
         slots.append(slot)
         choice = given[slot] if given.get(slot) is not None else parent[key]
         if choice is None and slot == "recipe":
@@ -217,12 +224,19 @@ def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str],
         if isinstance(choice, DictConfig):
             choice = OmegaConf.to_container(choice)
         try:
-            parent[key] = groups.load(group, choice if isinstance(choice, dict) else groups.to_text(choice), key=slot)
+            parent[key] = groups.load_node(group, choice if isinstance(choice, dict) else to_text(choice), key=slot)
         except UserError as error:
             parent[key] = None
             failed.append(slot)
             problems += error.problems
+        else:
+            pending += [(f"{slot}.{below.name}", parent[key], below) for below in list_choice_fields(parent[key])]
     return slots, failed, problems
+
+
+def list_choice_fields(node: DictConfig) -> list[Field]:
+    """The fields of a node that hold a whole choice of a group."""
+    return [field for field in dataclasses.fields(OmegaConf.get_type(node)) if field.metadata.get("group")]
 
 
 def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +248,7 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
 
     def of(group: str, choice: Any, key: str) -> Any:
         try:
-            return groups.load(group, choice if isinstance(choice, dict) else groups.to_text(choice))[key]
+            return groups.load_node(group, choice if isinstance(choice, dict) else to_text(choice))[key]
         except UserError:
             return None  # whoever loads it says why
 
@@ -246,12 +260,6 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
         if "task" in config and slot in config and named(slot) is None:
             found[slot] = of("task", task, slot) or of("task", FIRST_TASK, slot)
     return found
-
-
-def find_choice_field(parent: Any, key: str) -> Field | None:
-    """The field, where the schema of this node holds a whole choice there, rather than nothing or only its name."""
-    fields = getattr(OmegaConf.get_type(parent), "__dataclass_fields__", {}) if isinstance(parent, DictConfig) else {}
-    return fields[key] if key in fields and fields[key].type is Any else None
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -271,16 +279,16 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
     So have those in `without`, whatever the file says. Nothing that the file names is opened. Raises UserError for keys
     and types that are not the schema's.
     """
-    config = OmegaConf.structured(schema)
-    config.budget = BudgetConfig()
+    config = structured(schema)
+    config.budget = structured(BudgetConfig)
     found = {key: value for key, value in read_yaml(path).items() if key not in without}
-    problems = [line for key, value in found.items() for line in groups.assign(config, key, value)]
+    problems = [line for key, value in found.items() for line in assign(config, key, value)]
     problems += choose_groups(config, {})[2]
     if problems:
         raise UserError(f"{path}: {line}" for line in problems)
-    return resolved(config)
-
-
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Plain containers, every key present."""
     return OmegaConf.to_container(config, resolve=True)
+
+
+def resolved(config: Any) -> dict[str, Any]:
+    """Plain containers, every key present."""
+    return dataclasses.asdict(config)

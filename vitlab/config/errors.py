@@ -1,13 +1,39 @@
-"""The one exception for mistakes in the user's input."""
+"""The one exception for mistakes in the user's input, and its problems."""
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
+
+NO_VALUE: Any = object()  # of a problem that is not of one value
+IS_MISSING: Any = object()  # of a setting without a value
+
+
+class Problem(str):
+    """A mistake in one line, `key=value: text`, that knows its key and value."""
+
+    key: str
+    value: Any
+    text: str
+
+    def __new__(cls, key: str, value: Any, text: str, prefix: str = "") -> "Problem":
+        given = "" if value is NO_VALUE else " is missing" if value is IS_MISSING else f"={to_text(value)}"
+        self = super().__new__(cls, f"{prefix}{key}{given}: {text}")
+        self.key, self.value, self.text = key, value, text
+        return self
+
+    def __getnewargs__(self) -> tuple[str, Any, str]:
+        return self.key, self.value, self.text
+
+    def at(self, key: str) -> "Problem":
+        """The same problem of another key."""
+        return Problem(key, self.value, self.text)
 
 
 class UserError(ValueError):
     """The user's input is wrong.
 
-    `problems` holds one line per mistake; the command line prints each on stderr and exits with 2.
+    `problems` holds one line per mistake, a `Problem` where it is a setting's; the command line prints each on stderr
+    and exits with 2.
     """
 
     def __init__(self, problems: str | Iterable[str]):
@@ -16,6 +42,11 @@ class UserError(ValueError):
 
     def __reduce__(self):
         return UserError, (self.problems,)
+
+
+def to_text(value: Any) -> str:
+    """A value as the user wrote it in YAML, near enough."""
+    return "null" if value is None else str(value)
 
 
 def choices_text(value: str, choices: Iterable[str], limit: int = 12) -> str:

@@ -6,27 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-WITHOUT_EFFECT = (  # keys that do not change a run's final weights
-    *("wandb", "study", "variant", "data.cache", "data.sizes", "data.download", "data.task", "data.expected"),
-    *("task.data", "task.model", "task.analyses", "analyses", "probes"),
-    *("trainer.checkpoint_every", "trainer.log_every", "trainer.analyze_every", "trainer.evaluations"),
-    "trainer.workers",
-    *("trainer.devices", "trainer.nodes", "trainer.accumulate"),  # their product does: PARTS
-    *("trainer.strategy", "trainer.checkpoint_activations"),
-    *("recipe.budget", "recipe.tuned_on"),  # `budget` says what came of the first
-    *("model.published_vocabulary", "model.published_length"),
-    *(
-        f"{model}.{key}"  # `init` and `data` say what came of them
-        for model in ("model", "model.encoder")
-        for key in ("init", "published_image_size", "published_channels", "published_num_classes")
-    ),
-)
+from vitlab.config.schema import TrainConfig
+from vitlab.config.schema.fields import WEIGHTS
+from vitlab.config.schema.kinds import affecting, find_class, select
+
 PARTS = "trainer.devices x nodes x accumulate"
-DATA_PATHS = (
-    *("data.root", "data.path", "data.test_path", "data.files", "data.test_files"),
-    *("data.train", "data.validation", "data.test"),
-    *(f"data.{split}{side}" for split in ("", "validation_", "test_") for side in ("source", "target")),
-)
 
 
 def identity(config: Mapping[str, Any], contents: str) -> str:
@@ -46,18 +30,17 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     The data's path is not part of it where their contents are compared. It stays for a data set of the user's own
     module, of which the contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
-    own_module = "." in config["data"]["kind"]
-    recipe = config.get("recipe") or {}
-    evaluations_choose = recipe.get("patience") is not None or recipe.get("keep", "last") != "last"
-    without = tuple(key for key in WITHOUT_EFFECT if not (evaluations_choose and key == "trainer.evaluations"))
     tune = config.get("tune") or {}  # what is chosen among decides what is chosen
-    config = drop_keys(config, [*tune] if tune else ["tune"])
+    found = select(drop_keys(config, [*tune] if tune else ["tune"]), TrainConfig, affecting(WEIGHTS))
     if subset_seed(config) == config["seed"]:
-        config = drop_keys(config, ["subset_seed"])
-    if contents_known and not own_module:
-        # beside a source the target is a file, else it says how a table's labels are meant
-        without += tuple(key for key in DATA_PATHS if key != "data.target" or "source" in config["data"])
-    return {**drop_keys(config, without), PARTS: count_parts(config["trainer"])}
+        found.pop("subset_seed", None)
+    recipe = config.get("recipe") or {}
+    if recipe.get("patience") is not None or recipe.get("keep", "last") != "last":  # evaluations choose the weights
+        found["trainer"]["evaluations"] = config["trainer"]["evaluations"]
+    if contents_known and "." not in config["data"]["kind"]:
+        data_class = find_class("data", config["data"]["kind"], config["data"].get("modality"))
+        found["data"] = select(found["data"], data_class, lambda field: not field.metadata["path"])
+    return {**found, PARTS: count_parts(config.get("trainer") or {})}
 
 
 def count_parts(trainer: Mapping[str, Any]) -> int:

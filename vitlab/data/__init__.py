@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
-
 from vitlab.config import UserError
+from vitlab.config.schema.data import DataConfig
 from vitlab.formatting import with_prefix
 from vitlab.registry import implementation
 
@@ -28,12 +27,12 @@ SMALL_BATCH = 16  # images that the memory must hold at least
 MODULES = {"torchvision": "torchvision_sets"}  # a module is not named like the library that it uses
 
 
-def module_of(config: DictConfig) -> ModuleType:
+def module_of(config: DataConfig) -> ModuleType:
     """The module that implements a data set."""
     return implementation(PACKAGES[config.modality], MODULES.get(config.kind, config.kind))
 
 
-def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
+def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData | TextData:
     """The data set of a configuration, read through the cache unless `config.cache` is never.
 
     The module of `config.kind` may have `fingerprint(config)`: what its data depends on besides the configuration, as
@@ -44,9 +43,6 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
     `progress` too. Raises UserError.
     """
-    missing = sorted(OmegaConf.missing_keys(config))
-    if missing:
-        raise UserError([f"data.{key} is missing: give data.{key}=VALUE" for key in missing])
     module = module_of(config)
     function = {"image": "load", "text": "read"}[config.modality]
     if not hasattr(module, function):
@@ -73,7 +69,7 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     return data
 
 
-def misfits(config: DictConfig, data: ImageData) -> Iterator[str]:
+def misfits(config: DataConfig, data: ImageData) -> Iterator[str]:
     """What the configuration asks for and these images or this machine cannot give, one line each."""
     height, width = data.image_size
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -82,9 +78,9 @@ def misfits(config: DictConfig, data: ImageData) -> Iterator[str]:
         machine = f"this machine has {with_prefix(memory, 'B')} of memory"
         yield f"data.image_size={config.image_size}: {sizes}, {machine}; give a smaller size"
     for key in ("mean", "std"):
-        if len(config[key]) not in (1, data.channels):
+        if len(getattr(config, key)) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
-            yield f"data.{key}={config[key]}: give {wanted}"
+            yield f"data.{key}={getattr(config, key)}: give {wanted}"
     if config.augment.shift >= min(data.image_size):
         shift = f"data.augment.shift={config.augment.shift}"
         yield f"{shift}: must be below the image's side of {min(height, width)} pixels"

@@ -6,9 +6,9 @@
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.split import MOST, SHARE
 
@@ -16,7 +16,7 @@ KEYS = ("train", "test", "classes")
 FORM = "data.expected={train: 1281167, test: 50000, classes: 1000}"
 
 
-def expect(config: DictConfig) -> ImageData:
+def expect(config: DataConfig) -> ImageData:
     """The data set of `data.expected`, RGB, with a part of its training images for validation. Raises UserError."""
     found = config.expected
     problems = [f"data.expected.{key} is missing: give a number, such as {FORM}" for key in KEYS if key not in found]
@@ -27,9 +27,9 @@ def expect(config: DictConfig) -> ImageData:
     ]
     if problems:
         raise UserError(problems)
-    held_out = min(MOST, max(1, round(SHARE * found.train)))
-    sizes = {"train": int(found.train) - held_out, "validation": held_out, "test": int(found.test)}
-    classes = tuple(map(str, range(int(found.classes))))
+    held_out = min(MOST, max(1, round(SHARE * found["train"])))
+    sizes = {"train": int(found["train"]) - held_out, "validation": held_out, "test": int(found["test"])}
+    classes = tuple(map(str, range(int(found["classes"]))))
     splits = {part: Split(np.broadcast_to(np.int64(0), size), read_nothing) for part, size in sizes.items()}
     return ImageData(config.name, classes, extent(config.image_size), 3, **splits)
 
@@ -47,7 +47,7 @@ def is_expected(data: Any) -> bool:
     return data.train.read is read_nothing
 
 
-def count_bytes(data: Any, config: DictConfig) -> int | None:
+def count_bytes(data: Any, config: DataConfig) -> int | None:
     """What the images take on disk, in shards or decoded in the cache; none where that is not known."""
     if is_expected(data):
         return config.expected.get("bytes")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitlab import data
 from vitlab.config import UserError, groups, resolved
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.expected import expect
 from vitlab.formatting import duration, whole
 
@@ -23,7 +23,7 @@ OPENED: dict[str, Any] = {}
 Show = Callable[[str, int, int | None], None]
 
 
-def open_data(config: DictConfig, console: Console | None = None) -> Any:
+def open_data(config: DataConfig, console: Console | None = None) -> Any:
     """The data set of a configuration; a process opens each once. `console` shows progress. Raises UserError."""
     settings = resolved(config)
     key = json.dumps(settings, sort_keys=True)
@@ -36,12 +36,12 @@ def open_data(config: DictConfig, console: Console | None = None) -> Any:
     return OPENED[key]
 
 
-def find_data(config: DictConfig, console: Console | None = None) -> Any:
+def find_data(config: DataConfig, console: Console | None = None) -> Any:
     """The data set of a configuration, or what `data.expected` says of one that is not here. Raises UserError."""
     try:
         return open_data(config, console)
     except UserError:
-        if not config.get("expected"):
+        if not getattr(config, "expected", None):
             raise
     return expect(config)
 

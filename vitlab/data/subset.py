@@ -14,6 +14,7 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.config.checks import SIZES, is_size
+from vitlab.config.errors import Problem
 from vitlab.data.base import Split
 from vitlab.data.keys import choose_share
 from vitlab.files import write_json
@@ -21,10 +22,10 @@ from vitlab.files import write_json
 Size = int | float | str  # a count of images (or tokens, documents), a share of them up to 1.0, or "all"
 
 
-def resolve_size(value: Size, total: int) -> int:
+def resolve_size(value: Size, total: int, key: str = "size") -> int:
     """The number of units that a size means of `total`; a count may be larger than that. Raises UserError."""
     if not is_size(value):
-        raise UserError(f"size={value}: {SIZES}")
+        raise UserError(Problem(key, value, SIZES))
     if value == "all":
         return total
     return max(1, round(value * total)) if isinstance(value, float) else value
@@ -39,9 +40,9 @@ def size_problems(
     seen: dict[int, Size] = {}
     for value in sizes:
         try:
-            size = resolve_size(value, total)
+            size = resolve_size(value, total, key)
         except UserError as error:
-            problems += [line.replace("size=", f"{key}=", 1) for line in error.problems]
+            problems += error.problems
             continue
         shown = f"{key}={value}" if value == size else f"{key}={value} ({size} {unit}s)"
         if size > total:

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from vitlab.config import DescribeConfig, UserError, compose, extent, first_line
+from vitlab.config.schema.models import ModelConfig
 from vitlab.registry import implementation
 
 FAMILIES = {  # of timm's modules
@@ -23,7 +22,7 @@ LENGTH, VOCABULARY = 1024, 50257  # of a model of text without published ones: G
 MODULES = {"timm": "timm_adapter"}  # not named like the library that it uses
 
 
-def build(config: DictConfig, **shape: Any) -> "nn.Module":
+def build(config: ModelConfig, **shape: Any) -> "nn.Module":
     """A model for inputs of a shape.
 
     Images: num_classes, image_size (height, width), channels; images (B, channels, height, width) -> logits
@@ -67,13 +66,13 @@ def build_model(
     return build(config.model, **described_shape(config))
 
 
-def described_shape(config: DictConfig) -> dict[str, Any]:
+def described_shape(config: ModelConfig) -> dict[str, Any]:
     """The shape of a DescribeConfig without data."""
     if config.model.modality == "text":
         length = config.length or config.model.published_length or LENGTH
         vocabulary = config.vocabulary or config.model.published_vocabulary or VOCABULARY
         shape = {"length": length, "vocabulary": vocabulary}
-        if "causal" not in config.model:
+        if not hasattr(config.model, "causal"):
             return {**shape, "target_length": length, "head": "seq2seq"}
         return {**shape, "head": "next_token" if config.model.causal else "masked"}
     images = {"image_size": extent(config.image_size), "channels": config.channels}
@@ -83,7 +82,7 @@ def described_shape(config: DictConfig) -> dict[str, Any]:
     return {"num_classes": config.num_classes, **images}
 
 
-def family(config: DictConfig, model: "nn.Module") -> str:
+def family(config: ModelConfig, model: "nn.Module") -> str:
     """The group of a model in figures: its `family`, else that of the module that defines it."""
     module = type(model).__module__.rpartition(".")[2]
     return config.family or FAMILIES.get(module, module)

@@ -6,9 +6,9 @@ Shapes: B batch, C channels, Y x X pixels, M tokens of an image, N of a caption,
 from functools import partial
 from typing import Any
 
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema.models import CaptionerConfig
 from vitlab.models import vit
 from vitlab.models.encoder import make_norms
 from vitlab.models.encoder_decoder import Writer, reset_parameters
@@ -53,7 +53,13 @@ class Captioner(Writer):
 
 
 def build(
-    config: DictConfig, *, image_size: tuple[int, int], channels: int, vocabulary: int, target_length: int, **_: Any
+    config: CaptionerConfig,
+    *,
+    image_size: tuple[int, int],
+    channels: int,
+    vocabulary: int,
+    target_length: int,
+    **_: Any,
 ) -> Captioner:
     norm, _ = make_norms(config.norm, config.norm_eps)
     decoder = build_body(

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema.models import EncoderDecoderConfig
 from vitlab.models.decoding import CachedDecoding
 from vitlab.models.encoder import make_norms
 from vitlab.models.heads import TextModel
@@ -80,7 +80,7 @@ class EncoderDecoder(Writer, TextModel):
 
 
 def build(
-    config: DictConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
+    config: EncoderDecoderConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
 ) -> nn.Module:
     """Raises ValueError for a head of another kind of model."""
     if head != "seq2seq":

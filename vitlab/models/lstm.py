@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from vitlab.config.schema.models import LSTMConfig
 from vitlab.models.heads import TextModel, with_head
 from vitlab.models.text import TokenEmbed
 
@@ -114,7 +114,7 @@ def run_layers(layers: nn.RNNBase, x: Any, states: States | None) -> tuple[Any, 
 
 
 def build(
-    config: DictConfig,
+    config: LSTMConfig,
     *,
     vocabulary: int,
     length: int,

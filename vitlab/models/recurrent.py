@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema.models import RecurrentConfig
 from vitlab.models.attention_scores import SCORES
 from vitlab.models.decoding import CachedDecoding
 from vitlab.models.heads import TextModel
@@ -155,7 +155,7 @@ class RecurrentEncoderDecoder(TextModel):
 
 
 def build(
-    config: DictConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
+    config: RecurrentConfig, *, vocabulary: int, length: int, head: str, target_length: int = 0, **_: Any
 ) -> RecurrentEncoderDecoder:
     """Raises ValueError for a head of another kind of model, and for shared embeddings of another width."""
     if head != "seq2seq":

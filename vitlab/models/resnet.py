@@ -3,10 +3,11 @@
 import re
 from typing import Any
 
-from omegaconf import DictConfig
 from timm.models.resnet import BasicBlock
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from vitlab.config.schema.models import ResNetConfig
 
 
 class StridedPointwise(nn.Conv2d):
@@ -70,7 +71,7 @@ class ResNet(nn.Module):
         return self.head(self.features(images))
 
 
-def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ResNet:
+def build(config: ResNetConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ResNet:
     if not config.layers or len(config.layers) != len(config.widths):
         raise ValueError(f"model.layers={config.layers} and model.widths={config.widths}: give one of each per stage")
     return ResNet(channels=channels, num_classes=num_classes, layers=list(config.layers), widths=list(config.widths))

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.config import groups
+from vitlab.config.schema.models import TextConfig
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
@@ -154,7 +154,7 @@ def bert(vocabulary: int, *, length: int = 512, **sizes: Any) -> Bert:
 
 
 def build(
-    config: DictConfig,
+    config: TextConfig,
     *,
     vocabulary: int,
     length: int,
@@ -189,7 +189,7 @@ def build(
 
 
 def build_body(
-    config: DictConfig,
+    config: TextConfig,
     *,
     vocabulary: int,
     length: int,

@@ -7,18 +7,18 @@ from typing import Any
 import timm
 from huggingface_hub import constants, get_session
 from huggingface_hub.errors import LocalEntryNotFoundError
-from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from vitlab.config import UserError, choices_text, first_line
+from vitlab.config.schema.models import TimmConfig
 
 SMALL_IMAGE = 64  # pixels; up to this size stem=auto is the small stem
 HUB_TIMEOUT = 5  # seconds
 
 
-def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> nn.Module:
+def build(config: TimmConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> nn.Module:
     name = config.timm_name
-    options = OmegaConf.to_container(config.options)
+    options = dict(config.options)
     cfg = pretrained_cfg(name)
     if cfg is not None and cfg.fixed_input_size:
         options.setdefault("img_size", image_size)

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.config import extent
+from vitlab.config.schema.models import ViTConfig
 from vitlab.models.embed import PatchEmbed, hybrid_embed
 from vitlab.models.encoder import TokenBatchNorm, TransformerEncoder, feed_forward, make_norms
 from vitlab.models.mixers import MixerSpec
@@ -197,7 +197,7 @@ class ViT(nn.Module):
         return None if self.rotary is None else "rotary positions"
 
 
-def build(config: DictConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
+def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
     width, patch_size = config.width, extent(config.patch_size)
     if config.stem:
         patch_embed = hybrid_embed(image_size, patch_size, channels, width, tuple(config.stem))

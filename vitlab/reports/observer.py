@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
-from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.models.counting import count
 from vitlab.reports.figures.analyses import draw_findings
 from vitlab.reports.tracking.wandb_logger import Tracker
@@ -35,7 +35,7 @@ class RunReporter(Observer):
         return self.tracker.loggers
 
     def on_analysis(
-        self, run: Run, config: DictConfig, findings: Findings, rows: list[dict[str, Any]], step: int
+        self, run: Run, config: AnalysisConfig, findings: Findings, rows: list[dict[str, Any]], step: int
     ) -> None:
         from vitlab.reports.figures.backends import matplotlib_backend
 

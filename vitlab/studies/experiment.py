@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
-from omegaconf import DictConfig
 
 from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError, load, resolved
+from vitlab.config.schema import AnalysisConfig, TrainConfig
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
@@ -49,7 +49,7 @@ class Observer:
         return ()
 
     def on_analysis(
-        self, run: Run, config: DictConfig, findings: Findings, rows: list[dict[str, Any]], step: int
+        self, run: Run, config: AnalysisConfig, findings: Findings, rows: list[dict[str, Any]], step: int
     ) -> None:
         """An analysis looked at the model at a step; `rows` are those of the steps before, too.
 
@@ -67,7 +67,7 @@ class Observer:
         """result.json is written: the run is finished."""
 
 
-def train_run(config: DictConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
+def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
     """Train one run to its end in its folder, or complete the result that is there; gives the result.
 
     `options` are those of `train_held`. Raises `Held` while another process trains the run.
@@ -77,7 +77,7 @@ def train_run(config: DictConfig, folder: str | Path, **options: Any) -> dict[st
 
 
 def train_held(
-    config: DictConfig,
+    config: TrainConfig,
     claim: Hold,
     *,
     placement: Placement = HERE,
@@ -96,7 +96,7 @@ def train_held(
     observer = observer or Observer()
     refuse_other_source(source_of(config.init), files)
     finished = files.has_finished(resolved(config), contents(config.data, data))
-    if finished and not any(files.find_lacking(config).values()):
+    if finished and not any(files.find_lacking(resolved(config)).values()):
         return files.result()
     files.remove_leftovers()
     files.set_aside_damaged_result()
@@ -181,7 +181,7 @@ def complete(
 
     config.yaml names them last: whatever ends this process, the next start does what is left.
     """
-    files, lacking = run.files, run.files.find_lacking(run.config)
+    files, lacking = run.files, run.files.find_lacking(resolved(run.config))
     result, before = files.finished_result(), files.config()
     if lacking["probes"]:
         before_head(run.model)

@@ -2,21 +2,19 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from omegaconf import DictConfig
-
-from vitlab.config import StudyConfig, UserError, compose, parse_override, resolved
+from vitlab.config import StudyConfig, TrainConfig, UserError, compose, parse_override, resolved
 from vitlab.config.groups import read
 from vitlab.config.identity import list_changes, weight_settings
 from vitlab.studies.variants import FIXED, add_words, compose_variant, list_variants, name_models
 
-COMPOSED: list[tuple[DictConfig, str, dict[str, DictConfig]]] = []  # the last study, what it says, its variants
+COMPOSED: list[tuple[StudyConfig, dict[str, TrainConfig]]] = []  # the last study and its variants
 NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a study
 
 
-def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
+def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     """A study by its name under configs/study/ or its file, with overrides, every variant's runs checked.
 
     `models=[...]` among the overrides may name variants of the file, which keep their settings. Raises UserError with
@@ -26,11 +24,10 @@ def compose_study(study: str, overrides: Sequence[str]) -> DictConfig:
     if base.get("per_model"):
         base |= {"models": add_words(base.get("models"), base.pop("per_model"))}
     config = compose(StudyConfig, [choose_models(base.get("models"), word) for word in overrides], base=base)
-    problems, per_model = [], resolved(config)["per_model"]
+    problems, per_model = [], config.per_model
     try:
-        config.models = add_words(resolved(config)["models"], per_model)
-        config.per_model = {}
-        known = name_models(resolved(config)["models"])
+        config = replace(config, models=add_words(config.models, per_model), per_model={})
+        known = name_models(config.models)
         problems += [
             f"per_model.{name}: is not a model of this study; choices: {', '.join(known)}"
             for name in per_model
@@ -79,13 +76,13 @@ def name_run(variant: str, size: Any, seed: int) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_.+-]', '-', variant)}-n{size}-s{seed}"
 
 
-def list_study_changes(new: DictConfig, old: DictConfig) -> list[str]:
+def list_study_changes(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
     """`key old -> new` of what changes the final weights of runs between two states of one study.
 
     The runs are compared, so it does not matter where a key was given. The variants, sizes and seeds of a study may
     grow, and a variant that is new to it has settings of its own.
     """
-    changes = [f"name {old.name} -> {new.name}"] if old.name != new.name else []
+    changes = [f"name {old['name']} -> {new['name']}"] if old["name"] != new["name"] else []
     before = list_variants(old)
     for name, settings in list_variants(new).items():
         try:
@@ -94,35 +91,35 @@ def list_study_changes(new: DictConfig, old: DictConfig) -> list[str]:
                 for study, of in ((new, settings), (old, before.get(name, settings)))
             ]
         except UserError:  # of the old settings with a model that they were not for
-            changes.append(f"set {old.set} -> {new.set}")
+            changes.append(f"set {old['set']} -> {new['set']}")
         else:
             changes += list_changes(*(weight_settings(run, contents_known=True) for run in runs))
     return list(dict.fromkeys(changes))
 
 
-def compose_models(study: DictConfig) -> dict[str, DictConfig]:
+def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
     """One run's configuration per variant of the study, by variant. Raises UserError with the problems of all.
 
     Composing takes 30 ms a variant, and a start asks three times: those of the last study are kept.
     """
-    for known, text, found in COMPOSED:
-        if known is study and text == str(resolved(study)):
+    for known, found in COMPOSED:
+        if known == study:
             return dict(found)
     found = compose_all(study)
-    COMPOSED[:] = [(study, str(resolved(study)), found)]
+    COMPOSED[:] = [(study, found)]
     return dict(found)
 
 
-def compose_all(study: DictConfig) -> dict[str, DictConfig]:
+def compose_all(study: StudyConfig) -> dict[str, TrainConfig]:
     problems, found = [*check_set(study)], {}
     variants: dict[str, Any] = {}
     try:
-        variants = list_variants(study)
+        variants = list_variants(resolved(study))
     except UserError as error:
         problems += error.problems
     for name, settings in variants.items():
         try:
-            found[name] = compose_variant(study, name, settings)
+            found[name] = compose_variant(resolved(study), name, settings)
         except UserError as error:
             problems += error.problems
     folders: dict[str, str] = {}
@@ -136,7 +133,7 @@ def compose_all(study: DictConfig) -> dict[str, DictConfig]:
     return found
 
 
-def check_set(study: DictConfig) -> Iterator[str]:
+def check_set(study: StudyConfig) -> Iterator[str]:
     for text in study.set:
         try:
             key = parse_override(text)[0]
@@ -147,7 +144,7 @@ def check_set(study: DictConfig) -> Iterator[str]:
             yield f"set: {text}: {top} is the same for all runs of a study; give {text} without set"
 
 
-def check_copies(study: DictConfig, found: Mapping[str, DictConfig]) -> Iterator[str]:
+def check_copies(study: StudyConfig, found: Mapping[str, TrainConfig]) -> Iterator[str]:
     """Values of axes that mean the same, such as a patch size of 6 and of auto where that is 6."""
     if study.grid:
         first: dict[str, str] = {}
@@ -157,7 +154,7 @@ def check_copies(study: DictConfig, found: Mapping[str, DictConfig]) -> Iterator
                 yield f"grid: '{first[settings]}' and '{name}' are the same run; leave one of the values out"
 
 
-def expand(study: DictConfig, sizes: Sequence[int], variants: Mapping[str, DictConfig] | None = None) -> list[Spec]:
+def expand(study: StudyConfig, sizes: Sequence[int], variants: Mapping[str, TrainConfig] | None = None) -> list[Spec]:
     """Every run, the smallest sizes first, so that a first picture comes early.
 
     `variants` is what `compose_models` gives for the study, where that is at hand.

@@ -3,11 +3,10 @@
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-from omegaconf import DictConfig
 
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.claims import ClaimLost, Hold, hold
@@ -37,7 +36,7 @@ class StudyJob:
         observe: Callable[[], Observer] = Observer,
     ):
         self.folder, self.cores, self.settled, self.observe = folder, cores, settled, observe
-        self.checked: dict[str, DictConfig] = {}  # of each variant that this process has met
+        self.checked: dict[str, TrainConfig] = {}  # of each variant that this process has met
 
     def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
         files = RunFiles(self.folder / spec.name)
@@ -73,15 +72,13 @@ class StudyJob:
                     files.write_error(summarize_error(error))
                 raise
 
-    def compose(self, config: Mapping[str, Any]) -> DictConfig:
+    def compose(self, config: Mapping[str, Any]) -> TrainConfig:
         """A run's configuration, checked once a variant: that takes 0.1 s, as long as a tiny run trains."""
         own = {key: config[key] for key in ("train_size", "seed")}
         variant = str({**config, **dict.fromkeys(own)})
         if variant not in self.checked:
             self.checked[variant] = compose(TrainConfig, base=config)
-        found = self.checked[variant].copy()
-        found.update(own)
-        return found
+        return replace(self.checked[variant], **own)
 
 
 @contextlib.contextmanager

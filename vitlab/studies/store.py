@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from vitlab.config import StudyConfig, UserError, read_config
+from vitlab.config import StudyConfig, UserError, read_config, resolved
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.studies.grid import list_study_changes, name_run
@@ -65,7 +63,7 @@ class StudyFiles:
         self._rows: dict[str, tuple[Any, Row | None]] = {}
         self.damaged: dict[str, str] = {}  # what is wrong with a run's result, empty for most; see `finished_rows`
 
-    def refuse(self, config: DictConfig) -> None:
+    def refuse(self, config: StudyConfig) -> None:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
@@ -75,7 +73,7 @@ class StudyFiles:
                     f"--out {self.folder}: holds a study of version 0.7 or earlier, which vitlab report, eval and fit "
                     "read, but which is not continued; give another --out"
                 )
-            refuse_changes(self.folder, list_study_changes(config, OmegaConf.create(self.config())))
+            refuse_changes(self.folder, list_study_changes(resolved(config), self.config()))
 
     def config(self) -> dict[str, Any]:
         """The resolved study. Raises UserError when the folder holds none, and for keys that no study has."""

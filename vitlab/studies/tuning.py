@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
 from vitlab.files import replacing, write_json
@@ -29,12 +27,12 @@ if TYPE_CHECKING:
     from vitlab.studies.experiment import Observer
 
 
-def set_values(config: DictConfig, values: Mapping[str, Any], **changes: Any) -> DictConfig:
+def set_values(config: TrainConfig, values: Mapping[str, Any], **changes: Any) -> TrainConfig:
     """A run's configuration with other values. Raises UserError."""
     return compose(TrainConfig, [*values.items()], base={**resolved(config), **changes})
 
 
-def recall_choice(config: DictConfig, files: RunFiles) -> DictConfig:
+def recall_choice(config: TrainConfig, files: RunFiles) -> TrainConfig:
     """The configuration with the values that were chosen for the run, where they were."""
     if not files.config_path.is_file():
         return config
@@ -42,7 +40,7 @@ def recall_choice(config: DictConfig, files: RunFiles) -> DictConfig:
 
 
 def choose_settings(
-    config: DictConfig,
+    config: TrainConfig,
     data: Any,
     files: RunFiles,
     *,
@@ -52,7 +50,7 @@ def choose_settings(
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
     check_claim: Callable[[], None] = lambda: None,
-) -> DictConfig:
+) -> TrainConfig:
     """Train the trials that are not finished; the configuration with the best one's values.
 
     The best has the highest `vitlab.training.selection.score` on the validation data; of equal ones it is the first.
@@ -79,7 +77,7 @@ def choose_settings(
 
 
 def train_trial(
-    config: DictConfig,
+    config: TrainConfig,
     values: dict[str, Any],
     data: Any,
     files: RunFiles,
@@ -122,12 +120,12 @@ def trial_files(files: RunFiles, values: Mapping[str, Any]) -> TrialFiles:
     return TrialFiles(files.folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
 
 
-def serves(config: DictConfig) -> bool:
+def serves(config: TrainConfig) -> bool:
     """Whether the best trial is the run; analyses that look at a training as it goes need one of their own."""
     return not config.analyses or (config.trainer.analyze_every is None and source_of(config.init) is None)
 
 
-def list_columns(config: DictConfig, files: RunFiles) -> dict[str, Any]:
+def list_columns(config: TrainConfig, files: RunFiles) -> dict[str, Any]:
     """The columns of a tuned run: each tuned key, and `tune_flops`, what tuning cost beside the run's train_flops."""
     tune = resolved(config)["tune"]
     chosen, spent = read_choice(resolved(config), tune), 0

@@ -1,21 +1,24 @@
 """The variants of a study: its models, with settings of their own, times the values of its axes. Imports no torch."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
-from vitlab.config import TrainConfig, UserError, compose, parse_override, resolved
-from vitlab.config.compose import SLOTS
-from vitlab.config.groups import assign, short_name, to_text
+from vitlab.config import TrainConfig, UserError, compose, parse_override
+from vitlab.config.assign import assign, structured
+from vitlab.config.errors import to_text
+from vitlab.config.groups import short_name
 from vitlab.config.keys import flatten, get_value
+from vitlab.config.schema import StudyConfig
+from vitlab.config.schema.fields import Choice
+from vitlab.config.schema.kinds import keys_per_study
 
 Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
-# of a study, for its runs
-KEPT = ("data", "task", "recipe", "budget", "tune", "trainer", "wandb", "analyses", "probes")
-# a study sets these for all its runs
-FIXED = ("data", "task", "train_size", "seed", "study", "tune", "wandb", "variant")
+SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConfig.__dataclass_fields__]
+FIXED = keys_per_study(TrainConfig)
 EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
+MOST_VARIANTS = 10_000  # more are a mistake, and would take minutes to compose
 LONGEST_NAME = 120  # characters: it is part of a folder's name
 
 
@@ -71,25 +74,28 @@ def name_stems(models: Any) -> dict[str, Settings]:
     return {short_name("model", name): one for name, one in name_models(models).items()}
 
 
-def compose_variant(study: DictConfig, name: str, settings: Settings) -> DictConfig:
+def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> TrainConfig:
     """The configuration of a variant's runs, at the whole training set and seed 0. Raises UserError."""
-    plain = resolved(study)
-    base = {**{key: plain[key] for key in KEPT}, "study": plain["name"], "model": settings["model"], "variant": name}
+    base = {**{key: study[key] for key in SHARED}, "study": study["name"], "model": settings["model"], "variant": name}
     own = [(key, value) for key, value in settings.items() if key != "model"]
-    return compose(TrainConfig, [*plain["set"], *own], base=base)
+    return compose(TrainConfig, [*study["set"], *own], base=base)
 
 
-def list_variants(study: DictConfig) -> dict[str, Settings]:
+def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
     """Every variant by its name, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
 
     An axis is not applied to a model without its key, nor to one that sets the key itself. One axis may depend on
     another before it: `model.mixer.kernel` on `model.mixer`. Raises UserError with all problems.
     """
-    plain = resolved(study)
-    named, axes = name_models(plain["models"]), read_axes(plain["grid"])
-    problems, used = [*check_keys(named, axes, dict(flatten(plain["tune"])))], set()
+    named, axes = name_models(study["models"]), read_axes(study["grid"])
+    problems, used = [*check_keys(named, axes, dict(flatten(study["tune"])))], set()
     if problems:
         raise UserError(problems)
+    count = len(named) * math.prod(map(len, axes.values()))
+    if count > MOST_VARIANTS:
+        raise UserError(
+            f"grid: {count:,} variants; give at most {MOST_VARIANTS:,}, models and values of axes multiplied"
+        )
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
     found: dict[str, Settings] = {}
@@ -100,12 +106,12 @@ def list_variants(study: DictConfig) -> dict[str, Settings]:
             problems += error.problems
             continue
         # a model of a list is called as its file says, a named variant as the user says
-        name = config.model.name if isinstance(plain["models"], list) else name
+        name = config.model.name if isinstance(study["models"], list) else name
         grown = {name: settings}
         for key, values in axes.items():
             before, grown = grown, {}
             for label, one in before.items():
-                if SLOTS.keys() & one.keys() - {"model"} and one != settings:
+                if one != settings and any(is_choice(config, name) for name in one if name not in settings):
                     config = compose_variant(study, "", one)
                 if key in settings or not has_key(config, key):
                     used |= {key} & settings.keys()
@@ -160,20 +166,30 @@ def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Map
                 yield f"{place}.{key}: tune chooses its value; leave it out here, or out of tune"
 
 
-def has_key(config: DictConfig, key: str) -> bool:
+def has_key(config: TrainConfig, key: str) -> bool:
     """Whether a run of this configuration has the dotted key."""
     node: Any = config
     for part in key.split("."):
-        if not isinstance(node, DictConfig) or part not in node.keys():
-            return isinstance(node, DictConfig) and node._metadata.object_type is dict
-        node = node._get_node(part)
+        if isinstance(node, Mapping):
+            return True
+        if not is_dataclass(node) or part not in node.__dataclass_fields__:
+            return False
+        node = getattr(node, part)
     return True
 
 
-def explain_unused(study: DictConfig, named: Mapping[str, Settings], key: str) -> str:
+def is_choice(config: TrainConfig, key: str) -> bool:
+    """Whether a dotted key of a configuration holds a choice of a group."""
+    node: Any = config
+    for part in key.split("."):
+        node = getattr(node, part, None)
+    return isinstance(node, Choice)
+
+
+def explain_unused(study: Mapping[str, Any], named: Mapping[str, Settings], key: str) -> str:
     """Why no model has the key of an axis, with the nearest one that the first model has."""
     config = compose_variant(study, "", next(iter(named.values())))
-    (why, *_) = assign(config, key, None, prefix="grid.")
+    (why, *_) = assign(structured(config), key, None, prefix="grid.")
     return f"{why} (no model of this study has it)"
 
 
@@ -224,7 +240,7 @@ def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, 
     """
     axes = [read_axes(study.get("grid") or {}) for study in (old, new)]
     if axes[0].keys() != axes[1].keys():
-        both = [list_variants(OmegaConf.create(dict(study))) for study in (old, new)]
+        both = [list_variants(study) for study in (old, new)]
         return {"models": both[0] | both[1], "grid": {}}
     before, now = old["models"], new["models"]
     lists = isinstance(before, list) and isinstance(now, list)

@@ -8,19 +8,19 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
-from omegaconf import DictConfig
 from sacrebleu.metrics import BLEU, CHRF
 from torch import Generator, Tensor
 from torchmetrics.functional.text.rouge import rouge_score
 
 from vitlab.config import UserError
+from vitlab.config.exclusions import find_excluded
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.tasks.common.decoded import Score, score_exact_match
 from vitlab.tasks.common.images import ImagePreparation
 from vitlab.tasks.common.seq2seq import SequenceToSequence, check_search, trim
-
-MIXING = ("mixup", "cutmix", "random_erasing")  # of a recipe: they change what a picture shows
 
 
 class CaptionBatch(NamedTuple):
@@ -38,15 +38,11 @@ class Captioning(SequenceToSequence):
 
     item = "image"
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: CaptionData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: CaptionData, data_config: DataConfig):
         if not isinstance(data, CaptionData):
             raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
         problems = list(check_search(config))
-        problems += [
-            f"recipe.{key}={recipe[key]}: a caption does not say what it makes of a picture; give recipe.{key}=0"
-            for key in MIXING
-            if recipe[key]
-        ]
+        problems += find_excluded(recipe, "captions", "recipe")
         if problems:
             raise UserError(problems)
         self.set_options(config, recipe, data)
@@ -103,5 +99,5 @@ def score_captions(hypotheses: Sequence[str], references: Sequence[tuple[str, ..
     return {**scores, "rouge_l": rouge["rougeL_fmeasure"].item()}
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: CaptionData, data_config: DictConfig) -> Captioning:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: CaptionData, data_config: DataConfig) -> Captioning:
     return Captioning(config, recipe, data, data_config)

@@ -9,11 +9,12 @@ from functools import cached_property
 import numpy as np
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError, choices_text
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.text.types import TextData
 from vitlab.tasks.base import Task
@@ -28,7 +29,7 @@ CHUNK = 4096  # sequences counted at a time
 class CausalLM(Task):
     item = "sequence"
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
         refuse_several_parts(data)
         self.eval_batch_size = recipe.batch_size
@@ -117,5 +118,5 @@ class CausalLM(Task):
                 metric.update(unigram if name == "unigram_perplexity" else nats)
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> CausalLM:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> CausalLM:
     return CausalLM(config, recipe, data, data_config)

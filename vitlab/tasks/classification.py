@@ -5,12 +5,13 @@ Shapes: B batch, C channels, Y x X pixels.
 
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.mixup_cutmix import Mixing
 from vitlab.tasks.base import Task
@@ -26,7 +27,7 @@ MOST_CONFUSED = 5000  # classes that a confusion matrix is kept for: 200 MB
 class Classification(Task):
     item = "image"
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: ImageData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
         if not data.classes:
             raise UserError(f"data={data.name}: has no classes; give task={data_config.task}")
         self.train, self.validation, self.test = data.train, data.validation, data.test
@@ -114,5 +115,5 @@ def update_class_metrics(
             metric.update(logits, labels)
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: ImageData, data_config: DictConfig) -> Classification:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> Classification:
     return Classification(config, recipe, data, data_config)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from vitlab.config import UserError, choices_text
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
@@ -50,7 +51,7 @@ class MaskedLM(Task):
     item = "sequence"
     head = "masked"
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
         refuse_several_parts(data)
         self.eval_batch_size = recipe.batch_size
@@ -79,7 +80,7 @@ class MaskedLM(Task):
         """The most tokens of a sequence that are predicted, K."""
         return math.ceil(self.share * self.shape["length"])
 
-    def make_sequences(self, texts: Any, config: DictConfig, length: int) -> Split:
+    def make_sequences(self, texts: Any, config: TaskConfig, length: int) -> Split:
         roles = self.tokenizer
         if self.pairs:
             return pair_segments(texts.parts[0], (roles.start, roles.separator, roles.end), length)
@@ -217,12 +218,12 @@ def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
     return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
 
 
-def refuse_options(config: DictConfig, data: TextData) -> None:
+def refuse_options(config: TaskConfig, data: TextData) -> None:
     """Raise UserError for invalid options, and for a tokenizer without a mask token."""
     problems = [
-        f"task.{key}={config[key]}: unknown; {choices_text(config[key], choices)}"
+        f"task.{key}={getattr(config, key)}: unknown; {choices_text(getattr(config, key), choices)}"
         for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
-        if key in config and config[key] not in choices
+        if hasattr(config, key) and getattr(config, key) not in choices
     ]
     if not LEAST_SHARE <= config.share < 1:
         problems.append(f"task.share={config.share}: must be at least {LEAST_SHARE} and below 1")
@@ -234,5 +235,5 @@ def refuse_options(config: DictConfig, data: TextData) -> None:
         raise UserError(problems)
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> MaskedLM:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> MaskedLM:
     return MaskedLM(config, recipe, data, data_config)

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Generator, Tensor
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split
 from vitlab.data.sequences.blocks import NOTHING, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators
@@ -35,7 +36,7 @@ class SpanCorruption(SequenceToSequence):
     scores = ()  # what stands in a span is too open for whole texts to be compared
     exact = False
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
         problems = []
         if not LEAST_SHARE <= config.share <= 0.5:
@@ -79,5 +80,5 @@ class SpanCorruption(SequenceToSequence):
         return self.make_batch(source, F.pad(target, (1, 0), value=self.tokenizer.decoder_start))
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> SpanCorruption:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> SpanCorruption:
     return SpanCorruption(config, recipe, data, data_config)

@@ -6,10 +6,11 @@ Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V 
 from dataclasses import dataclass
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.sequences.mask_spans import choose_spans
 from vitlab.data.sequences.mask_tokens import Random, gather_chosen
 from vitlab.data.text.types import TextData
@@ -31,7 +32,7 @@ class SpanLM(MaskedLM):
     head = "span"
     added = ("masked", "boundary")
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         if config.sequences == "pairs":
             raise UserError("task.sequences=pairs: SpanBERT has no pairs; choices: stream, documents")
         super().__init__(config, recipe, data, data_config)
@@ -72,5 +73,5 @@ class SpanLM(MaskedLM):
         return {"masked": (logits, batch.targets), "boundary": (boundary, batch.targets)}
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> SpanLM:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> SpanLM:
     return SpanLM(config, recipe, data, data_config)

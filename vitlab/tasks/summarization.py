@@ -1,8 +1,9 @@
 """A short text of a long one: by an encoder-decoder, or by a language model that reads both as one sequence."""
 
-from omegaconf import DictConfig
 from torchmetrics import MetricCollection
 
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.text.types import TextData
 from vitlab.tasks.common.decoded import Decoded, Score, score_summaries
 from vitlab.tasks.common.one_sequence import OneSequence
@@ -12,7 +13,7 @@ SAMPLE = 2000  # training summaries whose words are counted
 
 
 class Summarization(SequenceToSequence):
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         super().__init__(config, recipe, data, data_config)
         summaries = data.train.parts[1]
         counted = range(0, len(summaries), -(-len(summaries) // SAMPLE))
@@ -43,6 +44,6 @@ class SummarizationInOneSequence(Summarization, OneSequence):
     """By a language model."""
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> Summarization:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> Summarization:
     kind = SummarizationInOneSequence if config.one_sequence else Summarization
     return kind(config, recipe, data, data_config)

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.pair_inputs import frame_texts
 from vitlab.data.text.types import NO_TAG, TextData
@@ -30,7 +31,7 @@ Batch = tuple[Tensor, Tensor | None, Tensor, Tensor]
 class TextClassification(Task):
     item = "text"
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
         problems = list(list_problems(config, data))
         if problems:
@@ -153,7 +154,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
     return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten(), reduction="sum")
 
 
-def list_problems(config: DictConfig, data: TextData) -> Iterator[str]:
+def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:
     """Why a data set does not fit this task, one line per problem."""
     texts, parts = data.train, len(data.train.parts)
     if config.auxiliary_lm < 0:
@@ -180,5 +181,5 @@ def list_problems(config: DictConfig, data: TextData) -> Iterator[str]:
         yield f"data={data.name}: has the one class '{data.classes[0]}'; give at least two"
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> TextClassification:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> TextClassification:
     return TextClassification(config, recipe, data, data_config)

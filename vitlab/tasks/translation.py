@@ -1,10 +1,10 @@
 """A text from a text by an encoder-decoder (Vaswani et al., 2017)."""
 
-from omegaconf import DictConfig
-
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.text.types import TextData
 from vitlab.tasks.common.seq2seq import SequenceToSequence
 
 
-def build(config: DictConfig, *, recipe: DictConfig, data: TextData, data_config: DictConfig) -> SequenceToSequence:
+def build(config: TaskConfig, *, recipe: RecipeConfig, data: TextData, data_config: DataConfig) -> SequenceToSequence:
     return SequenceToSequence(config, recipe, data, data_config)

@@ -2,10 +2,11 @@
 
 import math
 
-from omegaconf import DictConfig
 from torch import nn
 
 from vitlab.config import UserError
+from vitlab.config.schema import BudgetConfig
+from vitlab.config.schema.models import ModelConfig
 from vitlab.models.counting import count
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.freezing import freeze_body
@@ -13,7 +14,7 @@ from vitlab.training.optimization.freezing import freeze_body
 LARGEST_STEPS = 2**40  # as budget.steps
 
 
-def compute_steps(budget: DictConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
+def compute_steps(budget: BudgetConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
     """The optimizer steps of a run. Raises UserError for a budget below one step or above 2**40."""
     if budget.steps is not None:
         return budget.steps
@@ -33,13 +34,13 @@ def compute_steps(budget: DictConfig, *, train_size: int, batch_size: int, flops
     return max(1, math.ceil(examples / batch_size))
 
 
-def format_budget(budget: DictConfig) -> str:
+def format_budget(budget: BudgetConfig) -> str:
     """`steps=1000`: the unit that is set and its value."""
-    key, value = next((key, value) for key, value in budget.items() if value is not None)
+    key, value = next((key, value) for key, value in vars(budget).items() if value is not None)
     return f"{key}={value if isinstance(value, int) else format(value, 'g')}"
 
 
-def count_train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -> int:
+def count_train_flops(config: ModelConfig, task: Task, *, frozen: bool = False) -> int:
     """Operations of a training step for one example; with `frozen` its backward pass is the head's alone.
 
     Raises UserError for examples that the model does not take.
@@ -48,7 +49,7 @@ def count_train_flops(config: DictConfig, task: Task, *, frozen: bool = False) -
     return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
 
 
-def make_meta_model(config: DictConfig, task: Task, frozen: bool) -> nn.Module:
+def make_meta_model(config: ModelConfig, task: Task, frozen: bool) -> nn.Module:
     """The model without numbers, and with `frozen` its body frozen."""
     model = count.meta(config, **task.shape)
     if frozen:
@@ -56,7 +57,7 @@ def make_meta_model(config: DictConfig, task: Task, frozen: bool) -> nn.Module:
     return model
 
 
-def leaves_unused(config: DictConfig, task: Task) -> bool:
+def leaves_unused(config: ModelConfig, task: Task) -> bool:
     """Whether a run's loss does not depend on all parameters that train."""
     model = make_meta_model(config.model, task, config.recipe.freeze is not None).eval()
     task.loss(model, task.example()).sum().backward()

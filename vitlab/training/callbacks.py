@@ -11,8 +11,8 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
-from omegaconf import DictConfig
 
+from vitlab.config.schema import RecipeConfig
 from vitlab.training.files import RunFiles
 from vitlab.training.module import gather
 from vitlab.training.progress import Progress
@@ -28,7 +28,7 @@ class Diverged(Exception):
     """The training loss, or a metric, is not finite."""
 
 
-def refuse_not_finite(name: str, value: float, step: int, recipe: DictConfig) -> None:
+def refuse_not_finite(name: str, value: float, step: int, recipe: RecipeConfig) -> None:
     """Raise Diverged for a value that is not finite."""
     if not math.isfinite(value):
         raise Diverged(

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from vitlab.config import TrainConfig, UserError, identity, read_config, read_yaml, resolved
 from vitlab.config.identity import PARTS, count_parts, list_changes, weight_settings
 from vitlab.config.plain_yaml import dump_yaml
+from vitlab.config.schema import InitConfig
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
 from vitlab.training.progress import Progress
 
@@ -66,7 +65,7 @@ def refuse_changes(folder: Path, changes: Sequence[str]) -> None:
         )
 
 
-def source_of(init: DictConfig) -> str | None:
+def source_of(init: InitConfig) -> str | None:
     """Where first weights come from, of a whole model or of its encoder; None for random ones."""
     return init.weights if init.weights is not None else init.encoder
 
@@ -105,14 +104,14 @@ class RunFiles:
         """The checkpoint with the weights that count."""
         return self.best_path if self.best_path.is_file() else self.checkpoint_path
 
-    def refuse(self, config: DictConfig) -> None:
+    def refuse(self, config: TrainConfig) -> None:
         """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
-            self.refuse_other_parts(config)
+            self.refuse_other_parts(resolved(config))
             refuse_changes(self.folder, self.changes(resolved(config)))
 
-    def refuse_other_parts(self, config: DictConfig) -> None:
+    def refuse_other_parts(self, config: Mapping[str, Any]) -> None:
         """Raise UserError if the folder's run computes its batches in another number of parts."""
         before, now = (count_parts(each.get("trainer", {})) for each in (self.config(), config))
         if before != now:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import models
-from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config import TrainConfig, UserError, change, compose
 from vitlab.data.opening import open_data
 from vitlab.models.counting import count
 from vitlab.models.timm_adapter import pretrained_cfg
@@ -27,7 +26,7 @@ class LoadedRun:
     `shape` is what the model was built for, as `vitlab.models.build` takes it; `classes` are the names of its classes.
     """
 
-    config: DictConfig
+    config: TrainConfig
     model: nn.Module
     shape: dict[str, Any]
     classes: tuple[str, ...]
@@ -65,7 +64,7 @@ class Subject:
     mismatch: str  # why the model's outputs are not the data's classes; empty where they are
 
 
-def load_subject(source: str, config: DictConfig, changed: Set[str]) -> Subject:
+def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
     """Load a run's folder or `timm:NAME`, and the data of a configuration in which the user gave the keys `changed`.
 
     Raises UserError, also for data of another shape than the model takes.
@@ -75,7 +74,7 @@ def load_subject(source: str, config: DictConfig, changed: Set[str]) -> Subject:
     return load_run_subject(source, config)
 
 
-def load_run_subject(source: str, config: DictConfig) -> Subject:
+def load_run_subject(source: str, config: TrainConfig) -> Subject:
     """A finished run, with its precision and memory format, and the data of a configuration."""
     loaded, data = load_run(source), open_data(config.data)
     refuse_misfit(loaded, data)
@@ -88,14 +87,14 @@ def load_run_subject(source: str, config: DictConfig) -> Subject:
     return Subject(name, model, autocast, data, loaded.result["steps"], folder, compare_classes(loaded, data))
 
 
-def load_timm_subject(source: str, config: DictConfig, changed: Set[str]) -> Subject:
+def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
     """A model of timm in float32, at its own image size and normalisation unless the user gave others."""
     cfg = pretrained_cfg(source.removeprefix("timm:"))
     if cfg is not None and "data.image_size" not in changed:
-        config.data.image_size = list(cfg.input_size[1:])
+        config = change(config, {"data.image_size": list(cfg.input_size[1:])})
     data = open_data(config.data)
     if cfg is not None and data.channels == 3 and not changed & {"data.mean", "data.std"}:
-        config.data.mean, config.data.std = list(cfg.mean), list(cfg.std)
+        config = change(config, {"data.mean": list(cfg.mean), "data.std": list(cfg.std)})
     shape = {**data.shape, "num_classes": len(data.classes)}
     count.flops(count.meta(config.model, **shape), shape)  # raises UserError for images that do not fit
     device, autocast = evaluation_context("32-true", evaluation_accelerator(config))
@@ -107,7 +106,7 @@ def load_timm_subject(source: str, config: DictConfig, changed: Set[str]) -> Sub
     return Subject(source, model, autocast, data, 0, folder, mismatch)
 
 
-def evaluation_accelerator(config: DictConfig) -> str:
+def evaluation_accelerator(config: TrainConfig) -> str:
     """A run that was trained on a GPU can be looked at without one."""
     return "cpu" if config.trainer.accelerator == "cpu" else "auto"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import lightning.pytorch as L
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.optimizers import build_optimizer
@@ -35,7 +35,7 @@ class TrainingModule(L.LightningModule):
         self,
         model: nn.Module,
         task: Task,
-        recipe: DictConfig,
+        recipe: RecipeConfig,
         *,
         steps: int,
         seed: int,
@@ -130,7 +130,7 @@ class TrainingModule(L.LightningModule):
 
     @cached_property
     def clip_norm(self) -> float | None:
-        return self.recipe.clip_norm  # a DictConfig reads slowly
+        return self.recipe.clip_norm  # a TrainConfig reads slowly
 
     @cached_property
     def trained(self) -> list[nn.Parameter]:

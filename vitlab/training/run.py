@@ -12,12 +12,13 @@ import lightning.pytorch as L
 import numpy as np
 import torch
 from lightning.pytorch.loggers import Logger
-from omegaconf import DictConfig
 from torch import nn
 
 from vitlab import models, tasks
 from vitlab.config import UserError, resolved
 from vitlab.config.identity import subset_seed
+from vitlab.config.schema import TrainConfig, TrainerConfig
+from vitlab.config.schema.kinds import keys_per_study
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import CPU, eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items
@@ -37,7 +38,7 @@ from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.progress import Progress
 from vitlab.training.selection import Selection
-from vitlab.training.settings import HERE, SETTLED, Placement, evaluation_context
+from vitlab.training.settings import HERE, Placement, evaluation_context
 from vitlab.training.sources import initialise, refuse_other_source, refuse_other_tokenizer, refuse_tokenizer
 from vitlab.training.trainer import JsonLines, Stream, build_trainer
 
@@ -46,7 +47,7 @@ class Run:
     """A model, its data and its folder. Raises UserError when they do not fit."""
 
     def __init__(
-        self, config: DictConfig, data: Any, folder: str | Path, *, placement: Placement = HERE, group: Group = ALONE
+        self, config: TrainConfig, data: Any, folder: str | Path, *, placement: Placement = HERE, group: Group = ALONE
     ):
         self.config = config
         self.placement = placement
@@ -56,7 +57,7 @@ class Run:
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         refuse_other_tokenizer(self.files, self.task.tokenizer, data.name)
         if self.files.config_path.exists():
-            self.files.refuse_other_parts(config)
+            self.files.refuse_other_parts(resolved(config))
         self.contents = contents(config.data, data)
         self.files.refuse_other_data(data.name, self.contents)
         problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
@@ -106,7 +107,7 @@ class Run:
     @cached_property
     def indices(self) -> np.ndarray:
         """Indices of the training examples, int64."""
-        return training_items(self.task.train, self.train_size, subset_seed(self.config))
+        return training_items(self.task.train, self.train_size, subset_seed(resolved(self.config)))
 
     @cached_property
     def resumed_step(self) -> int:
@@ -159,7 +160,7 @@ class Run:
         if self.group.leads:
             write_json(self.files.data_path, {"sha256": self.contents, "steps": self.steps})
             self.drop_rows_after_checkpoint()
-            settled = {key: getattr(self.settings, key) for key in SETTLED}
+            settled = {key: getattr(self.settings, key) for key in keys_per_study(TrainerConfig)}
             placement = asdict(replace(self.placement, settled=settled))
             order = {"config": resolved(self.config), "folder": str(self.files.folder), "placement": placement}
             self.group.order(order)
@@ -190,7 +191,7 @@ class Run:
             seed=self.config.seed,
             shape=self.task.shape,
             classes=self.task.classes,
-            width=self.config.model.get("width"),
+            width=getattr(self.config.model, "width", None),
             log_to_loggers=False,  # Measurements writes the rows
             part=self.group.part,
             accumulate=trainer_config.accumulate,

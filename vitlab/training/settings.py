@@ -17,17 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from vitlab.config import UserError, first_line
+from vitlab.config import UserError, change
+from vitlab.config.schema import TrainerConfig
 from vitlab.hardware import count_cores
 from vitlab.training.devices.bf16 import cpu_has_bf16, gpu_has_bf16
 from vitlab.training.devices.group import refuse_devices
 
 LARGE = 2_000_000  # parameters
-SETTLED = ("accelerator", "precision", "memory_format", "threads")  # what a study chooses once: it changes results
 AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
@@ -54,22 +52,22 @@ class Placement:
     """
 
     cores: int | None = None
-    settled: Mapping[str, Any] = field(default_factory=dict)  # of SETTLED
+    settled: Mapping[str, Any] = field(default_factory=dict)  # of the trainer's settings `per` study
     here: bool = True
 
 
 HERE = Placement()
 
 
-def resolve(config: DictConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> Settings:
+def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement: Placement = HERE) -> Settings:
     """The trainer's configuration with each `auto` replaced, for a model and where it trains.
 
     Raises UserError for what this machine does not have.
     """
     try:
-        config = OmegaConf.merge(config, placement.settled)
-    except (OmegaConfBaseException, TypeError, ValueError) as error:  # somebody has changed study.yaml
-        raise UserError(f"settled of study.yaml: {first_line(error)}; delete what is wrong there") from None
+        config = change(config, placement.settled)
+    except UserError as error:  # somebody has changed study.yaml
+        raise UserError(f"settled of study.yaml: {error.problems[0]}; delete what is wrong there") from None
     parameters = sum(p.numel() for p in model.parameters())
     accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
     if placement.here:

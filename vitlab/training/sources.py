@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from safetensors import SafetensorError
 from timm.models import clean_state_dict, load_state_dict
 from torch import Tensor, nn
@@ -76,13 +75,9 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     advice = weights.advice
     if epsilons[0] not in (None, epsilons[1]):
         advice = f"its norms have model.norm_eps={epsilons[0]}, here it is {epsilons[1]}"
-    try:
-        report = fit(encoder, replace(weights, state=state, options=options, advice=advice), head="keep")
-    except UserError as error:
-        lines = (line.replace("init=", "init.encoder=", 1) for line in error.problems)
-        if name == "image":  # a captioner's own options are those of its decoder
-            lines = (line.replace(" model.", " model.encoder.") for line in lines)
-        raise UserError(lines) from error
+    place = "model.encoder" if name == "image" else "model"  # a captioner's own options are those of its decoder
+    named = replace(weights, state=state, options=options, advice=advice, key="init.encoder", place=place)
+    report = fit(encoder, named, head="keep")
     report.loaded = [f"{name}.{key}" for key in report.loaded]
     return report
 
@@ -110,11 +105,11 @@ def find_encoder(
     )
 
 
-def initialise(model: nn.Module, config: DictConfig, classes: Sequence[str]) -> LoadReport:
+def initialise(model: nn.Module, config: TrainConfig, classes: Sequence[str]) -> LoadReport:
     """Load the initial weights that a run's configuration names. Raises UserError."""
     if config.init.weights is None:
         return load_encoder(model, config.init.encoder)
-    mean, std = (list(config.data[key]) if key in config.data else None for key in ("mean", "std"))
+    mean, std = (list(getattr(config.data, key)) if hasattr(config.data, key) else None for key in ("mean", "std"))
     return load_weights(model, config.init.weights, head=config.init.head, classes=classes, mean=mean, std=std)
 
 

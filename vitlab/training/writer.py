@@ -148,9 +148,9 @@ def load_writer(source: str) -> Writer:
     else:
         run = load_run(source)
         model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)
-        if "beams" in run.config.task:
-            search = {key: run.config.task[key] for key in ("beams", "length_penalty")}
-            source_length = run.config.data.get("length")
+        if hasattr(run.config.task, "beams"):
+            search = {"beams": run.config.task.beams, "length_penalty": run.config.task.length_penalty}
+            source_length = getattr(run.config.data, "length", None)
     if not hasattr(model, "decoding"):
         raise UserError(
             f"{source}: {type(model).__name__} writes no text; give a run of a task that does, such as task=causal_lm "

@@ -2,10 +2,10 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab.analysis import attention_entropy as attention_entropy_module
@@ -20,7 +20,7 @@ from vitlab.tasks.common.text import TokenInputs
 
 B, HEADS, GRID = 2, 3, (5, 7)
 PATCHES = GRID[0] * GRID[1]
-SIZE, NOTHING = (10, 21), OmegaConf.create({})
+SIZE, NOTHING = (10, 21), SimpleNamespace()
 
 
 def model(**changes):

@@ -1,11 +1,11 @@
 """What analyses do to images, and where they put them: t-SNE, shuffled patches, occlusion."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab.analysis import embedding, robustness
@@ -89,7 +89,7 @@ class Bright(nn.Module):
 
 
 def config(**changes):
-    return OmegaConf.create({"grids": None, "shares": [0.4, 0.6, 1.0], "seed": 0, **changes})
+    return SimpleNamespace(**{"grids": None, "shares": [0.4, 0.6, 1.0], "seed": 0, **changes})
 
 
 def values(rows, kind):
@@ -158,7 +158,7 @@ def test_points_are_of_what_the_models_head_reads(name, monkeypatch):
     model = build_model(name, image_size=16, num_classes=3)
     assert embedding.applies(model)
     images = torch.randn(11, 3, 16, 16)
-    options = OmegaConf.create({"perplexity": 3.0, "seed": 0})
+    options = SimpleNamespace(perplexity=3.0, seed=0)
     points = embedding.run(model, images, options)["points"]
     with torch.no_grad():
         features = embedding.before_head(model.eval())(images)

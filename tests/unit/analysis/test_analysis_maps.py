@@ -1,9 +1,10 @@
 """Rollout, class-token maps, similarity of positions, filters: arrays that are known."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
@@ -20,7 +21,7 @@ from vitlab.models.positions import sincos1d, sincos2d
 
 B, HEADS, GRID, PATCH, SIZE, D, DEPTH, N = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3, 11
 PATCHES = GRID[0] * GRID[1]
-NOTHING = OmegaConf.create({})
+NOTHING = SimpleNamespace()
 
 
 def model(**changes):
@@ -99,7 +100,7 @@ def test_the_rollout_of_a_model_is_that_of_its_maps_where_its_head_reads(case, i
     joint = attention_rollout((w for _, w in attention_maps(made, images)), identity)
     torch.testing.assert_close(rollout.rollout(made, images, identity), joint)
     read = joint[:, 0] if class_token else joint[:, prefix:].mean(dim=1)
-    found = rollout.run(made, images, OmegaConf.create({"identity": identity}))["rollout"]
+    found = rollout.run(made, images, SimpleNamespace(identity=identity))["rollout"]
     assert found.shape == (5, *GRID)
     np.testing.assert_allclose(found, read[:, prefix:].reshape(5, *GRID), rtol=1e-5, atol=1e-7)
 
@@ -128,7 +129,7 @@ def test_layer_maps_are_what_the_head_reads_of_each_layer_and_the_rollout_up_to_
     monkeypatch.setattr(attention_maps_module, "CHUNK", 2)
     made, prefix, class_token = case[0](), case[1], case[2]
     images = torch.randn(5, 3, *SIZE)
-    found = attention_maps_module.run(made, images, OmegaConf.create({"identity": identity}))
+    found = attention_maps_module.run(made, images, SimpleNamespace(identity=identity))
     weights = [layer for _, layer in attention_maps(made, images)]
     assert found["class_token"] == class_token
     assert found["maps"].shape == (5, DEPTH, HEADS, *GRID)
@@ -147,7 +148,7 @@ def test_layer_maps_do_not_depend_on_how_many_queries_are_held(pool, monkeypatch
     made, images, options = (
         model(pool=pool, registers=2),
         torch.randn(B, 3, *SIZE),
-        OmegaConf.create({"identity": True}),
+        SimpleNamespace(identity=True),
     )
     whole = attention_maps_module.run(made, images, options)
     blocks = attention.AttentionCall.blocks
@@ -249,7 +250,7 @@ def test_the_components_of_planted_filters_are_found_in_order():
 def test_a_models_filters_have_the_shape_of_what_reads_its_pixels(make):
     made = make()
     assert rgb_filters.applies(made)
-    found = rgb_filters.run(made, torch.empty(0), OmegaConf.create({"components": 5}))
+    found = rgb_filters.run(made, torch.empty(0), SimpleNamespace(components=5))
     assert found["filters"].shape[:2] == (5, 3)
     assert found["filters"].shape[2:] == (PATCH if make is not resnet else (3, 3))
     lengths = np.sqrt((found["filters"] ** 2).sum(axis=(1, 2, 3)))
@@ -259,4 +260,4 @@ def test_a_models_filters_have_the_shape_of_what_reads_its_pixels(make):
 def test_there_are_no_more_components_than_filters():
     assert rgb_filters.rgb_filters(torch.randn(11, 3, 5, 7), 28)[0].shape == (11, 3, 5, 7)
     with pytest.raises(UserError, match="has no convolution"):
-        rgb_filters.run(nn.Linear(2, 2), torch.empty(0), OmegaConf.create({"components": 5}))
+        rgb_filters.run(nn.Linear(2, 2), torch.empty(0), SimpleNamespace(components=5))

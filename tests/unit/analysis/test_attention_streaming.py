@@ -2,11 +2,11 @@
 
 from functools import partial
 from itertools import accumulate
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from omegaconf import OmegaConf
 from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import ParallelScalingBlock, VisionTransformer
@@ -205,7 +205,7 @@ def test_an_analysis_takes_less_than_a_hundredth_of_the_memory_of_all_maps(monke
     monkeypatch.setattr(module.reduce_attention, "__defaults__", (None, 2**14, False))
     with torch.no_grad():
         before = peak(lambda: made.eval()(x))
-    config = OmegaConf.create({"renormalize": False})
+    config = SimpleNamespace(renormalize=False)
     tables = tokens**2 * 4 * 4  # of the distances between patches, whatever the number of layers
     assert peak(lambda: attention_distance.run(made, x, config)) - before - tables < all_maps / 100
     assert peak(lambda: list(attention_maps(made, x))) - before > all_maps

@@ -2,10 +2,10 @@
 
 import json
 from itertools import permutations
+from types import SimpleNamespace
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from tests.unit.reports.few_runs import FOUR, RESNET
@@ -17,7 +17,7 @@ from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.training.load import load_run
 
-N, CONFIG = 11, OmegaConf.create({"batch": 5, "other": None})
+N, CONFIG = 11, SimpleNamespace(batch=5, other=None)
 
 
 def vit(**changes):
@@ -181,7 +181,7 @@ def test_a_runs_layers_are_compared_with_another_runs(few_runs, tmp_path):
     ],
 )
 def test_an_other_model_that_does_not_take_the_images_is_one_line(few_runs, source, says):
-    config = OmegaConf.create({"batch": 5, "other": source.replace("RUN", str(few_runs.run(FOUR).folder))})
+    config = SimpleNamespace(batch=5, other=source.replace("RUN", str(few_runs.run(FOUR).folder)))
     with pytest.raises(UserError, match=says):
         run(vit(), images(), config)
 

@@ -1,6 +1,7 @@
 """Attention distance against values that are known and against a double loop."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -151,7 +152,7 @@ def model(**changes):
 def test_rows_hold_every_head_of_every_layer_averaged_over_all_images(pool, renormalize, monkeypatch):
     monkeypatch.setattr(heads, "CHUNK", 3)  # 7 images come in chunks of 3, 3 and 1
     config = load("analysis", "attention_distance")
-    config.renormalize = renormalize
+    config = replace(config, renormalize=renormalize)
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
     rows = run(made, images, config)["rows"]
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]

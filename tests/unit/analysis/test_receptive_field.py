@@ -1,8 +1,9 @@
 """The effective receptive field of networks whose gradient is known."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from vitlab.analysis.receptive_field import applies, effective_size, measure_grids, receptive_fields, run
@@ -107,7 +108,7 @@ def test_the_middle_unit_of_a_strided_map_lies_over_its_stride_times_its_place(s
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [3]), (2, [2, 3]), (3, [1, 2, 3]), (9, [1, 2, 3])])
 def test_rows_are_of_layers_evenly_over_the_depth(count, expected):
-    made, config = Stack(3), OmegaConf.create({"layers": count, "seed": 0})
+    made, config = Stack(3), SimpleNamespace(layers=count, seed=0)
     found = run(made, torch.randn(2, 2, *SIZE), config)
     assert [row["layer"] for row in found["rows"]] == expected
     assert found["fields"].shape == (len(expected), *SIZE)

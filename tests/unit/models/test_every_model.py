@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab.config import load, names, resolved
+from vitlab.config import load, names
 from vitlab.models import build_model
 
 
@@ -48,7 +48,7 @@ def test_outputs_are_finite_and_every_parameter_gets_a_gradient(name):
 @pytest.mark.parametrize("name", TEXT)
 def test_a_model_of_text_gives_finite_outputs_and_every_parameter_a_gradient(name):
     sizes = {"depth": 2, "width": 36}
-    sizes |= {"heads": 3, "mlp_width": 20} if "heads" in load("model", name) else {}
+    sizes |= {"heads": 3, "mlp_width": 20} if hasattr(load("model", name), "heads") else {}
     model = build_model(name, length=11, vocabulary=29, **sizes).eval()
     if hasattr(model, "decoder"):
         check_pairs(model)
@@ -78,7 +78,7 @@ def check_pairs(model):
 
 @pytest.mark.parametrize("name", CAPTIONS)
 def test_a_captioner_gives_finite_outputs_and_every_parameter_a_gradient(name):
-    encoder = {**resolved(load("model", name).encoder), "patch_size": [5, 7]}
+    encoder = {**load("model", name).encoder, "patch_size": [5, 7]}
     sizes = {"depth": 2, "width": 36, "heads": 3, "mlp_width": 20, "encoder": encoder}
     model = build_model(name, image_size=(15, 14), channels=2, length=11, vocabulary=29, **sizes)
     images, captions = torch.randn(3, 2, 15, 14), torch.randint(29, (3, 11))

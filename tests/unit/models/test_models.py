@@ -2,6 +2,7 @@
 
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -218,7 +219,7 @@ def test_a_model_that_cannot_be_built_is_the_users_mistake(name, changes, says):
 @pytest.mark.parametrize("kind", ["no_such_kind", "no.such.module", "embed"])
 def test_a_kind_without_a_builder_is_the_users_mistake(kind):
     config = configuration("vit_nano")
-    config.kind = kind
+    config = replace(config, kind=kind)
     with pytest.raises(UserError, match=r"no module named|has no function 'build'"):
         build(config, num_classes=3, image_size=(8, 8), channels=1)
 

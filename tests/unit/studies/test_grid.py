@@ -1,9 +1,9 @@
 """The grid of a study: its runs, their names, their identities."""
 
 import pytest
-from omegaconf import OmegaConf
 
 from vitlab.config import TrainConfig, UserError, compose, identity, load, resolved
+from vitlab.config.schema import BudgetConfig
 from vitlab.studies.grid import compose_models, compose_study, expand, list_study_changes, name_run
 
 
@@ -89,7 +89,7 @@ def test_each_model_has_its_own_recipe_unless_the_study_names_one():
 def test_the_studys_budget_and_data_are_those_of_every_run():
     for run in compose_models(study("data=digits", "data.image_size=12", "budget.examples=77")).values():
         assert (run.data.name, run.data.image_size) == ("digits", 12)
-        assert run.budget == {"steps": None, "epochs": None, "examples": 77, "flops": None}
+        assert run.budget == BudgetConfig(examples=77)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_problems_of_all_models_come_at_once_each_once():
 
 def list_changes(words, *later):
     """What differs between a study as its folder holds it and as it is given later."""
-    return list_study_changes(study(*later), OmegaConf.create(resolved(study(*words))))
+    return list_study_changes(resolved(study(*later)), resolved(study(*words)))
 
 
 @pytest.mark.parametrize(

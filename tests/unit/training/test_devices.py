@@ -141,7 +141,7 @@ def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
             ["trainer.accumulate=2", "model=resnet_nano"],
             r"trainer\.accumulate=2: model=resnet_nano has BatchNorm, whose",
         ),
-        ([TWO, "trainer.strategy=fsdp", "recipe.optimizer=muon"], r"recipe\.optimizer=muon: Muon needs"),
+        ([TWO, "trainer.strategy=fsdp", "recipe.optimizer=muon"], r"recipe\.optimizer=muon: needs whole weights"),
         ([TWO, "trainer.strategy=fsdp", ADAMW, "recipe.ema=0.5"], r"recipe\.ema=0\.5: needs whole"),
         (["trainer.nodes=2"], r"trainer\.nodes=2: start a process for each device with torchrun, or with srun"),
     ],

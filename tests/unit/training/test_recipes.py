@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 from tests.configurations import leaves
 from tests.conftest import ROOT
 from vitlab.config import TrainConfig, UserError, compose, groups, names, resolved
+from vitlab.config.keys import get_value
 from vitlab.studies.grid import compose_study, expand
 from vitlab.training.optimization.optimizers import compute_peak_rate
 
@@ -66,8 +66,7 @@ def test_a_recipe_resolves_to_the_published_numbers_and_every_number_of_it_is_pu
     assert len({key for key, *_ in rows}) == len(rows), "a key is given once"
     for key, value, source in rows:
         path = key if ("." in key and not key.startswith("rand_augment")) or key == "train_size" else f"recipe.{key}"
-        found = OmegaConf.select(config, path, throw_on_missing=True)
-        found = OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+        found = get_value(resolved(config), path)
         assert found == (pytest.approx(value) if isinstance(value, float | list) else value), key
         if "one of" in source:
             assert value in [float(x) for x in source.partition("one of")[2].split(",")]
@@ -96,7 +95,7 @@ def test_deits_rate_is_linear_in_the_batch():
 
 
 def given(config):
-    return {key: value for key, value in config.budget.items() if value is not None}
+    return {key: value for key, value in vars(config.budget).items() if value is not None}
 
 
 def test_a_recipes_budget_counts_until_the_user_names_one():

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from vitlab.config import load
+from vitlab.config.schema.fields import Choice
 from vitlab.models.features import Progress, extract
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task
 
 
-def module_of(config: DictConfig) -> ModuleType:
+def module_of(config: Choice) -> ModuleType:
     """The module that implements a probe."""
     return implementation("vitlab.analysis.probes", config.kind, "run")
 

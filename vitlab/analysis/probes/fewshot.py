@@ -6,19 +6,17 @@ for the bias; ridge regression on targets of +-1; the class of the largest outpu
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 
 from vitlab.analysis.probes import accuracy
+from vitlab.config.schema.fields import Choice
 from vitlab.models.features import Features, Progress
 
 BIAS = 100.0  # so large that the bias is hardly regularised
 LEAST_STD = 1e-5
 
 
-def run(
-    train: Features, test: Features, config: DictConfig, progress: Progress | None = None
-) -> dict[str, float | None]:
+def run(train: Features, test: Features, config: Choice, progress: Progress | None = None) -> dict[str, float | None]:
     """`fewshot_<shots>`: test accuracy, the mean over `config.seeds` draws of the training images.
 
     None where a class of the training set has fewer images than that.

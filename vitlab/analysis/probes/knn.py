@@ -2,16 +2,16 @@
 
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Tensor
 
 from vitlab.analysis.probes import accuracy
+from vitlab.config.schema.fields import Choice
 from vitlab.models.features import Features, Progress
 
 SIMILARITIES = 2**25  # in memory at a time, as far as whole test images allow
 
 
-def run(train: Features, test: Features, config: DictConfig, progress: Progress | None = None) -> dict[str, float]:
+def run(train: Features, test: Features, config: Choice, progress: Progress | None = None) -> dict[str, float]:
     """`knn`: test accuracy of the `config.k` nearest training images' votes, each exp(similarity / temperature)."""
     classes, places = train.labels.unique(return_inverse=True)
     x_DN = F.normalize(train.x, dim=1).T

@@ -3,22 +3,20 @@
 import warnings
 
 import numpy as np
-from omegaconf import DictConfig
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from vitlab.config.schema.fields import Choice
 from vitlab.data.subset import subset
 from vitlab.models.features import Features, Progress
 
 HELD_OUT = 0.2  # of the training images, to choose the regularisation on
 
 
-def run(
-    train: Features, test: Features, config: DictConfig, progress: Progress | None = None
-) -> dict[str, float | None]:
+def run(train: Features, test: Features, config: Choice, progress: Progress | None = None) -> dict[str, float | None]:
     """`linear_probe`: test accuracy, fitted to all training images with the best of `config.strengths`.
 
     That is the inverse of the regularisation (scikit-learn's C) with the highest accuracy, of equal ones the lowest

@@ -5,8 +5,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from omegaconf import DictConfig
 
+from vitlab.config.schema.data import DataConfig
 from vitlab.data import module_of
 from vitlab.data.base import Split
 from vitlab.data.cache.file_stats import stat_files
@@ -16,7 +16,7 @@ from vitlab.data.text.types import list_arrays
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
 
-def contents(config: DictConfig, data: Any) -> str:
+def contents(config: DataConfig, data: Any) -> str:
     """SHA-256 of the tokens and all that belongs to them, of images of their labels and what their module adds.
 
     It does not depend on where the files are. A module of images may have `contents(config) -> str` to tell images
@@ -27,7 +27,7 @@ def contents(config: DictConfig, data: Any) -> str:
     return HASHES[data]
 
 
-def hash_contents(config: DictConfig, data: Any) -> str:
+def hash_contents(config: DataConfig, data: Any) -> str:
     digest = hashlib.sha256()
     # validation images follow from the training images, the configuration or what the module adds
     for split in (data.train, data.test) if isinstance(data.train, Split) else (data.train, data.validation, data.test):
@@ -38,7 +38,7 @@ def hash_contents(config: DictConfig, data: Any) -> str:
     if hasattr(module, "contents"):
         digest.update(module.contents(config).encode(errors="surrogateescape"))
     elif not hasattr(module, "fingerprint") and isinstance(data.train, Split):
-        for path in named_files(config):
+        for path in named_files(config).values():
             digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
     return digest.hexdigest()
 

@@ -26,7 +26,6 @@ from vitlab.hardware import count_cores
 
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 2  # of an entry's files
-CAPTION_KEYS = ("tokenizer", "vocabulary", "lowercase", "target_length", "exact")  # captions are not in the cache
 BESIDE = ("keys", "blocks")  # of a Split, where it has them
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error
@@ -54,7 +53,6 @@ class Mapped:
 class ImageCache(Cache[ImageData]):
     kind = "image"
     without = "images will be decoded at each read, which is slower"
-    unrelated = ("name", "sizes", "mean", "std", "augment", "cache", "download", *CAPTION_KEYS)
 
     def settings(self) -> dict[str, Any]:
         return {"layout": LAYOUT, **super().settings()}

@@ -12,14 +12,17 @@ import shutil
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from filelock import FileLock
-from omegaconf import DictConfig
 
 from vitlab.config import resolved
+from vitlab.config.schema.data import DataConfig
+from vitlab.config.schema.fields import CACHE
+from vitlab.config.schema.kinds import affecting, select
 from vitlab.data.cache.file_stats import stat_files
 
 FILE_KEYS = ("root", "path", "test_path", "file", "folder")  # keys whose values are paths
@@ -42,7 +45,7 @@ class Cache(ABC, Generic[T]):
     without: str  # what happens where the entry cannot be written, in warnings
     unrelated: tuple[str, ...]  # keys of the configuration that change nothing in an entry
 
-    def __init__(self, config: DictConfig, module: ModuleType, progress: Progress | None = None):
+    def __init__(self, config: DataConfig, module: ModuleType, progress: Progress | None = None):
         self.config, self.module = config, module
         self.progress = progress or (lambda *_: None)
 
@@ -64,16 +67,15 @@ class Cache(ABC, Generic[T]):
 
     def settings(self) -> dict[str, Any]:
         """What an entry depends on in the configuration; a relative path is another one in another folder."""
-        related = {key: value for key, value in resolved(self.config).items() if key not in self.unrelated}
-        paths = {key: related[key] for key in FILE_KEYS if isinstance(related.get(key), str)}
-        return related | {key: os.path.abspath(os.path.expanduser(path)) for key, path in paths.items()}
+        related = select(resolved(self.config), type(self.config), affecting(CACHE))
+        return related | {key: os.path.abspath(path) for key, path in named_files(self.config).items()}
 
     def fingerprint(self) -> Any:
         """What an entry depends on besides: what the module says, else its source and the files that are named."""
         if hasattr(self.module, "fingerprint"):
             return self.module.fingerprint(self.config)
         source = Path(self.module.__file__).read_bytes() if self.module.__file__ else b""
-        files = [stat_files(path) for path in named_files(self.config)]
+        files = [stat_files(path) for path in named_files(self.config).values()]
         return {"source": hashlib.sha256(source).hexdigest(), "files": files}
 
     def entry(self) -> Path:
@@ -133,6 +135,16 @@ class Cache(ABC, Generic[T]):
         )
 
 
-def named_files(config: DictConfig) -> list[str]:
-    """The files and folders that a configuration names."""
-    return [os.path.expanduser(config[key]) for key in FILE_KEYS if isinstance(config.get(key), str)]
+def named_files(config: DataConfig) -> dict[str, str]:
+    """The files and folders that a configuration names, by key.
+
+    Where no dataclass says which keys are paths, these are the texts that name a file or folder that is there.
+    """
+    found = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, str):
+            path = os.path.expanduser(value)
+            if field.metadata.get("path", not field.metadata and os.path.exists(path)):
+                found[field.name] = path
+    return found

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import CaptionData, ImageData
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text import tokenization
@@ -15,7 +15,7 @@ from vitlab.data.text.tokenization import Tokenizer
 Captions = Sequence[Sequence[str]]  # of each image, one or several
 
 
-def add_captions(config: DictConfig, data: ImageData, captions: Mapping[str, Captions]) -> CaptionData:
+def add_captions(config: ImageDataConfig, data: ImageData, captions: Mapping[str, Captions]) -> CaptionData:
     """The images of a data set with the captions of each split as targets.
 
     A tokenizer that is not a file's is trained on the training captions. Raises UserError for captions that are longer
@@ -38,7 +38,7 @@ def add_captions(config: DictConfig, data: ImageData, captions: Mapping[str, Cap
     return CaptionData(**{**vars(data), **splits}, **about)
 
 
-def check_lengths(config: DictConfig, encoded: Mapping[str, list[list[list[int]]]]) -> Iterator[str]:
+def check_lengths(config: ImageDataConfig, encoded: Mapping[str, list[list[list[int]]]]) -> Iterator[str]:
     lengths = [len(ids) + 1 for rows in encoded.values() for of_image in rows for ids in of_image]
     if max(lengths) > config.target_length:
         long = sum(length > config.target_length for length in lengths)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData
 from vitlab.data.images import drawing
 from vitlab.data.images.drawing import between
@@ -25,11 +25,11 @@ NUMBERS = 7  # random numbers of a character
 CHUNK = 1024  # captions made at a time
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: ImageDataConfig) -> list:
     return [VERSION, drawing.VERSION, *drawing.list_versions()]
 
 
-def load(config: DictConfig) -> ImageData:
+def load(config: ImageDataConfig) -> ImageData:
     """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
     problems = [*drawing.check_drawing(config, 1), *check_glyphs(config)]
     if problems:
@@ -38,7 +38,7 @@ def load(config: DictConfig) -> ImageData:
     return ImageData(config.name, (), extent(config.image_size), 1, **splits)
 
 
-def captions(config: DictConfig) -> dict[str, list[tuple[str, ...]]]:
+def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]]:
     """The one caption of each picture of each split."""
     counts = {part: config.train_images if part == "train" else config.test_images for part in drawing.FIRSTS}
     drawings = {part: Drawing.of(config, first) for part, first in drawing.FIRSTS.items()}
@@ -48,12 +48,12 @@ def captions(config: DictConfig) -> dict[str, list[tuple[str, ...]]]:
     }
 
 
-def check_glyphs(config: DictConfig) -> Iterator[str]:
+def check_glyphs(config: ImageDataConfig) -> Iterator[str]:
     counts = list(config.glyphs)
     if not counts or not all(isinstance(count, int) and count >= 1 for count in counts):
         yield f"data.glyphs={counts}: give how many characters a picture may have, for example [2,3]"
         return
-    small, large = (list(config[key]) for key in ("scale", "large"))
+    small, large = (list(getattr(config, key)) for key in ("scale", "large"))
     if len(large) != 2 or not 0 < large[0] <= large[1]:
         yield f"data.large={large}: give [smallest, largest], both above 0"
     elif large[1] * max(counts) > 1:
@@ -87,7 +87,7 @@ class Drawing:
     noise: float
 
     @classmethod
-    def of(cls, config: DictConfig, first: int) -> "Drawing":
+    def of(cls, config: ImageDataConfig, first: int) -> "Drawing":
         sizes = tuple(config.scale), tuple(config.large)
         options = (config.seed, extent(config.image_size), tuple(config.glyphs), config.rotation, config.shift)
         return cls(first, *options, *sizes, config.noise)

@@ -9,9 +9,9 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, choices_text, extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, FileImages
@@ -25,17 +25,17 @@ SHOWN = 5  # rows named in an error
 Captions = dict[str, tuple[str, ...]]  # of each picture, by its path below the root
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: ImageDataConfig) -> list:
     return [VERSION, stat_files(Path(config.path).expanduser()), stat_files(Path(config.root).expanduser(), EXTENSIONS)]
 
 
-def contents(config: DictConfig) -> str:
+def contents(config: ImageDataConfig) -> str:
     """The names and the sizes of the pictures; their captions are in the targets."""
     root = Path(config.root).expanduser()
     return "\n".join(f"{os.path.getsize(root / name)} {name}" for name in read_captions(config))
 
 
-def load(config: DictConfig) -> ImageData:
+def load(config: ImageDataConfig) -> ImageData:
     """The pictures of the table, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     root, size = Path(config.root).expanduser(), extent(config.image_size)
     splits = {
@@ -45,13 +45,13 @@ def load(config: DictConfig) -> ImageData:
     return ImageData(config.name, (), size, 3, **splits)
 
 
-def captions(config: DictConfig) -> dict[str, list[tuple[str, ...]]]:
+def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]]:
     """The captions of each picture of each split."""
     found = read_captions(config)
     return {part: [found[name] for name in names] for part, names in split_names(config, found).items()}
 
 
-def split_names(config: DictConfig, found: Captions) -> dict[str, list[str]]:
+def split_names(config: ImageDataConfig, found: Captions) -> dict[str, list[str]]:
     """The pictures of each split: `test_share` for the test, as many for validation, the rest for training."""
     test = choose_by_hash(list(found), config.test_share, config.seed)
     rest = [name for name in found if name not in test]
@@ -62,7 +62,7 @@ def split_names(config: DictConfig, found: Captions) -> dict[str, list[str]]:
     return {part: sorted(names) for part, names in splits.items()}
 
 
-def read_captions(config: DictConfig) -> Captions:
+def read_captions(config: ImageDataConfig) -> Captions:
     """The captions of each picture of the table. Raises UserError for a missing column, picture or caption."""
     root, path = Path(config.root).expanduser(), Path(config.path).expanduser()
     source = f"data.path={path}"
@@ -75,15 +75,15 @@ def read_captions(config: DictConfig) -> Captions:
         raise UserError(f"{source}: {error}; quote a caption that has a comma or a quote") from None
     names = [name.strip() for name in rows[0][1]] if rows else []
     problems = [
-        f"data.{key}={config[key]}: {source} has no column '{config[key]}'; {choices_text(config[key], names)}"
-        for key in ("image_column", "caption_column")
-        if config[key] not in names
+        f"data.{key}={name}: {source} has no column '{name}'; {choices_text(name, names)}"
+        for key, name in (("image_column", config.image_column), ("caption_column", config.caption_column))
+        if name not in names
     ]
     if not problems and len(rows) < 2:
         problems = [f"{source}: no rows below the names of the columns"]
     if problems:
         raise UserError(problems)
-    places = [names.index(config[key]) for key in ("image_column", "caption_column")]
+    places = [names.index(getattr(config, key)) for key in ("image_column", "caption_column")]
     found: dict[str, list[str]] = {}
     for number, row in rows[1:]:
         image, caption = (" ".join(row[place].split()) if place < len(row) else "" for place in places)

@@ -1,9 +1,9 @@
 """scikit-learn's 1,797 handwritten digits of 8x8 pixels (UCI optical recognition), resized."""
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.images.resize import Resized
 from vitlab.data.subset import hold_out
@@ -12,11 +12,11 @@ VERSION = 1  # of how the pixels are made
 LEVELS = 16  # the set's white
 
 
-def fingerprint(config: DictConfig) -> int:
+def fingerprint(config: ImageDataConfig) -> int:
     return VERSION
 
 
-def load(config: DictConfig) -> ImageData:
+def load(config: ImageDataConfig) -> ImageData:
     """The set, `config.test_share` of each class held out: always the same images."""
     from sklearn.datasets import load_digits  # 2 s
 

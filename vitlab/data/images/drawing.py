@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import Split
 
 VERSION = 1  # of the drawing below
@@ -31,20 +31,20 @@ def list_versions() -> list[str]:
     return [version(name) for name in ("matplotlib", "numpy", "pillow", "torch")]
 
 
-def check_drawing(config: DictConfig, classes: int) -> Iterator[str]:
+def check_drawing(config: ImageDataConfig, classes: int) -> Iterator[str]:
     """What is wrong with the keys that all drawn data sets have, one line each."""
     for key in ("train_images", "test_images"):
-        if config[key] < classes:
-            yield f"data.{key}={config[key]}: give at least {classes}, one image of each class"
+        if getattr(config, key) < classes:
+            yield f"data.{key}={getattr(config, key)}: give at least {classes}, one image of each class"
     for key in ("seed", "rotation", "shift", "noise"):
-        if not 0 <= config[key] < math.inf:
-            yield f"data.{key}={config[key]}: must be 0 or more"
+        if not 0 <= getattr(config, key) < math.inf:
+            yield f"data.{key}={getattr(config, key)}: must be 0 or more"
     scale = list(config.scale)
     if len(scale) != 2 or not 0 < scale[0] <= scale[1] < math.inf:
         yield f"data.scale={scale}: give [smallest, largest], both above 0"
 
 
-def make_splits(config: DictConfig, classes: int, draw: Callable[[int], Callable]) -> dict[str, Split]:
+def make_splits(config: ImageDataConfig, classes: int, draw: Callable[[int], Callable]) -> dict[str, Split]:
     """Each split by its name, the classes in turn; there are as many images for validation as for the test.
 
     `draw(first)` gives what draws images by index from the image `first` on.

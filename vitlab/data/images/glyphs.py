@@ -4,9 +4,9 @@ import string
 from dataclasses import dataclass
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData
 from vitlab.data.images import drawing
 from vitlab.data.images.drawing import between
@@ -14,11 +14,11 @@ from vitlab.data.images.drawing import between
 CLASSES = tuple(string.ascii_uppercase + string.digits)
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: ImageDataConfig) -> list:
     return [drawing.VERSION, *drawing.list_versions()]
 
 
-def load(config: DictConfig) -> ImageData:
+def load(config: ImageDataConfig) -> ImageData:
     """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
     problems = list(drawing.check_drawing(config, len(CLASSES)))
     if problems:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash
@@ -27,11 +27,11 @@ LAYOUT = "put the images of each class into a folder of its own"
 Listing = dict[str, list[str]]  # class -> its files, as paths below the root
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: ImageDataConfig) -> list:
     return [VERSION, scan_files(config)]
 
 
-def scan_files(config: DictConfig) -> list[tuple[str, int, int]]:
+def scan_files(config: ImageDataConfig) -> list[tuple[str, int, int]]:
     """(path below the root, bytes, modification time in ns) of all images; warns of links that lead nowhere."""
     root, broken = Path(config.root).expanduser(), []
     files = stat_files(root, EXTENSIONS, broken)
@@ -39,14 +39,14 @@ def scan_files(config: DictConfig) -> list[tuple[str, int, int]]:
     return files
 
 
-def contents(config: DictConfig) -> str:
+def contents(config: ImageDataConfig) -> str:
     """The names and the sizes of all images, and which folder is which split: a copy of the folder has the same."""
     root = Path(config.root).expanduser()
     splits = [f"{part} {name}" for part, name in find_splits(root).items() if part == "validation"]
     return "\n".join(f"{size} {path}" for path, size, _ in stat_files(root, EXTENSIONS)) + "".join(splits)
 
 
-def load(config: DictConfig) -> ImageData:
+def load(config: ImageDataConfig) -> ImageData:
     """The images of `config.root`, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     root = Path(config.root).expanduser()
     problems = list(check_root(root))

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData
 from vitlab.data.images import drawing
 from vitlab.data.images.drawing import between
@@ -24,11 +24,11 @@ DIRECTIONS = np.array([(0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 
 NUMBERS = 6  # random numbers of a cell
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: ImageDataConfig) -> list:
     return [VERSION, drawing.VERSION, *drawing.list_versions()]
 
 
-def load(config: DictConfig) -> ImageData:
+def load(config: ImageDataConfig) -> ImageData:
     """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
     problems = [*drawing.check_drawing(config, len(CLASSES)), *check_cells(config)]
     if problems:
@@ -39,10 +39,14 @@ def load(config: DictConfig) -> ImageData:
     return ImageData(config.name, CLASSES, size, 1, **splits)
 
 
-def check_cells(config: DictConfig) -> Iterator[str]:
+def check_cells(config: ImageDataConfig) -> Iterator[str]:
     size, cell, reach = extent(config.image_size), config.cell, config.reach
     if cell < 1 or reach < 1:
-        yield from (f"data.{key}={config[key]}: must be at least 1" for key in ("cell", "reach") if config[key] < 1)
+        yield from (
+            f"data.{key}={getattr(config, key)}: must be at least 1"
+            for key in ("cell", "reach")
+            if getattr(config, key) < 1
+        )
         return
     if any(side % (2 * cell) != cell for side in size):
         near = min(2 * round((side / cell - 1) / 2) + 1 for side in size) * cell

@@ -1,106 +1,50 @@
-"""Where torchvision's sets come from: files in place, archives that are unpacked, or a download."""
+"""Where torchvision's sets come from: files in place, else archives or a download."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock
-from omegaconf import DictConfig
 
-from vitlab.config import UserError, first_line, resolved
+from vitlab.config import UserError, first_line
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.cache.store import Progress
 
 MEGABYTE = 1_000_000
 
 
-class NotInPlace(Exception):
-    """A file that torchvision would download now."""
+def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) -> Any:
+    """One part of the set: as it is on disk, else unpacked or downloaded by torchvision if that is allowed.
 
-    def __init__(self, path: Path, url: str):
-        self.path, self.url = path, url
-
-
-def open_part(config: DictConfig, constructor: type, part: dict[str, Any]) -> Any:
-    """One part of the set: as it is on disk, else from archives that are in place, else downloaded if that is allowed.
-
-    torchvision unpickles only files whose MD5 is the published one. Raises UserError.
+    torchvision unpacks archives that are in place, and unpickles only files whose MD5 is the published one. Raises
+    UserError with torchvision's message.
     """
     root, name, place = Path(config.root).expanduser(), config.dataset, f"data.root={config.root}"
-    options = {**resolved(config)["options"], **part}
-
-    def construct(folder: str | Path, download: bool) -> Any:
-        return constructor(folder, **options, **downloading(constructor, download))
-
-    def unpack(folder: str | Path) -> Any:
-        try:
-            with no_download(constructor):
-                return construct(folder, True)
-        except NotInPlace as error:
-            return error
-
+    options = {**config.options, **part}
     try:
-        return construct(root, False)
+        return constructor(root, **options, **downloading(constructor, False))
     except Exception as error:  # the sets raise RuntimeError, OSError, ValueError, and their parsers' errors
         missing = error
     if isinstance(missing, ValueError) and config.options:
-        raise UserError(f"data.options={resolved(config)['options']}: {shorten(missing)}") from None
+        raise UserError(f"data.options={config.options}: {shorten(missing)}") from None
     if not downloading(constructor, True):
         advice = f"torchvision cannot download it: put its files in {place}"
         raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}") from None
-    lock = FileLock(root / f".{name}.lock")  # another process may be unpacking or downloading it
-    try:
-        with TemporaryDirectory() as empty:
-            needed = unpack(empty)
-        file, problem = needed.path.relative_to(empty), "is not there"
-        if (root / file).is_file():
-            with lock:
-                needed = unpack(root)
-            if not isinstance(needed, NotInPlace):
-                return needed
-            file = needed.path.relative_to(root)
-            problem = "is not the published file (its MD5 differs)" if needed.path.exists() else problem
-    except Exception as error:  # as above, and those of tarfile and zipfile
-        raise UserError(f"data.dataset={name}: cannot unpack it in {place}: {shorten(error)}") from None
     if not config.download:
-        advice = f"put it there (from {needed.url}), or set data.download=true"
-        raise UserError(f"data.dataset={name}: {file} in {place} {problem}; {advice}")
+        advice = f"put its files or archives in {place} and give data.download=true, which fetches only what is missing"
+        raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with lock:
-            return construct(root, True)
-    except Exception as error:  # as above, and those of urllib
-        advice = f"put {file} there yourself (from {needed.url})"
-        raise UserError(f"data.dataset={name}: cannot download it to {place}: {shorten(error)}; {advice}") from None
-
-
-@contextlib.contextmanager
-def no_download(constructor: type) -> Iterator[None]:
-    """torchvision's `download=True` unpacks the files that are in place, and raises NotInPlace for another one."""
-    from torchvision.datasets import utils
-
-    def find(url: str, root: str | Path, filename: str | None = None, md5: str | None = None, *_: Any) -> None:
-        path = Path(root).expanduser() / (filename or os.path.basename(url))
-        if not utils.check_integrity(path, md5):
-            raise NotInPlace(path, url)
-
-    def find_on_drive(file_id: str, root: str | Path, filename: str, md5: str | None = None) -> None:
-        find(f"https://drive.google.com/file/d/{file_id}", root, filename, md5)
-
-    with contextlib.ExitStack() as originals:
-        for module in (utils, sys.modules[constructor.__module__]):
-            for name, instead in (("download_url", find), ("download_file_from_google_drive", find_on_drive)):
-                if hasattr(module, name):
-                    originals.callback(setattr, module, name, getattr(module, name))
-                    setattr(module, name, instead)
-        yield
+        with FileLock(root / f".{name}.lock"):  # another process may be unpacking or downloading it
+            return constructor(root, **options, **downloading(constructor, True))
+    except Exception as error:  # as above, and those of urllib, tarfile and zipfile
+        advice = f"put its archives into {place}, they are unpacked there"
+        raise UserError(f"data.dataset={name}: cannot download or unpack it: {shorten(error)}; {advice}") from None
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, choices_text, extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.cache.store import Progress
@@ -39,7 +39,7 @@ OPTIONS = ("annotation_level", "folds", "size", "small", "split")  # of a constr
 LABELS = ("targets", "labels", "_labels", "y")  # where the sets keep them
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: ImageDataConfig) -> list:
     """The set's files: those in the root that bear its name, or where none does (SVHN, ImageNet) all."""
     root = Path(config.root).expanduser()
     names = sorted(name for name in os.listdir(root) if name[0] != ".") if root.is_dir() else []
@@ -51,7 +51,7 @@ def simplify(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def load(config: DictConfig, progress: Progress | None = None) -> ImageData:
+def load(config: ImageDataConfig, progress: Progress | None = None) -> ImageData:
     """torchvision's set, grey or RGB, resized to cover `image_size`; downloaded when it may be and is not there."""
     name, size = config.dataset, extent(config.image_size)
     if name not in NAMES:
@@ -85,7 +85,7 @@ def list_parts(constructor: type) -> list[dict[str, Any]]:
     return [{}]
 
 
-def check_options(config: DictConfig, constructor: type) -> Iterator[str]:
+def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
     """What is wrong with `data.options`."""
     name, accepted = config.dataset, inspect.signature(constructor).parameters
     free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
@@ -150,7 +150,7 @@ def get_array(dataset: Any) -> np.ndarray | None:
     return array if array.shape[1] == 3 else array.transpose(0, 3, 1, 2)
 
 
-def make_reader(dataset: Any, config: DictConfig, size: tuple[int, int], channels: int):
+def make_reader(dataset: Any, config: ImageDataConfig, size: tuple[int, int], channels: int):
     array = get_array(dataset)
     if array is not None:
         return Resized(array, size)

@@ -8,9 +8,8 @@ any step, with any number of workers. An epoch goes through a window of shards a
 import warnings
 from collections.abc import Callable
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError, extent
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.shards.images import ShardImages
 from vitlab.data.shards.index import Index, ShardIndex
@@ -21,17 +20,17 @@ VERSION = 2  # of the decoding
 SPLITS = ("train", "validation", "test")
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: ImageDataConfig) -> list:
     index = ShardIndex(config, None, {part: list_shards(config, part) for part in list_given(config)})
     return [VERSION, index.settings(), index.fingerprint()]
 
 
-def contents(config: DictConfig) -> str:
+def contents(config: ImageDataConfig) -> str:
     """Of the index: keys, labels and sizes of all images."""
     return open_index(config, None).digest
 
 
-def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData:
+def load(config: ImageDataConfig, progress: Callable[[str, int, int], None] | None = None) -> ImageData:
     """The images of `data.train`, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault.
 
     Where `data.validation` or `data.test` is not given, training samples are held out by a hash of their keys.
@@ -43,7 +42,7 @@ def load(config: DictConfig, progress: Callable[[str, int, int], None] | None = 
     return ImageData(config.name, index.classes, size, 3, **splits)
 
 
-def open_index(config: DictConfig, progress: Callable[[str, int, int], None] | None) -> Index:
+def open_index(config: ImageDataConfig, progress: Callable[[str, int, int], None] | None) -> Index:
     shards = {part: fetch_shards(config, part, progress or skip) for part in list_given(config)}
     for part in shards.keys() - {"train"}:
         if both := {shard.path for shard in shards[part]} & {shard.path for shard in shards["train"]}:
@@ -52,7 +51,7 @@ def open_index(config: DictConfig, progress: Callable[[str, int, int], None] | N
     return ShardIndex(config, None, shards, progress).load()
 
 
-def list_given(config: DictConfig) -> list[str]:
+def list_given(config: ImageDataConfig) -> list[str]:
     """The splits that have shards. Raises UserError."""
     try:
         import webdataset  # noqa: F401
@@ -60,7 +59,7 @@ def list_given(config: DictConfig) -> list[str]:
         raise UserError("data=webdataset needs the library 'webdataset': pip install 'vitlab[webdataset]'") from None
     if config.train is None:
         raise UserError("data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'")
-    return [part for part in SPLITS if config[part] is not None]
+    return [part for part in SPLITS if getattr(config, part) is not None]
 
 
 def skip(*_: object) -> None:

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from omegaconf import DictConfig, ListConfig
 
 from vitlab.config import UserError, first_line
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.shards.scan import Scan
 
 MOST = 1_000_000  # classes that numbers may mean
@@ -22,14 +22,14 @@ class Classes:
     names: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, config: DictConfig) -> "Classes":
+    def of(cls, config: ImageDataConfig) -> "Classes":
         """What `data.classes` says: their number, their names, or a file of names. Raises UserError."""
         given = config.classes
         if given is None:
             return cls(None)
         if isinstance(given, int) and not isinstance(given, bool) and 1 < given <= MOST:
             return cls(tuple(map(str, range(given))))
-        if isinstance(given, ListConfig):
+        if isinstance(given, list):
             names = tuple(map(str, given))
         elif isinstance(given, str):
             try:

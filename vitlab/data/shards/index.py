@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError, resolved
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.cache.store import Cache, Progress
 from vitlab.data.keys import choose_count, hash_key
 from vitlab.data.shards.classes import Classes
@@ -69,10 +69,13 @@ class ShardIndex(Cache[Index]):
 
     kind = "shard index"
     without = "the shards will be indexed at each start"
-    unrelated = ()
 
     def __init__(
-        self, config: DictConfig, module: ModuleType, shards: dict[str, list[Shard]], progress: Progress | None = None
+        self,
+        config: ImageDataConfig,
+        module: ModuleType,
+        shards: dict[str, list[Shard]],
+        progress: Progress | None = None,
     ):
         super().__init__(config, module, progress)
         self.shards, self.classes = shards, Classes.of(config)

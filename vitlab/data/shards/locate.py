@@ -1,6 +1,7 @@
 """The shards that a configuration names: files here, or addresses to be copied here first."""
 
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -10,13 +11,13 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import NamedTuple
 
-from omegaconf import DictConfig, ListConfig
-
 from vitlab.config import UserError, first_line
+from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.cache.store import Progress, cache_root
 from vitlab.files import replacing
 from vitlab.formatting import plural
 
+MOST_SHARDS = 1_000_000  # more are a mistake, and would fill the memory
 SHOWN = 3  # missing shards named in an error
 AT_ONCE = 4  # downloads
 
@@ -38,15 +39,17 @@ def stat_shard(path: str) -> Shard:
     return Shard(path, status.st_size, status.st_mtime_ns)
 
 
-def list_sources(config: DictConfig, key: str) -> list[str]:
+def list_sources(config: ImageDataConfig, key: str) -> list[str]:
     """The files and addresses that `data.<key>` names: braces expanded, globs and folders listed. Raises UserError."""
     from webdataset.shardlists import expand_urls
 
-    asked = config[key]
+    asked = getattr(config, key)
     found: list[str] = []
-    for pattern in asked if isinstance(asked, ListConfig) else [asked]:
+    for pattern in asked if isinstance(asked, list) else [asked]:
         if not isinstance(pattern, str) or not pattern:
             raise UserError(f"data.{key}={asked}: give the name of a shard, a pattern, or a list of them, in quotes")
+        if (count := count_names(pattern)) > MOST_SHARDS:
+            raise UserError(f"data.{key}={pattern}: names {count:,} shards; give at most {MOST_SHARDS:,}")
         try:
             expanded = expand_urls(pattern)
         except (AssertionError, ValueError) as error:
@@ -67,6 +70,12 @@ def list_sources(config: DictConfig, key: str) -> list[str]:
     return found
 
 
+def count_names(pattern: str) -> int:
+    """How many names the ranges of a pattern stand for, `{000..999}`."""
+    ranges = re.findall(r"\{(\d+)\.\.(\d+)\}", pattern)
+    return math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges)
+
+
 def is_address(source: str) -> bool:
     return bool(re.match(r"(?!file:)[a-z0-9+]+:", source))
 
@@ -79,22 +88,22 @@ def place_of(source: str) -> str:
     return str(cache_root() / "shards" / f"{digest}-{re.sub(r'[^A-Za-z0-9._-]', '_', source)[-60:]}")
 
 
-def list_shards(config: DictConfig, key: str) -> list[Shard]:
+def list_shards(config: ImageDataConfig, key: str) -> list[Shard]:
     """Those that are here, as they are now."""
     paths = map(place_of, list_sources(config, key))
     return [stat_shard(path) for path in paths if os.path.isfile(path)]
 
 
-def fetch_shards(config: DictConfig, key: str, progress: Progress) -> list[Shard]:
+def fetch_shards(config: ImageDataConfig, key: str, progress: Progress) -> list[Shard]:
     """All of them, downloaded where they are addresses. Raises UserError for those that are not there."""
     sources = list_sources(config, key)
     absent = [source for source in sources if not os.path.isfile(place_of(source))]
     if missing := [source for source in absent if not is_address(source)]:
         if len(sources) == 1:
-            raise UserError(f"data.{key}={config[key]}: no such file or folder")
+            raise UserError(f"data.{key}={getattr(config, key)}: no such file or folder")
         named = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
         raise UserError(
-            f"data.{key}={config[key]}: {len(missing)} of {plural(len(sources), 'shard')} not there: {named}"
+            f"data.{key}={getattr(config, key)}: {len(missing)} of {plural(len(sources), 'shard')} not there: {named}"
         )
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for done, problem in enumerate(pool.map(download, absent)):

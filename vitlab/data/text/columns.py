@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig
-
 from vitlab.config import UserError, choices_text
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text.types import Corpus, Examples
@@ -32,9 +31,9 @@ class Wanted:
     skip: frozenset[str] = frozenset()  # labels whose rows are left out
 
     @classmethod
-    def of(cls, config: DictConfig) -> "Wanted":
+    def of(cls, config: TextDataConfig) -> "Wanted":
         """From the keys `text` (one or several), `label`, `target`, `test_share` and `skip` of a configuration."""
-        several = isinstance(config.text, ListConfig)
+        several = isinstance(config.text, list)
         text = config.text if several else [SHOWN if config.text is None else config.text]
         label = None if config.label is None else str(config.label)
         return cls(tuple(map(str, text)), label, config.target, config.test_share, frozenset(map(str, config.skip)))
@@ -55,7 +54,7 @@ class Table:
     classes: Sequence[str] = ()
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: TextDataConfig) -> list:
     """This reading, and the files `path` and `test_path` as they are."""
     paths = [Path(path).expanduser() for path in (config.path, config.test_path) if path]
     return [VERSION, *(stat_files(path) for path in paths if path.is_file())]

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.text import columns, utf8
 from vitlab.data.text.columns import Table, Wanted
 from vitlab.data.text.types import Corpus
@@ -13,19 +12,19 @@ DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
 fingerprint = columns.fingerprint
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """The sentences of `path` with the tags of their words; those of `test_path` are held out. Raises UserError."""
     wanted = Wanted(("words",), "tags", target="tags", test_share=config.test_share)
     train = read_table(config, "path")
     return columns.make_corpus(wanted, train, read_table(config, "test_path") if config.test_path else None)
 
 
-def read_table(config: DictConfig, key: str) -> Table:
+def read_table(config: TextDataConfig, key: str) -> Table:
     """The sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
 
     Lines that begin with `#` and a space are comments, as in CoNLL-U.
     """
-    path = Path(config[key]).expanduser()
+    path = Path(getattr(config, key)).expanduser()
     source = f"data.{key}={path}"
     words: list[list[str]] = [[]]
     tags: list[list[str]] = [[]]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.cache.store import Cache
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
@@ -32,7 +32,6 @@ class TextCache(Cache[TextData]):
 
     kind = "text"
     without = "the texts will be read and encoded again each time"
-    unrelated = ("name", "modality", "task", "sizes", "cache", "length", "target_length", "exact")
 
     def settings(self) -> dict[str, Any]:
         """Of a tokenizer's file it is what the file holds that counts: see `fingerprint`."""
@@ -119,7 +118,7 @@ class TextCache(Cache[TextData]):
             return None
 
 
-def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[str]:
+def check_examples(config: TextDataConfig, corpus: Corpus, split: str) -> Iterator[str]:
     """What is wrong with the texts of a split, one line each."""
     examples: Examples = getattr(corpus, split)
     name = config.name
@@ -145,13 +144,16 @@ def check_examples(config: DictConfig, corpus: Corpus, split: str) -> Iterator[s
                 return
 
 
-def name_source(config: DictConfig, split: str, others: int) -> str:
+def name_source(config: TextDataConfig, split: str, others: int) -> str:
     """Where the texts of a split come from, as a user gave it; `others` are the texts of the other split."""
-    key = next((k for k in ("test_path", "test_files", "test_split", "test_source") if config.get(k)), None)
+    key = next((k for k in ("test_path", "test_files", "test_split", "test_source") if getattr(config, k, None)), None)
     if split == "test" and key is not None:
-        return f"data.{key}={config[key]}"
-    source = next((f"data.{k}={config[k]}" for k in ("path", "dataset", "source") if config.get(k)), "what was read")
-    if key is not None or "test_share" not in config:
+        return f"data.{key}={getattr(config, key)}"
+    source = next(
+        (f"data.{k}={getattr(config, k)}" for k in ("path", "dataset", "source") if getattr(config, k, None)),
+        "what was read",
+    )
+    if key is not None or not hasattr(config, "test_share"):
         return source
     return f"{source} (data.test_share={config.test_share}, {others} other texts)"
 

@@ -11,9 +11,8 @@ No text is in both splits; those of one module are alike all the same, so held-o
 
 from collections import Counter
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text import stdlib
 from vitlab.data.text.types import Corpus, Examples
@@ -23,7 +22,7 @@ ANSWERS = ("other", "own")  # the classes of a pair: whose the body is
 fingerprint = stdlib.fingerprint
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """The texts or pairs, with a share of each class held out by a hash of the texts. Raises UserError."""
     return read_pairs(config.test_share) if config.pairs else read_packages(config.classes, config.test_share)
 

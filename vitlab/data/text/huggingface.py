@@ -4,9 +4,8 @@ import os
 from glob import glob
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig
-
 from vitlab.config import UserError, choices_text, first_line
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.text import columns
 from vitlab.data.text.columns import Table, Wanted
@@ -16,33 +15,34 @@ VERSION = 1  # of the reading
 UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: TextDataConfig) -> list:
     """Local files as they are; of a set on the Hub nothing more than `revision` says."""
     patterns = [os.path.expanduser(p) for p in (config.dataset, *as_list(config.files), *as_list(config.test_files))]
     return [VERSION, columns.VERSION, *(stat_files(path) for pattern in patterns for path in sorted(glob(pattern)))]
 
 
 def as_list(value: Any) -> list[str]:
-    return [str(v) for v in (value if isinstance(value, ListConfig) else [value]) if v is not None]
+    return [str(v) for v in (value if isinstance(value, list) else [value]) if v is not None]
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """The rows of the split `split` as `vitlab.data.text.columns` reads them; those of `test_split` are held out.
 
     Raises UserError, also for what `datasets` cannot load.
     """
     test_split = config.test_split or ("test" if config.test_files else None)
     splits = load_splits(config, test_split)
-    unknown = [key for key in ("split", "test_split") if config[key] and config[key] not in splits]
+    unknown = [key for key in ("split", "test_split") if getattr(config, key) and getattr(config, key) not in splits]
     if unknown:
         raise UserError(
-            f"data.{key}={config[key]}: no such split; {choices_text(config[key], splits)}" for key in unknown
+            f"data.{key}={getattr(config, key)}: no such split; {choices_text(getattr(config, key), splits)}"
+            for key in unknown
         )
     test = read_table(config, splits, test_split) if test_split else None
     return columns.make_corpus(Wanted.of(config), read_table(config, splits, config.split), test)
 
 
-def load_splits(config: DictConfig, test_split: str | None) -> Any:
+def load_splits(config: TextDataConfig, test_split: str | None) -> Any:
     """A `datasets.DatasetDict`."""
     try:
         import datasets
@@ -50,7 +50,7 @@ def load_splits(config: DictConfig, test_split: str | None) -> Any:
         raise UserError("data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'") from None
     files = {}
     for split, key in ((config.split, "files"), (test_split, "test_files")):
-        if paths := [os.path.expanduser(path) for path in as_list(config[key])]:
+        if paths := [os.path.expanduser(path) for path in as_list(getattr(config, key))]:
             files[split] = paths
     source = f"data.dataset={config.dataset}"
     try:
@@ -71,7 +71,7 @@ def load_splits(config: DictConfig, test_split: str | None) -> Any:
         raise UserError(f"{source}: cannot be loaded: {': '.join(told)}") from None
 
 
-def read_table(config: DictConfig, splits: Any, split: str) -> Table:
+def read_table(config: TextDataConfig, splits: Any, split: str) -> Table:
     """The columns of a split; those that are not asked for are not read."""
     rows = splits[split]
     wanted = Wanted.of(config)

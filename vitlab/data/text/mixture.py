@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
 
 from vitlab.config import UserError, groups
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data import module_of
 from vitlab.data.split import carve_texts, choose_by_hash, take
 from vitlab.data.text.corpus import SPLITS, check_examples
@@ -18,7 +18,7 @@ VERSION = 1  # of the mixing
 DEFAULT = {"numbers": "numbers", "summarize": "summaries"}
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: TextDataConfig) -> list:
     """What each part depends on; of a module that does not say it, nothing more than its configuration."""
     parts = load_parts(config).items()
     modules = {name: (module_of(part), part) for name, part in parts}
@@ -26,7 +26,7 @@ def fingerprint(config: DictConfig) -> list:
     return [VERSION, own]
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """The texts of all parts; the classes are their names, so that a subset has its share of each. Raises UserError."""
     found: dict[str, Corpus] = {}
     problems: list[str] = []
@@ -34,20 +34,19 @@ def read(config: DictConfig) -> Corpus:
         try:
             found[name] = read_part(name, part, config.limit)
         except UserError as error:
-            own = f"data.parts.{name}"
-            problems += [line.replace("data.", f"{own}.", 1).replace("data=", f"{own}=", 1) for line in error.problems]
+            problems += [f"data.parts.{name}: {problem}" for problem in error.problems]
     if problems:
         raise UserError(problems)
     joined = {split: join([getattr(corpus, split) for corpus in found.values()]) for split in SPLITS}
     return Corpus(**joined, classes=tuple(found))
 
 
-def load_parts(config: DictConfig) -> dict[str, DictConfig]:
+def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
     """The configuration of each part by its name. Raises UserError."""
-    given = DEFAULT if config.parts is None else OmegaConf.to_object(config.parts)
+    given = DEFAULT if config.parts is None else config.parts
     if not isinstance(given, Mapping) or not given:
         raise UserError(f"data.parts={given}: give names and data sets, data.parts={{NAME: DATA, ...}}")
-    parts: dict[str, DictConfig] = {}
+    parts: dict[str, TextDataConfig] = {}
     problems: list[str] = []
     for name, choice in given.items():
         key = f"data.parts.{name}"
@@ -58,14 +57,13 @@ def load_parts(config: DictConfig) -> dict[str, DictConfig]:
             continue
         if part.modality != "text" or part.kind == "mixture":
             problems.append(f"{key}={part.name}: cannot be part of a mixture; give a data set of texts")
-        problems += [f"{key}.{field} is missing: give a value" for field in sorted(OmegaConf.missing_keys(part))]
         parts[str(name)] = part
     if problems:
         raise UserError(problems)
     return parts
 
 
-def read_part(name: str, config: DictConfig, limit: int | None) -> Corpus:
+def read_part(name: str, config: TextDataConfig, limit: int | None) -> Corpus:
     """Pairs (source, target) of one data set, at most `limit` of them for training. Raises UserError."""
     corpus: Corpus = module_of(config).read(config)
     given = [split for split in SPLITS if getattr(corpus, split) is not None]
@@ -81,7 +79,7 @@ def read_part(name: str, config: DictConfig, limit: int | None) -> Corpus:
     return Corpus(**splits)
 
 
-def make_pairs(name: str, examples: Examples, classes: tuple[str, ...], config: DictConfig) -> Examples:
+def make_pairs(name: str, examples: Examples, classes: tuple[str, ...], config: TextDataConfig) -> Examples:
     """Sources that begin with the name, and what is to be said of them. Raises UserError where that is not one text."""
     *sources, last = examples.parts
     if examples.tags is not None or len(sources) > 1:

@@ -4,9 +4,9 @@ A task that can be solved and checked: each source has one right target, and hel
 """
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text.types import Corpus, Examples
 
@@ -16,7 +16,7 @@ ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """`count` numbers, as many of each length from one digit to six as there are; a share by a hash is held out."""
     numbers = [str(number) for number in draw_numbers(config.count)]
     chosen = choose_by_hash(numbers, config.test_share)

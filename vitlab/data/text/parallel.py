@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text import utf8
@@ -15,12 +14,12 @@ VERSION = 1  # of the reading
 PREFIXES = {"train": "", "validation": "validation_", "test": "test_"}  # of the keys of each split's two files
 
 
-def fingerprint(config: DictConfig) -> list:
-    paths = [config[f"{prefix}{side}"] for prefix in PREFIXES.values() for side in ("source", "target")]
+def fingerprint(config: TextDataConfig) -> list:
+    paths = [getattr(config, f"{prefix}{side}") for prefix in PREFIXES.values() for side in ("source", "target")]
     return [VERSION, *(stat_files(Path(path).expanduser()) for path in paths if path)]
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """The pairs of the files, each line one text. Without test files a share of the pairs is held out, by a hash of
     their texts. Raises UserError, which names every file that is wrong.
     """
@@ -28,7 +27,7 @@ def read(config: DictConfig) -> Corpus:
     splits: dict[str, list[tuple[str, str]]] = {}
     for split, prefix in PREFIXES.items():
         keys = [f"data.{prefix}{side}" for side in ("source", "target")]
-        paths = [config[key.removeprefix("data.")] for key in keys]
+        paths = [getattr(config, key.removeprefix("data.")) for key in keys]
         if not any(paths):
             continue
         if not all(paths):

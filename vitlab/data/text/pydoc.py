@@ -1,7 +1,6 @@
 """Python's own documentation: the chapters of the language reference, and each library module's docstrings in one."""
 
-from omegaconf import DictConfig
-
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text import stdlib
 from vitlab.data.text.types import Corpus, Examples
@@ -10,7 +9,7 @@ BETWEEN = "\n\n"  # the docstrings of a module
 fingerprint = stdlib.fingerprint
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """One text a document; a share of the documents, chosen by their names, is held out. Raises UserError."""
     documents = {f"topic {name}": text for name, text in stdlib.read_topics().items()}
     modules: dict[str, list[str]] = {}

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
 
 VERSION = 1  # of the reading below
 SKIPPED = {  # no part of the library, or no prose: tests, applications, tables
@@ -32,7 +31,7 @@ class Docstring:
         return self.module.partition(".")[0]
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: TextDataConfig) -> list:
     """What the texts depend on: this reading, and the Python that runs."""
     return [VERSION, sys.version]
 

@@ -4,8 +4,7 @@ No summary and no body is in two splits; those of one module are alike all the s
 modules.
 """
 
-from omegaconf import DictConfig
-
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.split import choose_by_hash
 from vitlab.data.text import stdlib
 from vitlab.data.text.docstrings import collect_summaries
@@ -14,7 +13,7 @@ from vitlab.data.text.types import Corpus, Examples
 fingerprint = stdlib.fingerprint
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """Pairs (body, summary); a share of them, chosen by their summaries, is held out. Raises UserError."""
     body_of = collect_summaries()
     chosen = choose_by_hash(list(body_of), config.test_share)

@@ -5,9 +5,8 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.text import columns, utf8
 from vitlab.data.text.columns import Table, Wanted
 from vitlab.data.text.types import Corpus
@@ -16,7 +15,7 @@ LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
 fingerprint = columns.fingerprint
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """The rows of `path` as `vitlab.data.text.columns` reads them; `test_path` is held out. Raises UserError."""
     if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
         raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
@@ -24,9 +23,9 @@ def read(config: DictConfig) -> Corpus:
     return columns.make_corpus(Wanted.of(config), train, read_table(config, "test_path") if config.test_path else None)
 
 
-def read_table(config: DictConfig, key: str) -> Table:
+def read_table(config: TextDataConfig, key: str) -> Table:
     """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
-    path = Path(config[key]).expanduser()
+    path = Path(getattr(config, key)).expanduser()
     source = f"data.{key}={path}"
     try:
         numbered = list(parse_rows(utf8.read(path, f"data.{key}"), config.delimiter, config.quoting))

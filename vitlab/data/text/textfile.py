@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError, choices_text
+from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.cache.file_stats import stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash, cut_text
 from vitlab.data.text import utf8
@@ -17,16 +16,16 @@ VERSION = 1  # of the reading
 UNITS = ("file", "blank_line")  # what ends a document
 
 
-def fingerprint(config: DictConfig) -> list:
+def fingerprint(config: TextDataConfig) -> list:
     paths = [path for path in (config.path, config.test_path) if path]
     return [VERSION, *(stat_files(Path(path).expanduser(), endings(config)) for path in paths)]
 
 
-def endings(config: DictConfig) -> tuple[str, ...]:
+def endings(config: TextDataConfig) -> tuple[str, ...]:
     return tuple("." + str(each).lower().removeprefix(".") for each in config.extensions)
 
 
-def read(config: DictConfig) -> Corpus:
+def read(config: TextDataConfig) -> Corpus:
     """The documents of `path`; those of `test_path` are held out, or else a share by a hash of each one's text.
 
     Of a single document the end is held out, from the start of a line. Raises UserError.
@@ -44,9 +43,9 @@ def read(config: DictConfig) -> Corpus:
     return Corpus(Examples((train,)), Examples((test,)))
 
 
-def read_documents(config: DictConfig, key: str) -> Iterator[str]:
+def read_documents(config: TextDataConfig, key: str) -> Iterator[str]:
     """The documents of the files that a key names, those of a folder in the order of their paths."""
-    path = Path(config[key]).expanduser()
+    path = Path(getattr(config, key)).expanduser()
     if not os.path.exists(path):
         raise UserError(f"data.{key}={path}: no such file or folder")
     names, broken = [os.fspath(path)], []
@@ -66,7 +65,7 @@ def read_documents(config: DictConfig, key: str) -> Iterator[str]:
     yield from documents
 
 
-def split_text(config: DictConfig, text: str) -> tuple[list[str], list[str]]:
+def split_text(config: TextDataConfig, text: str) -> tuple[list[str], list[str]]:
     """A document without its end, and the end: its last `test_share` from the next line on."""
     cut = cut_text(text, config.test_share)
     if cut is None:

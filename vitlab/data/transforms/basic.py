@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 ATTEMPTS = 10  # to find a crop that fits, as in torchvision
@@ -41,7 +40,7 @@ def normalization(mean: Sequence[float], std: Sequence[float], device: torch.dev
 def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) -> Tensor:
     """Mirror half of the images left to right, and move each by up to `shift` pixels either way, zeros coming in.
 
-    images (B, C, H, W) of any type that numpy has -> the same; the very tensor when both are off. Each image draws its
+    images (B, C, H, W) -> the same; the very tensor when both are off. Each image draws its
     own flip and its own shifts, less than a side, from `generator`, which may be on the CPU when the batch is not.
     Before `normalize` zero is black.
     """
@@ -53,24 +52,11 @@ def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) 
         moves = torch.randint(-shift, shift + 1, moves.shape, **drawn)
     if flip:
         mirrored = torch.randint(0, 2, mirrored.shape, **drawn)
-    move = copy_windows if images.device.type == "cpu" else gather_pixels
-    return move(images, shift, moves.to(images.device), mirrored.to(images.device, torch.bool))
-
-
-def copy_windows(images: Tensor, shift: int, moves: Tensor, mirrored: Tensor) -> Tensor:
-    """`augment` with (rows, columns) (2, B, 1) to move and bool (B, 1): rows of pixels are copied as they lie."""
-    (rows, columns), mirrored = moves[..., 0].numpy(), mirrored[:, 0].numpy()
-    if shift:
-        windows = sliding_window_view(F.pad(images, (shift,) * 4).numpy(), images.shape[2:], axis=(2, 3))
-        out = windows[np.arange(len(images)), :, shift + rows, shift + np.where(mirrored, -columns, columns)]
-    else:
-        out = images.numpy().copy()
-    out[mirrored] = torch.from_numpy(out[mirrored]).flip(3)  # numpy reverses byte by byte
-    return torch.from_numpy(out)
+    return gather_pixels(images, shift, moves.to(images.device), mirrored.to(images.device, torch.bool))
 
 
 def gather_pixels(images: Tensor, shift: int, moves: Tensor, mirrored: Tensor) -> Tensor:
-    """The same pixel by pixel, without waiting for a device."""
+    """`augment` with (rows, columns) (2, B, 1) to move and bool (B, 1), without waiting for a device."""
     B, C, H, W = images.shape
     rows = torch.arange(H, device=images.device) + moves[0]
     columns = torch.arange(W, device=images.device) + moves[1]

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from omegaconf import DictConfig
 from timm.data.random_erasing import RandomErasing
 from torch import Generator, Tensor
 from torchvision.transforms import v2
+
+from vitlab.config.schema import RecipeConfig
 
 
 @contextmanager
@@ -37,7 +38,7 @@ class Mixing:
     where both are on, CutMix with probability `cutmix_share`, and one share drawn for the whole batch.
     """
 
-    def __init__(self, recipe: DictConfig, classes: int):
+    def __init__(self, recipe: RecipeConfig, classes: int):
         self.erase_probability = recipe.random_erasing
         choices = [(v2.CutMix, recipe.cutmix, recipe.cutmix_share), (v2.MixUp, recipe.mixup, 1 - recipe.cutmix_share)]
         on = [(transform(alpha=alpha, num_classes=classes), share) for transform, alpha, share in choices if alpha]

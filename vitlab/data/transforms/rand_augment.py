@@ -12,10 +12,11 @@ Shapes: B batch, C channels, Y x X pixels.
 from collections.abc import Callable
 
 import torch
-from omegaconf import DictConfig
 from torch import Generator, Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
+
+from vitlab.config.schema.data import ImageDataConfig
 
 GREY = 128
 Operation = Callable[[Tensor, float, bool], Tensor]  # images, level from 0 to 1 with its sign, increasing
@@ -89,7 +90,7 @@ OPERATIONS = {**UNSIGNED, **SIGNED}
 NAMES = tuple(OPERATIONS)
 
 
-def rand_augment(images: Tensor, config: DictConfig | None, generator: Generator) -> Tensor:
+def rand_augment(images: Tensor, config: ImageDataConfig | None, generator: Generator) -> Tensor:
     """uint8 (B, C, Y, X) with 1 or 3 channels -> the same; the very tensor without a configuration.
 
     In each layer every image draws one operation, its sign, and whether it is applied.

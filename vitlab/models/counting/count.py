@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from vitlab.config import UserError, first_line
+from vitlab.config.schema.models import ModelConfig
 from vitlab.models import build
 
 
-def meta(config: DictConfig, **shape: Any) -> nn.Module:
+def meta(config: ModelConfig, **shape: Any) -> nn.Module:
     """The model on the meta device, without memory for its weights. `shape` as for `vitlab.models.build`."""
     with torch.device("meta"):
         return build(config, **shape)

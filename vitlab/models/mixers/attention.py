@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema.fields import Choice
 from vitlab.models.mixers import MixerSpec
 from vitlab.models.positions import rotate
 
@@ -169,7 +169,7 @@ def multiply(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool,
     return torch.bmm(scores.softmax(-1), values).unflatten(0, q.shape[:2])
 
 
-def build(config: DictConfig, spec: MixerSpec) -> Attention:
+def build(config: Choice, spec: MixerSpec) -> Attention:
     return Attention(
         spec.width,
         spec.heads,

@@ -3,9 +3,9 @@
 Shapes: B batch, N patches, D model width.
 """
 
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema.fields import Choice
 from vitlab.models.mixers import MixerSpec
 
 
@@ -23,7 +23,7 @@ class DepthwiseConvolution(nn.Module):
         return self.drop(self.conv(x.transpose(1, 2).unflatten(2, self.grid_size)).flatten(2).transpose(1, 2))
 
 
-def build(config: DictConfig, spec: MixerSpec) -> DepthwiseConvolution:
+def build(config: Choice, spec: MixerSpec) -> DepthwiseConvolution:
     spec.refuse_prefix(config.name)
     spec.check_kernel(config.kernel)
     return DepthwiseConvolution(spec.width, spec.grid_size, config.kernel, spec.dropout)

@@ -4,9 +4,9 @@ Shapes: B batch, N tokens, D model width.
 """
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema.fields import Choice
 from vitlab.models.mixers import MixerSpec
 
 
@@ -23,5 +23,5 @@ class Fourier(nn.Module):
         return self.drop(torch.fft.fft2(x.float(), dim=(1, 2)).real.to(x.dtype))
 
 
-def build(config: DictConfig, spec: MixerSpec) -> Fourier:
+def build(config: Choice, spec: MixerSpec) -> Fourier:
     return Fourier(spec.dropout)

@@ -4,9 +4,9 @@ Shapes: B batch, N patches, D model width.
 """
 
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from vitlab.config.schema.fields import Choice
 from vitlab.models.mixers import MixerSpec
 
 
@@ -28,7 +28,7 @@ class Pooling(nn.Module):
         return (pooled - grid).flatten(2).transpose(1, 2)
 
 
-def build(config: DictConfig, spec: MixerSpec) -> Pooling:
+def build(config: Choice, spec: MixerSpec) -> Pooling:
     spec.refuse_prefix(config.name)
     spec.check_kernel(config.kernel)
     return Pooling(spec.grid_size, config.kernel)

@@ -3,10 +3,9 @@
 Shapes: B batch, N tokens, D model width.
 """
 
-from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from vitlab.config.fields import LARGEST_LAYER
+from vitlab.config.schema.fields import LARGEST_LAYER, Choice
 from vitlab.models.layers import Mlp
 from vitlab.models.mixers import MixerSpec
 
@@ -23,7 +22,7 @@ class TokenMLP(nn.Module):
         return self.mlp(x.transpose(1, 2)).transpose(1, 2)
 
 
-def build(config: DictConfig, spec: MixerSpec) -> TokenMLP:
+def build(config: Choice, spec: MixerSpec) -> TokenMLP:
     hidden = spec.width // 2 if config.hidden is None else config.hidden
     if type(hidden) is not int or not 1 <= hidden <= LARGEST_LAYER:
         raise ValueError(f"model.mixer.hidden={hidden}: give a whole number from 1 to {LARGEST_LAYER}")

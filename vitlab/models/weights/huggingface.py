@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from vitlab.config import DescribeConfig, UserError, compose, first_line
 from vitlab.config.huggingface import ACTIVATIONS, class_names, read_config, read_model, scales_output
+from vitlab.config.schema.models import ModelConfig
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import replacing, write_json
 from vitlab.models import build, described_shape
@@ -49,7 +49,7 @@ def load_huggingface(folder: str | Path) -> tuple[ViT | Bert | LanguageModel | E
     return model.eval(), fit(model, weights)
 
 
-def read_huggingface(folder: str | Path) -> tuple[DictConfig, Weights]:
+def read_huggingface(folder: str | Path) -> tuple[ModelConfig, Weights]:
     """The model of a folder, as a DescribeConfig, and its weights in this project's names. Raises UserError."""
     folder = Path(folder)
     read_config(folder)  # a problem there is said first
@@ -60,7 +60,7 @@ def read_huggingface(folder: str | Path) -> tuple[DictConfig, Weights]:
     return interpret(folder, state, str(folder))
 
 
-def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[DictConfig, Weights]:
+def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[ModelConfig, Weights]:
     """The same of weights in transformers' names that belong to a folder's config.json."""
     config, model = read_config(folder), read_model(folder)
     kind, num_classes = config["model_type"], None

@@ -25,10 +25,10 @@ from vitlab.models.weights.resample import (
 
 HEADS = ("auto", "keep", "new")
 HINTS = {  # part of a tensor's name: the option that a model without this tensor lacks
-    "norm_pre.": "model.norm_pre=true (CLIP)",
-    "fc_norm.": "model.fc_norm=true",
-    "ls1.": "model.layer_scale=1e-5",
-    "q_norm.": "model.mixer.qk_norm=true",
+    "norm_pre.": "{place}.norm_pre=true (CLIP)",
+    "fc_norm.": "{place}.fc_norm=true",
+    "ls1.": "{place}.layer_scale=1e-5",
+    "q_norm.": "{place}.mixer.qk_norm=true",
     "attn_pool.": "model=timm:NAME, which has attention pooling (SigLIP)",
 }
 
@@ -46,6 +46,12 @@ class Weights:
     options: Mapping[str, Any] = field(default_factory=dict)  # of its model, see `options_of`; those that are known
     tokens: int | None = None  # of its tokenizer; further rows of its embeddings are padding
     advice: str = ""  # for who loads them
+    key: str = "init"  # the setting that messages name
+    place: str = "model"  # the settings of the model that they are loaded into
+
+    @property
+    def label(self) -> str:
+        return f"{self.key}={self.origin}"
 
 
 @dataclass
@@ -89,17 +95,17 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
-        raise UserError(f"init={weights.origin}: expected a state dict, tensors by name")
+        raise UserError(f"{weights.label}: expected a state dict, tensors by name")
     own = model.state_dict()
     source = {name: cast(value, own.get(name)) for name, value in rename_to(model, weights.state).items()}
     problems = [line for name, value in source.items() if name in own for line in check(name, value, own[name])]
     if problems:
-        raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}")
+        raise UserError(f"{weights.label}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
     heads, convolution = head_names(model), first_convolution(model)
     keep = head == "keep" or (head == "auto" and same_head(heads, source, own, weights.classes, classes))
     check_options(model, weights, with_head=keep and bool(heads))
-    check_tied(own, source, weights.origin)
+    check_tied(own, source, weights)
 
     report = LoadReport(weights.origin, advice=weights.advice)
     state: dict[str, Tensor] = {}
@@ -129,7 +135,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
         state[name] = fitted
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        raise UserError(f"init={weights.origin}: {'; '.join(problems[:3])}{more}")
+        raise UserError(f"{weights.label}: {'; '.join(problems[:3])}{more}")
     moved = move_token_positions(model, source, weights.grid_size)
     state |= moved
     report.resized += [f"{name} (with its position)" for name in moved]
@@ -143,7 +149,7 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
     own = model.state_dict()
     if not any(name in source for name in own if not optional(model, name)):
         raise UserError(
-            f"init={weights.origin}: none of its parameters is one of the model's: it has {', '.join([*source][:3])} "
+            f"{weights.label}: none of its parameters is one of the model's: it has {', '.join([*source][:3])} "
             f"..., the model {', '.join([*own][:3])} ..."
         )
     surplus = [n for n in source if n not in own and not optional(model, n) and not has_buffer(model, n, source[n])]
@@ -151,9 +157,11 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
     differences = [f"the model has no {shorten(surplus)}"] if surplus else []
     differences += [f"the weights have no {shorten(lacking)}"] if lacking else []
     if differences:
-        hints = [hint for part, hint in HINTS.items() if any(part in name for name in surplus)]
+        hints = [
+            hint.format(place=weights.place) for part, hint in HINTS.items() if any(part in name for name in surplus)
+        ]
         fix = f"give {' and '.join(hints)}" if hints else "give the model the options of the one that they are from"
-        raise UserError(f"init={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
+        raise UserError(f"{weights.label}: weights of another model: {'; '.join(differences)}; {fix}")
 
 
 def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> None:
@@ -167,23 +175,23 @@ def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> Non
     if differing:
         theirs, own = ({key: pair[side] for key, pair in differing.items()} for side in (0, 1))
         is_known = theirs.get("mlp", "gelu") in {**ACTIVATIONS, **GATED}
-        fix = format_options(theirs, "model.") if is_known else "model=timm:NAME"
+        fix = format_options(theirs, f"{weights.place}.") if is_known else "model=timm:NAME"
         fix += ", or init.head=new" if [*differing] == ["pool"] else ""
         raise UserError(
-            f"init={weights.origin}: its model has {format_options(theirs)}, this one {format_options(own)}, which "
+            f"{weights.label}: its model has {format_options(theirs)}, this one {format_options(own)}, which "
             f"gives other outputs from the same weights; give {fix}"
         )
 
 
-def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], origin: str) -> None:
+def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], weights: Weights) -> None:
     """Raise UserError where one parameter of the model has several names, and a source other values for each."""
     names: dict[int, str] = {}
     for name, value in own.items():
         first = names.setdefault(value.data_ptr(), name)
         if {first, name} <= source.keys() and not torch.equal(source[first], source[name]):
             raise UserError(
-                f"init={origin}: {first} and {name} are the same in the model, not in these weights; give "
-                f"model.share_embeddings={'inputs' if name == 'output.weight' else 'none'}"
+                f"{weights.label}: {first} and {name} are the same in the model, not in these weights; give "
+                f"{weights.place}.share_embeddings={'inputs' if name == 'output.weight' else 'none'}"
             )
 
 

@@ -6,7 +6,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from vitlab.config.identity import WITHOUT_EFFECT, drop_keys
+from vitlab.config import TrainConfig
+from vitlab.config.schema.fields import WEIGHTS
+from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, finite, plural, whole
 from vitlab.reports.figures.learning_curves import thin
@@ -51,7 +53,9 @@ def render_page(results: StudyResults) -> str:
     """The whole document."""
     rows, metric = results.rows, results.metric
     maps, sets = pack_maps(results)
-    keys, settings = find_differences([flatten(drop_keys(run.config, WITHOUT_EFFECT)) for run in results.runs.values()])
+    keys, settings = find_differences(
+        [flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.runs.values()]
+    )
     columns = [Column("params", "parameters", count), Column("steps", "steps", whole), *runs_table.columns(rows)]
     columns += [column for column in OF_TEST if any(column.key in row for row in rows)]
     curves = [read_curves(run, metric.key) for run in results.runs.values()]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig
 from rich.console import Console
 
 from vitlab.config import identity, resolved
+from vitlab.config.schema import StudyConfig
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.reports.results.provenance import advise_tuning
@@ -41,7 +41,7 @@ def conclude(results: StudyResults, report: Path) -> Conclusion:
     return Conclusion(table, says, places)
 
 
-def is_finished(files: StudyFiles, config: DictConfig, console: Console) -> bool:
+def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
     """Whether the last start asked for the same, on the same data, and has all results, and a report of them."""
     start = files.last_start()
     if start is None or start.asked != describe_asked(resolved(config)) or not files.report_path.is_file():

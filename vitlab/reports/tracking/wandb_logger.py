@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import WandbLogger
-from omegaconf import DictConfig
 from PIL import Image
 
 import vitlab
 from vitlab.config import resolved
+from vitlab.config.schema import TrainConfig
 from vitlab.files import replacing, write_text
 from vitlab.reports.figures.spec import Drawing, Figure
 from vitlab.reports.tracking import STEP
@@ -33,7 +33,7 @@ FLUSH = 0.5  # seconds; the default of 15 would lose the last rows of a killed r
 class Tracker:
     """One W&B run of one training run; every method is a no-op in mode `off` and after a failure."""
 
-    def __init__(self, config: DictConfig, files: RunFiles, *, family: str, params: int, trial_of: str = ""):
+    def __init__(self, config: TrainConfig, files: RunFiles, *, family: str, params: int, trial_of: str = ""):
         self.settings, self.trial_of = config.wandb, trial_of  # the name of the run that a trial of `tune` is for
         self.run: Any = None
         self.files = files
@@ -42,7 +42,7 @@ class Tracker:
         self.mode = config.wandb.mode
         self.guard(lambda: self.start(config, family, params))
 
-    def start(self, config: DictConfig, family: str, params: int) -> None:
+    def start(self, config: TrainConfig, family: str, params: int) -> None:
         self.mode = resolve_mode(config.wandb)
         if self.mode == "off":
             return
@@ -93,7 +93,7 @@ class Tracker:
             return name
         return f"{asked} {name}" if study or self.trial_of else asked
 
-    def list_tags(self, config: DictConfig, family: str) -> list[str]:
+    def list_tags(self, config: TrainConfig, family: str) -> list[str]:
         tags = [config.variant, family, config.data.name, f"n={config.train_size}", *self.settings.tags]
         return list(dict.fromkeys([*tags, "tune"] if self.trial_of else tags))
 

@@ -2,10 +2,10 @@
 
 import os
 
-from omegaconf import DictConfig
+from vitlab.config.schema import WandbConfig
 
 
-def resolve_mode(config: DictConfig) -> str:
+def resolve_mode(config: WandbConfig) -> str:
     """`wandb.mode`, with `auto` resolved."""
     return default_mode() if config.mode == "auto" else config.mode
 

@@ -15,8 +15,6 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from vitlab.config.schema import ExecutorConfig
 from vitlab.hardware import list_gpus, share_gpus
 from vitlab.studies.cells import write_failure
@@ -114,14 +112,16 @@ class LocalExecutor:
         self.notify(Event(kind, spec.name, value))
 
 
-def check(config: DictConfig) -> None:
+def check(config: ExecutorConfig) -> None:
     """Nothing is needed but this machine, of which a run gets what `--jobs` and the trainer's settings leave it."""
-    asked = [f"executor.{key}" for key in ("cpus", "gpus", "memory") if config[key] != getattr(ExecutorConfig, key)]
+    asked = [
+        f"executor.{key}" for key in ("cpus", "gpus", "memory") if getattr(config, key) != getattr(ExecutorConfig, key)
+    ]
     if asked:
         warnings.warn(f"{' and '.join(asked)}: only for executor=ray and slurm, has no effect here", stacklevel=1)
 
 
-def build(config: DictConfig, job: Job, jobs: int, study: Path) -> LocalExecutor:
+def build(config: ExecutorConfig, job: Job, jobs: int, study: Path) -> LocalExecutor:
     from torch.cuda import device_count
 
     return LocalExecutor(job, jobs, study, retries=config.retries, gpus=list_gpus(device_count()))

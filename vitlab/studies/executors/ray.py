@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError, first_line
+from vitlab.config.schema import ExecutorConfig
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 from vitlab.studies.cells import read_cell, write_failure
@@ -48,7 +47,7 @@ class Attempt:
 class RayExecutor:
     """At most `jobs` runs at a time, and as many as the cluster has room for."""
 
-    def __init__(self, config: DictConfig, job: Job, jobs: int, study: Path):
+    def __init__(self, config: ExecutorConfig, job: Job, jobs: int, study: Path):
         import ray
 
         self.config, self.job, self.jobs, self.folder = config, job, jobs, study.absolute()
@@ -128,7 +127,7 @@ class RayExecutor:
         return "retried", f"{reason}; started again from its last checkpoint"
 
 
-def check(config: DictConfig) -> None:
+def check(config: ExecutorConfig) -> None:
     """Raise UserError unless runs can be started on a cluster, which may be started here."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("executor=ray: ray is not installed; pip install 'vitlab[ray]'")
@@ -138,7 +137,9 @@ def check(config: DictConfig) -> None:
         )
     connect(config.ray.address)
     if not count_places(config) and not config.ray.autoscaling:
-        needs = ", ".join(f"executor.{key}={config[key]:g}" for key in ("cpus", "gpus", "memory") if config[key])
+        needs = ", ".join(
+            f"executor.{key}={getattr(config, key):g}" for key in ("cpus", "gpus", "memory") if getattr(config, key)
+        )
         nodes = Counter(map(describe_resources, list_nodes()))
         has = "; ".join(f"{plural(number, 'node')} of {one}" for one, number in nodes.items())
         raise UserError(
@@ -147,7 +148,7 @@ def check(config: DictConfig) -> None:
         )
 
 
-def build(config: DictConfig, job: Job, jobs: int, study: Path) -> RayExecutor:
+def build(config: ExecutorConfig, job: Job, jobs: int, study: Path) -> RayExecutor:
     connect(config.ray.address)
     return RayExecutor(config, job, jobs, study)
 
@@ -216,12 +217,12 @@ def describe_resources(resources: dict[str, float]) -> str:
     return ", ".join([*parts, f"{resources.get('memory', 0) / 1e9:.0f} GB"])
 
 
-def list_needs(config: DictConfig) -> dict[str, float]:
+def list_needs(config: ExecutorConfig) -> dict[str, float]:
     """What a run takes, as ray's options name it; memory in bytes."""
     return {"num_cpus": config.cpus, "num_gpus": config.gpus, "memory": int((config.memory or 0) * 1e9)}
 
 
-def count_places(config: DictConfig) -> int:
+def count_places(config: ExecutorConfig) -> int:
     """How many runs the nodes of the cluster have room for, if nobody else uses it."""
     needs = {key: need for key, need in zip(("CPU", "GPU", "memory"), list_needs(config).values(), strict=True) if need}
     return sum(min(int(node.get(key, 0) / need) for key, need in needs.items()) for node in list_nodes())

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vitlab.config import UserError, resolved
+from vitlab.config.schema import ExecutorConfig
 from vitlab.formatting import plural
 from vitlab.studies.cells import Cell, read_cell
 from vitlab.studies.claims import hold
@@ -37,7 +36,7 @@ ASK = 10.0  # seconds between two questions to SLURM
 NO_ANSWER = "executor=slurm: squeue does not answer on this host; run the command again when it does"
 
 
-def check(config: DictConfig) -> None:
+def check(config: ExecutorConfig) -> None:
     """Raise UserError for what is wrong with the configuration, or missing on this machine."""
     problems = find_option_problems(resolved(config)["slurm"]["options"])
     if config.gpus != int(config.gpus):
@@ -55,7 +54,7 @@ def check(config: DictConfig) -> None:
         raise UserError(problems)
 
 
-def build(config: DictConfig, job: Job, jobs: int, study: Path) -> "SlurmExecutor":
+def build(config: ExecutorConfig, job: Job, jobs: int, study: Path) -> "SlurmExecutor":
     return SlurmExecutor(config, job, jobs, study.absolute())
 
 
@@ -80,7 +79,7 @@ class Submission:
 class SlurmExecutor:
     """Submits the runs that are missing, and follows them by their files."""
 
-    def __init__(self, config: DictConfig, job: Job, jobs: int, study: Path):
+    def __init__(self, config: ExecutorConfig, job: Job, jobs: int, study: Path):
         self.config, self.job, self.study = config.slurm, job, study
         self.parameters = make_parameters(config, study.resolve().name, jobs)
 

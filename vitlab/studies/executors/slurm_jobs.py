@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from vitlab.config import UserError, resolved
+from vitlab.config import UserError
+from vitlab.config.schema import ExecutorConfig
 from vitlab.files import read_json, write_json
 
 FOLDER = "slurm"  # below the study's
@@ -100,15 +99,17 @@ def outside_jobs() -> Iterator[None]:
         yield
 
 
-def make_parameters(config: DictConfig, name: str, jobs: int) -> dict[str, Any]:
+def make_parameters(config: ExecutorConfig, name: str, jobs: int) -> dict[str, Any]:
     """What submitit is told of an allocation; `jobs` is how many of an array run at a time."""
     slurm = config.slurm
     minutes = math.ceil(slurm.hours * 60)
     optional = {
-        **{key: slurm[key] for key in ("partition", "account", "qos")},
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
         "gpus_per_node": int(config.gpus) or None,
         "mem": config.memory and f"{math.ceil(config.memory * 1e9 / 2**20)}M",
-        "setup": resolved(slurm)["setup"] or None,
+        "setup": slurm.setup or None,
     }
     return {
         **{key: value for key, value in optional.items() if value is not None},
@@ -119,7 +120,7 @@ def make_parameters(config: DictConfig, name: str, jobs: int) -> dict[str, Any]:
         "signal_delay_s": min(WARNING, minutes * 60 // 4),
         "stderr_to_stdout": True,
         "array_parallelism": jobs,
-        "additional_parameters": resolved(slurm)["options"],
+        "additional_parameters": slurm.options,
     }
 
 

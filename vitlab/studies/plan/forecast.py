@@ -10,6 +10,7 @@ from functools import cached_property
 
 from torch import nn
 
+from vitlab.config import resolved
 from vitlab.models.counting import count, memory
 from vitlab.studies.grid import Spec
 from vitlab.studies.plan.machine import Machine
@@ -165,9 +166,9 @@ def forecast(plan: Plan, machine: Machine) -> Forecast:
     """
     counted: dict[str, Needs] = {}
     for model in plan.by_variant.values():
-        costs = describe_costs(model.config)
+        costs = describe_costs(resolved(model.config))
         counted[costs] = counted.get(costs) or count_needs(model, plan)
-    needs = {name: counted[describe_costs(model.config)] for name, model in plan.by_variant.items()}
+    needs = {name: counted[describe_costs(resolved(model.config))] for name, model in plan.by_variant.items()}
     ways = {name: list(list_fits(model, needs[name], machine)) for name, model in plan.by_variant.items()}
     best = found = Forecast(plan, machine, needs, {name: fits[0] if fits else None for name, fits in ways.items()})
     while best.runs and best.busy < BUSY:

@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from rich.console import Console
 
 from vitlab import models, tasks
 from vitlab.analysis import module_of
 from vitlab.config import UserError, load, resolved
-from vitlab.config.identity import drop_keys, subset_seed
+from vitlab.config.identity import subset_seed
+from vitlab.config.schema import ExecutorConfig, StudyConfig, TrainConfig, TrainerConfig
+from vitlab.config.schema.fields import COST
+from vitlab.config.schema.kinds import affecting, keys_per_study, select
 from vitlab.config.tuning import list_settings
 from vitlab.data.opening import find_data, open_data
 from vitlab.data.subset import count_items, resolve_size, size_problems
@@ -33,21 +35,13 @@ from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.sources import initialise
 
 GPU = settings.Placement(settled={"accelerator": "gpu"}, here=False)  # of another machine
-# settings that change neither the time nor the memory of a step
-FREE = (
-    *("variant", "seed", "train_size", "subset_seed", "study", "budget", "tune", "init", "wandb", "model.recipe"),
-    *("recipe.name", "recipe.lr", "recipe.lr_batch", "recipe.weight_decay", "recipe.layer_decay", "recipe.betas"),
-    *("recipe.eps", "recipe.schedule", "recipe.warmup", "recipe.cooldown", "recipe.final_lr", "recipe.timescale"),
-    *("recipe.milestones", "recipe.decay_factor", "recipe.label_smoothing", "recipe.budget", "recipe.patience"),
-    "recipe.tuned_on",
-)
 
 
 @dataclass(frozen=True)
 class ModelPlan:
     """What one variant of the study costs."""
 
-    config: DictConfig
+    config: TrainConfig
     params: int
     train_flops: int  # of one example
     settled: dict[str, Any]  # what the trainer's `auto` comes to
@@ -55,7 +49,7 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    config: DictConfig
+    config: StudyConfig
     data: Any  # from `vitlab.data.load`
     task: Task
     sizes: list[int]
@@ -127,7 +121,7 @@ class Plan:
         )
 
 
-def plan_study(config: DictConfig, *, jobs: int | None, console: Console, elsewhere: bool = False) -> Plan:
+def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsewhere: bool = False) -> Plan:
     """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems.
 
     `elsewhere` is for GPUs of another machine, of which only the cost is asked: the data need not be here where the
@@ -143,7 +137,7 @@ def plan_study(config: DictConfig, *, jobs: int | None, console: Console, elsewh
         try:
             settled = config.settled.get(name, {})
             placement = place(config.executor, run_config.trainer, jobs, settled) if not elsewhere else GPU
-            alike = describe_costs(run_config), str(run_config.init), str(placement)
+            alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement)
             if alike not in counted:
                 counted[alike] = plan_model(run_config, build_task(run_config, data), placement)
             by_variant[name] = replace(counted[alike], config=run_config)
@@ -164,12 +158,12 @@ def plan_study(config: DictConfig, *, jobs: int | None, console: Console, elsewh
     return plan
 
 
-def describe_costs(config: DictConfig | Mapping[str, Any]) -> str:
+def describe_costs(config: Mapping[str, Any]) -> str:
     """What decides how long a run's steps take and how much memory: runs of which it is the same cost the same."""
-    return str(drop_keys(resolved(config) if isinstance(config, DictConfig) else config, FREE))
+    return str(select(config, TrainConfig, affecting(COST)))
 
 
-def build_task(config: DictConfig, data: Any) -> Task:
+def build_task(config: TrainConfig, data: Any) -> Task:
     return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
 
 
@@ -185,7 +179,7 @@ def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
 
 
 def place(
-    executor: DictConfig, trainer: DictConfig, jobs: int | None, settled: Mapping[str, Any]
+    executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]
 ) -> settings.Placement:
     """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose.
 
@@ -208,7 +202,7 @@ def place(
     return settings.Placement(executor.cpus, {**device, **settled}, here=False)
 
 
-def plan_model(config: DictConfig, task: Task, placement: settings.Placement) -> ModelPlan:
+def plan_model(config: TrainConfig, task: Task, placement: settings.Placement) -> ModelPlan:
     model = count.meta(config.model, **task.shape)
     chosen = asdict(settings.resolve(config.trainer, model, cached=True, placement=placement))
     refuse_parts(config, model, chosen["accelerator"])
@@ -224,7 +218,7 @@ def plan_model(config: DictConfig, task: Task, placement: settings.Placement) ->
         config,
         count.parameters(model),
         budgets.count_train_flops(config.model, task, frozen=config.recipe.freeze is not None),
-        {key: chosen[key] for key in settings.SETTLED},
+        {key: chosen[key] for key in keys_per_study(TrainerConfig)},
     )
 
 

@@ -98,8 +98,7 @@ def time_run(
     with log_to(path / "log.txt"):
         began = time.perf_counter()
         config = compose(TrainConfig, base=spec.config)
-        config.trainer.devices = config.trainer.nodes = 1
-        config.trainer.strategy = "auto"
+        config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1, strategy="auto"))
         placement = Placement(cores, settled[spec.config["variant"]])
         run = Run(config, open_data(config.data), path, placement=placement)
         start = time.perf_counter() - began

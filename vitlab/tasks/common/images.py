@@ -3,10 +3,11 @@
 Shapes: B batch, C channels, Y x X pixels.
 """
 
-from omegaconf import DictConfig
 from torch import Generator, Tensor
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import ImageData
 from vitlab.data.transforms.basic import augment, crop, normalize
 from vitlab.data.transforms.rand_augment import rand_augment
@@ -18,7 +19,7 @@ class ImagePreparation:
     Raises UserError for operations that are not for the data's images.
     """
 
-    def __init__(self, recipe: DictConfig, data: ImageData, data_config: DictConfig):
+    def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
         self.mean, self.std = list(data_config.mean), list(data_config.std)
         self.flip, self.shift = data_config.augment.flip, data_config.augment.shift
         self.crop_scale = data_config.augment.crop_scale and list(data_config.augment.crop_scale)

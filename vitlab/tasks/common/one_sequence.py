@@ -7,9 +7,10 @@ Shapes: B batch, S tokens of a source with the delimiter, N of a sequence, V voc
 from collections import defaultdict
 
 import torch
-from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text.types import TextData
 from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch, trim
@@ -19,7 +20,7 @@ from vitlab.tasks.common.text import TokenInputs
 class OneSequence(SequenceToSequence):
     """Of a batch `given` holds whole sequences, `inputs` what comes before the target."""
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         super().__init__(config, recipe, data, data_config)
         self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
 

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError, choices_text
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.source_target import join_pairs
@@ -48,7 +49,7 @@ class SequenceToSequence(Task):
 
     item = "pair"
 
-    def __init__(self, config: DictConfig, recipe: DictConfig, data: TextData, data_config: DictConfig):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
         refuse_image_recipe(recipe)
         if len(data.train.parts) != 2:
             raise UserError(
@@ -65,7 +66,7 @@ class SequenceToSequence(Task):
             for texts in (data.train, data.validation, data.test)
         )
 
-    def set_options(self, config: DictConfig, recipe: DictConfig, data: TextData | CaptionData) -> None:
+    def set_options(self, config: TaskConfig, recipe: RecipeConfig, data: TextData | CaptionData) -> None:
         """What does not depend on what the inputs are."""
         self.tokenizer, self.exact, self.target_length = data.tokenizer, data.exact, data.target_length
         self.strata = data.classes  # of a mixture: the names of its parts
@@ -183,7 +184,7 @@ class SequenceToSequence(Task):
         return self.tokenizer.decode(tokens.tolist())
 
 
-def check_search(config: DictConfig) -> Iterator[str]:
+def check_search(config: TaskConfig) -> Iterator[str]:
     """Options of the beam search that have no meaning or take too much memory."""
     if not 1 <= config.beams <= MOST_BEAMS:
         yield f"task.beams={config.beams}: must be from 1 (greedy) to {MOST_BEAMS}"

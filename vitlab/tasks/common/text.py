@@ -4,19 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from vitlab.config import UserError
+from vitlab.config.exclusions import find_excluded
+from vitlab.config.schema import RecipeConfig
 from vitlab.data.text.types import TextData
-
-OF_IMAGES = (
-    "mixup",
-    "cutmix",
-    "random_erasing",
-    "repeats",
-    "rand_augment.layers",
-)  # of a recipe
 
 
 class TokenInputs(NamedTuple):
@@ -58,14 +51,8 @@ def refuse_several_parts(data: TextData) -> None:
         )
 
 
-def refuse_image_recipe(recipe: DictConfig) -> None:
+def refuse_image_recipe(recipe: RecipeConfig) -> None:
     """Raise UserError for a recipe with augmentation that is only for images."""
-    given = {key: OmegaConf.select(recipe, key) for key in OF_IMAGES}
-    off = {"repeats": 1}
-    problems = [
-        f"recipe.{key}={value}: is only for images; give recipe.{key}={off.get(key, 0)}"
-        for key, value in given.items()
-        if value != off.get(key, 0)
-    ]
+    problems = list(find_excluded(recipe, "text", "recipe"))
     if problems:
         raise UserError(problems)

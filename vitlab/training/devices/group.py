@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 from lightning.pytorch.plugins.environments import LightningEnvironment
-from omegaconf import DictConfig
 from torch import distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vitlab.config import UserError
+from vitlab.config.errors import Problem
+from vitlab.config.exclusions import find_excluded
 from vitlab.config.identity import count_parts
+from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.data.loader import Part
 from vitlab.hardware import count_cores
 from vitlab.models.counting.memory import list_blocks
@@ -120,7 +122,7 @@ class Member(LightningEnvironment):
         """Lightning's own takes WORLD_SIZE out of the environment."""
 
 
-def refuse_devices(trainer: DictConfig, accelerator: str) -> None:
+def refuse_devices(trainer: TrainerConfig, accelerator: str) -> None:
     """Raise UserError for more devices than this machine has."""
     there = torch.cuda.device_count() if accelerator == "gpu" else count_cores()
     if trainer.devices > max(1, there):
@@ -128,11 +130,11 @@ def refuse_devices(trainer: DictConfig, accelerator: str) -> None:
         raise UserError(f"trainer.devices={trainer.devices}: this machine has {has}; give at most {there}")
 
 
-def refuse_parts(config: DictConfig, model: nn.Module, accelerator: str) -> None:
+def refuse_parts(config: TrainConfig, model: nn.Module, accelerator: str) -> None:
     """Raise UserError for what does not go with a batch in parts, or cannot be sharded."""
     recipe, trainer = config.recipe, config.trainer
-    devices, parts = trainer.devices * trainer.nodes, count_parts(trainer)
-    given = {key: trainer[key] for key in ("devices", "nodes", "accumulate") if trainer[key] > 1}
+    devices, parts = trainer.devices * trainer.nodes, count_parts(vars(trainer))
+    given = {key: getattr(trainer, key) for key in ("devices", "nodes", "accumulate") if getattr(trainer, key) > 1}
     shown = " ".join(f"trainer.{key}={value}" for key, value in given.items())
     problems = []
     if recipe.batch_size % parts:
@@ -165,25 +167,9 @@ def refuse_parts(config: DictConfig, model: nn.Module, accelerator: str) -> None
         raise UserError(problems)
 
 
-def list_unsharded(config: DictConfig) -> list[str]:
-    """What sharded weights do not go with, one line each."""
-    recipe, trainer = config.recipe, config.trainer
-    ddp = "or trainer.strategy=ddp"
-    problems = []
-    if recipe.optimizer == "muon":
-        problems.append(f"recipe.optimizer=muon: Muon needs whole matrices, fsdp shards them; give adamw or sgd, {ddp}")
-    problems += [
-        f"recipe.{key}={recipe[key]}: needs whole weights on each device, fsdp shards them; give null, {ddp}"
-        for key in ("ema", "average")
-        if recipe[key] is not None
+def list_unsharded(config: TrainConfig) -> list[Problem]:
+    """What sharded weights do not go with."""
+    return [
+        *find_excluded(config.recipe, "fsdp", "recipe"),
+        *find_excluded(config.trainer, "fsdp", "trainer"),
     ]
-    if recipe.keep == "best":
-        problems.append(f"recipe.keep=best: needs whole weights, fsdp shards them; give last, {ddp}")
-    if trainer.analyze_every is not None and config.analyses:
-        problems.append(
-            f"trainer.analyze_every={trainer.analyze_every}: analyses need whole weights, fsdp shards them; give null, "
-            f"{ddp}"
-        )
-    if trainer.precision == "16-mixed":
-        problems.append(f"trainer.precision=16-mixed: fsdp scales no losses; give bf16-mixed, {ddp}")
-    return problems

@@ -11,10 +11,10 @@ from datetime import timedelta
 from multiprocessing.connection import wait
 
 from lightning.pytorch.plugins.environments import SLURMEnvironment
-from omegaconf import DictConfig
 from torch import distributed
 
 from vitlab.config import UserError
+from vitlab.config.schema import TrainerConfig
 from vitlab.hardware import Launched
 from vitlab.training.devices.group import ALONE, DeviceLost, Group, lost_another
 
@@ -61,7 +61,7 @@ def dismissing(group: Group) -> Iterator[Group]:
 
 
 @contextlib.contextmanager
-def start_group(trainer: DictConfig) -> Iterator[Group]:
+def start_group(trainer: TrainerConfig) -> Iterator[Group]:
     """The processes of a run while it lasts, as the first of them, which starts the others on this machine, sees them.
 
     Raises DeviceLost when one of them fails, UserError for several machines.

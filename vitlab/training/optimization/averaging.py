@@ -7,11 +7,11 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
-from omegaconf import DictConfig
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig
 
 STALE = 0.5  # largest share of the first step's weights in the final average
 SPACING = 100  # checkpoints that recipe.average counts in a run: one after each hundredth of its steps
@@ -69,7 +69,7 @@ def mean(averages: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
     get_ema_multi_avg_fn(float(count / (count + 1)))(averages, weights, count)
 
 
-def build_averages(recipe: DictConfig, steps: int, device: torch.device) -> list[Averaging]:
+def build_averages(recipe: RecipeConfig, steps: int, device: torch.device) -> list[Averaging]:
     """The callback that averages the weights of a run of `steps` if the recipe says so.
 
     recipe.ema: average = ema * average + (1 - ema) * weights after every step, from those of the first on.
@@ -84,7 +84,7 @@ def build_averages(recipe: DictConfig, steps: int, device: torch.device) -> list
     return []
 
 
-def refuse_stale_average(recipe: DictConfig, steps: int) -> None:
+def refuse_stale_average(recipe: RecipeConfig, steps: int) -> None:
     """Raise UserError if the average would still be mostly the first step's weights, or needs more steps."""
     if recipe.average is not None and recipe.average > steps:
         raise UserError(f"recipe.average={recipe.average}: the run has only {steps} steps; give at most {steps}")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from timm.models import group_parameters
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
@@ -11,10 +10,11 @@ from torch.optim import SGD, AdamW, Muon, Optimizer
 from torch.overrides import TorchFunctionMode
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig
 from vitlab.training.devices.bf16 import cpu_has_bf16
 
 
-def build_optimizer(model: nn.Module, recipe: DictConfig, fused: bool = False) -> Optimizer:
+def build_optimizer(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> Optimizer:
     """The recipe's optimizer; norms, biases, positions and class tokens have no weight decay. `fused`: in one kernel.
 
     With `layer_decay` the head has the recipe's rate and each layer that share of the rate of the layer above it (Clark
@@ -34,17 +34,19 @@ def build_optimizer(model: nn.Module, recipe: DictConfig, fused: bool = False) -
     return build_adamw(groups, recipe, fused)
 
 
-def build_adamw(groups: list[dict[str, Any]], recipe: DictConfig, fused: bool) -> AdamW:
+def build_adamw(groups: list[dict[str, Any]], recipe: RecipeConfig, fused: bool) -> AdamW:
     betas = tuple(recipe.betas)
     return AdamW(groups, lr=compute_peak_rate(recipe), betas=betas, eps=recipe.eps, fused=fused or None)
 
 
-def compute_peak_rate(recipe: DictConfig) -> float:
+def compute_peak_rate(recipe: RecipeConfig) -> float:
     """The recipe's peak rate; with `lr_batch` it scales linearly with the batch size (Goyal et al., 2017)."""
     return recipe.lr if recipe.lr_batch is None else recipe.lr * recipe.batch_size / recipe.lr_batch
 
 
-def make_parameter_groups(model: nn.Module, recipe: DictConfig, fallback: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def make_parameter_groups(
+    model: nn.Module, recipe: RecipeConfig, fallback: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """timm's groups, each with its own `lr`; those of the parameters named in `fallback` have `use_fallback`."""
     kept = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
     options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": kept, "fallback_list": fallback}
@@ -56,7 +58,7 @@ def make_parameter_groups(model: nn.Module, recipe: DictConfig, fallback: tuple[
     return groups
 
 
-def build_muon(model: nn.Module, recipe: DictConfig, fused: bool) -> "CombinedOptimizer":
+def build_muon(model: nn.Module, recipe: RecipeConfig, fused: bool) -> "CombinedOptimizer":
     """Muon for the hidden matrices, AdamW for all else, with one rate for both: Muon's step is scaled to AdamW's
     (Jordan et al., 2024; Liu et al., 2025, arXiv 2502.16982, eq. 4).
     """

@@ -8,11 +8,11 @@ import math
 from functools import partial
 from types import SimpleNamespace
 
-from omegaconf import DictConfig, OmegaConf
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig
 
 
 def to_steps(value: float, steps: int) -> int:
@@ -20,7 +20,7 @@ def to_steps(value: float, steps: int) -> int:
     return round(value * steps) if value < 1 else int(value)
 
 
-def refuse_endless_warmup(recipe: DictConfig, steps: int) -> None:
+def refuse_endless_warmup(recipe: RecipeConfig, steps: int) -> None:
     """Raise UserError for a warm-up that is longer than the run."""
     if recipe.warmup >= max(1, steps):
         raise UserError(
@@ -29,7 +29,7 @@ def refuse_endless_warmup(recipe: DictConfig, steps: int) -> None:
         )
 
 
-def compute_rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
+def compute_rate(recipe: RecipeConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
     """The learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
 
     `width` is the model's, which noam alone reads.
@@ -54,6 +54,5 @@ def compute_rate(recipe: DictConfig | SimpleNamespace, step: int, steps: int, wi
     return end * (timescale / (timescale + (step - warmup))) ** 0.5
 
 
-def build_schedule(optimizer: Optimizer, recipe: DictConfig, steps: int, width: int | None = None) -> LambdaLR:
-    plain = SimpleNamespace(**OmegaConf.to_container(recipe))  # read at every step, and a DictConfig reads slowly
-    return LambdaLR(optimizer, partial(compute_rate, plain, steps=steps, width=width))
+def build_schedule(optimizer: Optimizer, recipe: RecipeConfig, steps: int, width: int | None = None) -> LambdaLR:
+    return LambdaLR(optimizer, partial(compute_rate, recipe, steps=steps, width=width))

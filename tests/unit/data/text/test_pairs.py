@@ -125,11 +125,11 @@ def test_parts_that_do_not_fit_are_refused_with_a_line_each(parts, tmp_path):
     found = problems("mixture", parts=wrong)
     assert found[0] == "data.parts.a=glyphs: cannot be part of a mixture; give a data set of texts"
     assert found[1].startswith("data.parts.b=nothing: unknown data; ")
-    assert found[2] == "data.parts.c.path is missing: give a value"
+    assert found[2] == "data.parts.c.path is missing: give data.parts.c.path=VALUE"
     assert found[3].startswith("data.parts.d=csv: txt: no key 'txt'; did you mean 'text'?")
     parts["mood"]["label"] = "moot"
     (line,) = problems("mixture", parts=parts)
-    assert line.startswith("data.parts.mood.label=moot: ")
+    assert line.startswith("data.parts.mood: data.label=moot: ")
     parts["mood"]["label"] = None
     (line,) = problems("mixture", parts=parts)
-    assert line == "data.parts.mood=csv: has one text each and nothing to predict; give pairs, classes or numbers"
+    assert line == "data.parts.mood: data=csv: has one text each and nothing to predict; give pairs, classes or numbers"

@@ -191,8 +191,11 @@ def test_an_unknown_tokenizer_is_said_before_anything_is_read(toy, cache):
 
 
 def own(name):
-    node = config.load("data", name)
-    return node if node.modality == "text" and "???" not in config.resolved(node).values() else None
+    try:
+        found = config.load("data", name)
+    except UserError:  # a path is missing
+        return None
+    return found if found.modality == "text" else None
 
 
 @pytest.mark.parametrize("name", [name for name in config.names("data") if own(name)])

@@ -7,10 +7,8 @@ from torchvision.transforms.v2 import functional as F
 
 from vitlab.data.transforms.basic import (
     augment,
-    copy_windows,
     crop,
     crop_boxes,
-    gather_pixels,
     normalize,
     resize_boxes,
     sample_boxes,
@@ -76,13 +74,6 @@ def test_every_image_is_one_of_the_padded_crops(dtype, flip):
         used |= set(matches)
     assert {top for _, top, _ in used} == {left for _, _, left in used} == set(range(5))
     assert {mirrored for mirrored, _, _ in used} == ({0, 1} if flip else {0})
-
-
-@pytest.mark.parametrize("shift", [0, 3])
-def test_a_gpu_moves_images_as_a_cpu_does(shift):
-    x, moves = images(), torch.randint(-shift, shift + 1, (2, B, 1), generator=generator())
-    mirrored = torch.rand(B, 1, generator=generator()) < 0.5
-    assert torch.equal(gather_pixels(x, shift, moves, mirrored), copy_windows(x, shift, moves, mirrored))
 
 
 @pytest.mark.parametrize("change", [lambda x, g: augment(x, True, 3, g), lambda x, g: crop(x, (0.3, 1), g)])

@@ -1,5 +1,7 @@
 """What a model writes with its caches, against reading all tokens anew at each step."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -36,7 +38,7 @@ class Anew:
 def written(request):
     """A model with some sources, padded, as its two decodings."""
     config = load("model", {"name": "transformer_nano", "width": 24, "heads": 3, **request.param})
-    config.mixer = load("mixer", "attention")
+    config = replace(config, mixer=load("mixer", "attention"))
     model = build(config, vocabulary=V, length=S, target_length=LENGTH, head="seq2seq").eval()
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():  # the source and the tokens before must count

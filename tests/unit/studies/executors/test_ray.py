@@ -6,14 +6,14 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from vitlab.config import UserError
-from vitlab.config.schema import ExecutorConfig
+from vitlab.config.schema import ExecutorConfig, RayConfig
 from vitlab.studies.claims import hold
 from vitlab.studies.executors import ray as executor
 from vitlab.studies.grid import Spec
@@ -46,8 +46,7 @@ class Study:
 
     def __init__(self, address, folder):
         self.folder, self.events = folder, []
-        self.config = OmegaConf.structured(ExecutorConfig(kind="ray", retries=1))
-        self.config.ray.address = address
+        self.config = ExecutorConfig(kind="ray", retries=1, ray=RayConfig(address=address))
         executor.check(self.config)
 
     def run(self, job, *names, jobs=100, notify=lambda event: None):
@@ -196,19 +195,19 @@ def test_a_node_that_does_not_see_the_folder_is_one_clear_line(study):
 
 
 def test_more_than_any_node_has_is_refused_with_what_the_cluster_has(study):
-    study.config.gpus, study.config.memory = 0.5, 1.0
+    study.config = replace(study.config, gpus=0.5, memory=1.0)
     with pytest.raises(UserError) as caught:
         executor.check(study.config)
     (line,) = caught.value.problems
     assert line.startswith("executor.cpus=1, executor.gpus=0.5, executor.memory=1: no node of the ray cluster has")
     assert "1 CPUs, 0 GPUs" in line
-    study.config.ray.autoscaling = True
+    study.config = replace(study.config, ray=replace(study.config.ray, autoscaling=True))
     executor.check(study.config)
 
 
 def test_a_part_of_several_gpus_is_refused():
     with pytest.raises(UserError, match=r"executor.gpus=1.5: Ray shares one GPU"):
-        executor.check(OmegaConf.structured(ExecutorConfig(kind="ray", gpus=1.5)))
+        executor.check(ExecutorConfig(kind="ray", gpus=1.5))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])
@@ -224,7 +223,7 @@ def test_an_address_where_no_cluster_answers_is_one_clear_line(address, monkeypa
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'vitlab\[ray\]'"):
-        executor.check(OmegaConf.structured(ExecutorConfig(kind="ray")))
+        executor.check(ExecutorConfig(kind="ray"))
     assert "ray" not in vars(sys.modules["vitlab.studies.executors.ray"]), "imported by its functions alone"
 
 

@@ -6,14 +6,13 @@ The module of an analysis knows nothing of them; what they draw is its rows, or 
 
 from collections.abc import Iterator
 
-from omegaconf import DictConfig
-
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.registry import implementation
 from vitlab.reports.figures.spec import Axis, Drawing
 
 
-def draw_findings(findings: Findings, config: DictConfig, source: str) -> Iterator[Drawing]:
+def draw_findings(findings: Findings, config: AnalysisConfig, source: str) -> Iterator[Drawing]:
     """Every figure of what an analysis found in a model; the title names the `source`. Raises UserError."""
     for kind in config.drawings:
         module = implementation("vitlab.reports.figures.analyses", kind, "figures")

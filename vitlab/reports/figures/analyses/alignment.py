@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 
-from omegaconf import DictConfig
-
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.reports.figures.spec import HeatMap
 from vitlab.reports.urls import file_stem
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[HeatMap]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[HeatMap]:
     """Of arrays "weights" (B, H, N, S), "sources" (B, S) and "targets" (B, N): the last head of each pair.
 
     That is the mean of several heads; of the first pair each head is drawn too.

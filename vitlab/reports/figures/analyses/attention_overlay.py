@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.reports.figures.backends.image_grid import pixels, scaled, shaded
 from vitlab.reports.figures.spec import Tiles
 from vitlab.reports.urls import file_stem
@@ -16,7 +16,7 @@ MOST = 8  # pictures
 PICTURE = 0.45  # of a tile's brightness that is the picture's
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Tiles]:
     """Of an array (B, gy, gx), or (B, layers, heads, gy, gx) of which the last layer is drawn."""
     maps = found.array[:MOST]
     maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]

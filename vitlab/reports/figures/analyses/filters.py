@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.reports.figures.backends.image_grid import pixels, wrapped
 from vitlab.reports.figures.spec import Tiles
 from vitlab.reports.urls import file_stem
@@ -13,7 +13,7 @@ from vitlab.reports.urls import file_stem
 COLUMNS = 7
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Tiles]:
     """Of an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
     largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
     shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)

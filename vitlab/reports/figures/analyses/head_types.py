@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from omegaconf import DictConfig
-
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import plural, significant
 from vitlab.reports.figures.analyses import value_axis
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
@@ -16,7 +15,7 @@ NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
 APART = 0.08  # layers between two heads of one layer: equal scores stay visible
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of the last step's rows with "layer", "head", "value", and what the head is, beside all that it could be.
 
     That is "type" and a score under the name of each type; or "label" and "scores" by pattern, or no single pattern. A

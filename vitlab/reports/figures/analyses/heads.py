@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 
-from omegaconf import DictConfig
-
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.reports.figures import layers_by_step
 from vitlab.reports.figures.heads_by_layer import plot_heads
 from vitlab.reports.figures.spec import Figure
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of rows with "step", "layer", "head" and "value"."""
     analysis = found.to_dict()
     yield plot_heads(analysis, title)

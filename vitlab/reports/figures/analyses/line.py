@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from omegaconf import DictConfig
-
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import significant
 from vitlab.reports.figures.analyses import value_axis
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
@@ -13,10 +12,10 @@ from vitlab.reports.urls import file_stem
 OTHER = ("kind", "step", "value")
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of rows with "value", a number under another key, and perhaps "kind"; `config.axes` names the axis of each."""
     kinds = list(dict.fromkeys(row.get("kind") for row in found.rows))
-    axes = config.get("axes") or {}
+    axes = getattr(config, "axes", None) or {}
     for kind in kinds:
         rows = [row for row in found.rows if row.get("kind") == kind]
         key = next(key for key in rows[0] if key not in OTHER)

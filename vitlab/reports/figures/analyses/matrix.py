@@ -3,22 +3,21 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.reports.figures.backends.heatmap import LETTERS
 from vitlab.reports.figures.spec import HeatMap
 from vitlab.reports.urls import file_stem
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[HeatMap]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[HeatMap]:
     """Of rows with "layer", "other" and "value" in 0..1, perhaps "name" and "other_name" of the two.
 
     With `config.other` the columns are the layers of that run. A value that is None has no shade.
     """
     cells = {(row["layer"], row["other"]): row["value"] for row in found.rows}
     rows, columns = (sorted({pair[side] for pair in cells}) for side in (0, 1))
-    against = config.get("other")
+    against = getattr(config, "other", None)
     values = [[cells.get((row, column)) for column in columns] for row in rows]
     yield HeatMap(
         name=file_stem(found.name),

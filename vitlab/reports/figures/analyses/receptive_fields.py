@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 import numpy as np
-from omegaconf import DictConfig
 
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import TIMES
 from vitlab.reports.figures.backends.image_grid import shaded
 from vitlab.reports.figures.spec import Tiles
 from vitlab.reports.urls import file_stem
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Tiles]:
     """Of an array (n, Y, X) with values from 0 on, and as many rows with "layer" and "grid", the units of its map."""
     yield Tiles(
         name=file_stem(found.name),

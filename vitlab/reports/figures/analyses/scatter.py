@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import numpy as np
-from omegaconf import DictConfig
 from scipy.spatial import KDTree
 
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import plural
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import ACCENTS, MARKERS, group_look
@@ -18,7 +18,7 @@ ASPECT = 2.0  # width of the picture over its height
 NAMED = 60  # classes that can be named in the picture itself
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Figure]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of an array (B, 2). More classes than colours and markers tell apart are named in their midst, not listed."""
     points = apart(found.array)
     labels = np.zeros(len(points), dtype=int) if found.labels is None else found.labels

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from omegaconf import DictConfig
-
 from vitlab.analysis.capture.findings import Findings
+from vitlab.config.schema import AnalysisConfig
 from vitlab.reports.figures.backends.image_grid import shaded
 from vitlab.reports.figures.spec import Tiles
 from vitlab.reports.urls import file_stem
@@ -12,7 +11,7 @@ from vitlab.reports.urls import file_stem
 ENDS = (-1.0, 1.0)
 
 
-def figures(found: Findings, config: DictConfig, title: str) -> Iterator[Tiles]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Tiles]:
     """Of an array (rows, columns, Y, X) of values in -1..1."""
     rows, columns = found.array.shape[:2]
     yield Tiles(

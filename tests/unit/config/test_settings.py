@@ -1,0 +1,160 @@
+"""What a field of a settings dataclass declares is what identity, caches, exclusions and the list of keys say."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, fields, make_dataclass
+
+import pytest
+
+from scripts.write_keys import write_page
+from tests.configurations import problem, problems, train
+from vitlab.config import UserError, groups, identity, resolved
+from vitlab.config.exclusions import REASONS, find_excluded
+from vitlab.config.schema import RecipeConfig, StudyConfig, TrainConfig, TrainerConfig
+from vitlab.config.schema.fields import ANY, CACHE, COST, WEIGHTS, setting
+from vitlab.config.schema.key_table import list_keys, read_comments
+from vitlab.config.schema.kinds import affecting, keys_per_study, select
+from vitlab.studies.grid import compose_study
+
+OWN = """
+from dataclasses import dataclass
+from vitlab.config.schema.fields import setting
+from vitlab.config.schema.models import ModelConfig
+
+@dataclass(frozen=True)
+class Config(ModelConfig):
+    depth: int = setting(2, least=1, most=9)  # layers
+    colour: str = setting("red", affects="")
+    note: str = "none"
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    (tmp_path / "mine" / "slim.py").write_text(OWN)
+    (tmp_path / "slim.yaml").write_text("kind: mine.slim\ndepth: 3\nfamily: own\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield str(tmp_path / "slim.yaml")
+    for name in ("mine", "mine.slim"):
+        sys.modules.pop(name, None)
+    groups.kinds.own_class.cache_clear()
+
+
+def test_a_dataclass_of_an_own_module_has_its_ranges_and_keys_checked(own_module):
+    assert train(f"model={own_module}").model.depth == 3
+    assert problem(f"model={own_module}", "model.depth=-3") == "model.depth=-3: must be at least 1"
+    assert problem(f"model={own_module}", "model.depth=10") == "model.depth=10: must be at most 9"
+    assert "did you mean 'depth'" in problem(f"model={own_module}", "model.dpth=1")
+
+
+def test_what_an_own_dataclass_says_has_no_effect_is_not_part_of_the_identity(own_module):
+    def identify(*words):
+        return identity(resolved(train(f"model={own_module}", *words)), "data")
+
+    assert identify("model.colour=blue") == identify()
+    assert len({identify(), identify("model.depth=4"), identify("model.note=x")}) == 3
+
+
+def test_a_config_that_is_no_dataclass_of_its_group_is_one_line(own_module, tmp_path):
+    (tmp_path / "mine" / "slim.py").write_text("class Config: pass\n")
+    assert problem(f"model={own_module}").startswith("kind=mine.slim: its Config is not a frozen dataclass")
+
+
+def test_an_own_module_that_cannot_be_imported_is_typed_by_its_file(own_module, tmp_path):
+    (tmp_path / "mine" / "slim.py").write_text("import no_such_library\n")
+    assert train(f"model={own_module}", "model.depth=4").model.depth == 4
+
+
+@pytest.mark.parametrize("what", [WEIGHTS, COST, CACHE])
+def test_select_keeps_what_a_field_affects_and_keys_that_no_class_declares(what):
+    parent = make_dataclass(
+        "P", [("a", int, setting(1, affects=what)), ("b", int, setting(1, affects=""))], frozen=True
+    )
+    assert select({"a": 1, "b": 2, "c": {"d": 3}}, parent, affecting(what)) == {"a": 1, "c": {"d": 3}}
+
+
+def test_what_a_study_settles_once_are_the_settings_of_the_machine():
+    assert set(keys_per_study(TrainerConfig)) == {"accelerator", "precision", "memory_format", "threads"}
+    assert {"seed", "train_size", "wandb"} <= set(keys_per_study(TrainConfig))
+
+
+def test_every_exclusion_has_a_reason_and_names_the_value_to_give():
+    known = {
+        context
+        for schema in (RecipeConfig, TrainerConfig)
+        for f in fields(schema)
+        for context in f.metadata.get("excludes", ())
+    }
+    assert known == {*REASONS}
+
+    @dataclass(frozen=True)
+    class Own:
+        noise: float = setting(0.0, excludes={"fsdp": ANY})
+        kind: str = setting("a", excludes={"fsdp": "b"})
+
+    assert [*find_excluded(Own(), "fsdp", "x")] == []
+    assert [*find_excluded(Own(kind="c"), "fsdp", "x")] == []
+    (first, second) = find_excluded(Own(0.5, "b"), "fsdp", "x")
+    assert (first.key, first.value, second.key) == ("x.noise", 0.5, "x.kind")
+    assert first.endswith("give x.noise=0, or trainer.strategy=ddp")
+
+
+def test_a_problem_knows_its_key_and_value_and_survives_a_pipe():
+    with pytest.raises(UserError) as caught:
+        train("recipe.lr=-1")
+    (found,) = caught.value.problems
+    assert (found.key, found.value, found.text) == ("recipe.lr", -1.0, "must be above 0")
+    assert found.at("tune.recipe.lr") == "tune.recipe.lr=-1.0: must be above 0"
+
+
+@pytest.mark.parametrize(
+    ("word", "near"), [("epochs=3", "budget.epochs"), ("lr=1", "recipe.lr"), ("depth=1", "model.depth")]
+)
+def test_the_last_part_of_a_key_is_enough_for_the_suggestion(word, near):
+    assert f"did you mean '{near}'?" in problem(word)
+
+
+def test_dotted_keys_of_a_study_file_are_those_of_the_command_line(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("models: [vit_nano]\ndata.image_size: 30\nbudget.steps: 7\ntrainer.threads: 1\n")
+    study = compose_study(str(path), ["data=glyphs"])
+    assert (study.data.image_size, study.budget.steps, study.trainer.threads) == (30, 7, 1)
+    assert compose_study(str(path), ["budget.steps=9"]).budget.steps == 9
+
+
+def test_an_empty_study_file_is_a_mistake(tmp_path):
+    (tmp_path / "mine.yaml").touch()
+    with pytest.raises(UserError, match="the file is empty"):
+        compose_study(str(tmp_path / "mine.yaml"), [])
+
+
+def test_a_grid_is_counted_before_it_is_expanded():
+    values = "[" + ",".join(map(str, range(1, 3001))) + "]"
+    with pytest.raises(UserError, match=r"grid: 18,000,000 variants; give at most 10,000"):
+        compose_study("quick", [f"grid.recipe.batch_size={values}", f"grid.recipe.warmup={values}"])
+
+
+def test_the_list_of_keys_is_that_of_the_classes_with_their_comments():
+    keys = {key.name: key for key in list_keys(StudyConfig)}
+    assert keys["trainer.devices"].type == "whole number, from 1, to 1,024"
+    assert keys["trainer.devices"].about.startswith("of a machine")
+    assert keys["trainer.checkpoint_every"].type == "number of seconds, from 0"
+    assert read_comments("# above\na: 1  # beside\nb: 2\n") == {"a": "above beside"}
+    printed = subprocess.run(
+        [sys.executable, "-m", "vitlab", "list", "mixers.keys", "--json"], capture_output=True, text=True, check=True
+    )
+    assert {"kind": "depthwise", "name": "kernel", "type": "whole number", "default": "3", "about": ""} in json.loads(
+        printed.stdout
+    )
+
+
+def test_the_reference_of_all_keys_is_up_to_date():
+    written = (groups.config_dir().parent / "docs" / "keys.md").read_text()
+    assert written == write_page(), "run python scripts/write_keys.py"
+
+
+def test_several_mistakes_are_several_lines():
+    assert len(problems("recipe.lr=-1", "trainer.threads=x", "no.such=1")) == 3

@@ -1,0 +1,265 @@
+"""The dataclasses that every configuration is checked against: here those of runs and studies.
+
+A field says its range and what a value changes (see fields.py): a run's identity, the keys of caches and what the runs
+of a study may differ in are derived from that. No torch here: a mistake must be answered at once.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Optional, Union
+
+from omegaconf import MISSING
+
+from vitlab.config.schema.fields import (
+    ANY,
+    COST,
+    LARGEST_IMAGE,
+    LARGEST_LAYER,
+    LARGEST_LENGTH,
+    NOTHING,
+    WEIGHTS,
+    Choice,
+    Extent,
+    Modality,
+    setting,
+)
+
+
+@dataclass(frozen=True)
+class AnalysisConfig(Choice):
+    title: str = MISSING  # what its figures show
+    note: str = ""  # how to read them
+    examples: int = setting(MISSING, least=1, most=1_000_000)  # held-out items that it looks at
+    drawings: list[str] = setting(["heads"])  # modules of vitlab.reports.drawings, or a user's own
+
+
+@dataclass(frozen=True)
+class TaskConfig(Choice):
+    modality: Modality = setting("image", fixed=True)
+    data: str = setting("glyphs", affects=NOTHING, fixed=True)  # the data of a run that names none
+    model: str = setting("vit_nano", affects=NOTHING, fixed=True)  # and its model
+    analyses: list[str] = setting([], affects=NOTHING, fixed=True)  # and its analyses
+
+
+@dataclass(frozen=True)
+class BudgetConfig:
+    """How long a run trains: exactly one of the four."""
+
+    steps: Optional[int] = setting(None, least=1, most=2**40)
+    epochs: Optional[float] = setting(None, above=0, most=1e6)
+    examples: Optional[int] = setting(None, least=1, most=2**40)
+    flops: Optional[float] = setting(None, above=0)
+
+
+@dataclass(frozen=True)
+class RandAugmentConfig:
+    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. In data/transforms."""
+
+    layers: int = setting(0, least=0, most=100, excludes={"text": ANY})
+    magnitude: float = setting(9.0, least=0, most=10)
+    std: float = setting(0.0, least=0)  # of the magnitude, drawn anew for each operation
+    probability: float = setting(1.0, least=0, most=1)  # that a drawn operation is applied
+    increasing: bool = True  # whether every operation is the stronger, the larger the magnitude
+
+
+@dataclass(frozen=True)
+class RecipeConfig(Choice):
+    kind: Literal["recipe"] = setting("recipe", fixed=True)
+    optimizer: Literal["adamw", "sgd", "muon"] = setting("adamw", excludes={"fsdp": "muon"})
+    lr: float = setting(1e-3, above=0, most=1e30, affects=WEIGHTS)
+    # the batch that lr is meant for; else lr is taken as it stands
+    lr_batch: Optional[int] = setting(None, least=1, affects=WEIGHTS)
+    weight_decay: float = setting(0.05, least=0, affects=WEIGHTS)
+    # rate of each layer against that of the next
+    layer_decay: Optional[float] = setting(None, above=0, most=1, affects=WEIGHTS)
+    freeze: Optional[Literal["body"]] = None  # what does not train: all but the head
+    betas: list[float] = setting([0.9, 0.999], least=0, below=1, affects=WEIGHTS)
+    eps: float = setting(1e-8, above=0, affects=WEIGHTS)
+    momentum: float = setting(0.9, least=0, most=1)  # of sgd and muon
+    nesterov: bool = False
+    schedule: Literal["cosine", "linear", "constant", "rsqrt", "noam", "multistep"] = setting("cosine", affects=WEIGHTS)
+    warmup: Union[int, float] = setting(0.05, least=0, affects=WEIGHTS)  # below 1: a share of the steps
+    # linear to 0 at the end; below 1: a share of the steps
+    cooldown: Union[int, float] = setting(0, least=0, affects=WEIGHTS)
+    final_lr: float = setting(0.0, least=0, most=1, affects=WEIGHTS)  # where cosine and linear end, as a share of lr
+    timescale: Optional[int] = setting(None, least=1, affects=WEIGHTS)  # of rsqrt, in steps; else the warm-up
+    milestones: list[float] = setting([], above=0, below=1, affects=WEIGHTS)  # of multistep, as shares of the steps
+    decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
+    clip_norm: Optional[float] = setting(1.0, above=0)
+    batch_size: int = setting(128, least=1, most=2**20)
+    repeats: int = setting(1, least=1, excludes={"text": ANY})  # times that each image is in a batch, augmented anew
+    label_smoothing: float = setting(0.0, least=0, most=0.99, affects=WEIGHTS)
+    # alpha of the Beta distribution that the shares are drawn from; 0: off
+    mixup: float = setting(0.0, least=0, excludes={"text": ANY, "captions": ANY})
+    cutmix: float = setting(0.0, least=0, excludes={"text": ANY, "captions": ANY})
+    cutmix_share: float = setting(0.5, least=0, most=1)  # of the batches, when mixup is on too
+    rand_augment: RandAugmentConfig = setting(RandAugmentConfig)
+    # probability that a part of an image becomes noise
+    random_erasing: float = setting(0.0, least=0, most=1, excludes={"text": ANY, "captions": ANY})
+    # evaluations without a better one on validation before it stops
+    patience: Optional[int] = setting(None, least=1, affects=WEIGHTS)
+    # which weights count: the last, or the best on validation
+    keep: Literal["last", "best"] = setting("last", excludes={"fsdp": "best"})
+    # decay of an average of the weights, which is what counts
+    ema: Optional[float] = setting(None, above=0, below=1, excludes={"fsdp": ANY})
+    # or the mean of this many checkpoints, the last ones of a hundred that are evenly spaced
+    average: Optional[int] = setting(None, least=2, most=100, excludes={"fsdp": ANY})
+    budget: BudgetConfig = setting(BudgetConfig, affects=NOTHING)  # of `vitlab train`, when the user names none
+    # names of the data that its values were chosen on, where this project chose them
+    tuned_on: list[str] = setting([], affects=NOTHING)
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    accelerator: Literal["auto", "cpu", "gpu"] = setting("auto", per="study")
+    # of a machine, that share each batch: a process for each
+    devices: int = setting(1, least=1, most=1024, affects=COST)
+    nodes: int = setting(1, least=1, most=4096, affects=COST)  # machines, with as many devices each
+    strategy: Literal["auto", "ddp", "fsdp"] = setting("auto", affects=COST)  # of several devices; auto: ddp
+    # parts of a batch that a device computes one after another
+    accumulate: int = setting(1, least=1, most=2**20, affects=COST)
+    # compute a block's activations again rather than keep them
+    checkpoint_activations: bool = setting(False, affects=COST)
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = setting(
+        "auto", per="study", excludes={"fsdp": "16-mixed"}
+    )
+    memory_format: Literal["auto", "contiguous", "channels_last"] = setting("auto", per="study")
+    threads: Union[int, Literal["auto"]] = setting("auto", least=1, most=1024, per="study")
+    compile: bool = False
+    # processes that decode images
+    workers: Union[int, Literal["auto"]] = setting("auto", least=0, most=256, affects=COST)
+    deterministic: bool = True
+    log_every: int = setting(25, least=1, unit="steps", affects=COST)
+    # steps between two looks of `analyses`; else before and after
+    analyze_every: Optional[int] = setting(None, least=1, affects=COST, excludes={"fsdp": ANY})
+    # on the validation data, evenly spaced, the last at the end
+    evaluations: int = setting(8, least=1, most=10**6, affects=COST)
+    checkpoint_every: float = setting(60.0, least=0, unit="seconds", affects=COST)
+
+
+@dataclass(frozen=True)
+class WandbConfig:
+    mode: Literal["auto", "offline", "online", "off"] = "auto"  # auto: online when logged in, else offline
+    project: str = "vitlab"
+    entity: Optional[str] = None
+    name: Optional[str] = None  # of the run, else its folder's; in a study what the names of all runs begin with
+    tags: list[str] = setting([])  # beside the variant, the family, the data and the size
+    notes: Optional[str] = None
+    log_code: bool = False  # this program's source as an artifact
+    log_model: bool = False  # the final weights as an artifact
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """Where a model's first weights come from; `init=SOURCE` is short for `init.weights=SOURCE`."""
+
+    SHORTHAND: ClassVar[str] = "weights"
+
+    weights: Optional[str] = None  # timm:NAME, the folder of a run or of Hugging Face, or a file; none: random
+    encoder: Optional[str] = None  # the same for the transformer encoder alone, of images or of text
+    head: Literal["auto", "keep", "new"] = "auto"  # auto: new unless it has the same classes
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One run: `vitlab train`."""
+
+    model: Any = setting(None, group="model")  # the task's own
+    data: Any = setting(None, group="data", per="study")  # the task's own
+    task: Any = setting(None, group="task", per="study")  # the data's own; classification when neither is named
+    recipe: Any = setting(None, group="recipe")  # the model's own
+    # what tables call the run's model; empty: the model's name
+    variant: str = setting("", affects=NOTHING, per="study")
+    # a count, a share up to 1.0, or all
+    train_size: Union[int, float, str] = setting("all", affects=WEIGHTS, per="study")
+    # of the first weights, the order of batches, augmentation, dropout
+    seed: int = setting(0, least=0, most=2**31 - 1, affects=WEIGHTS, per="study")
+    # of the training subset; none: seed
+    subset_seed: Optional[int] = setting(None, least=0, most=2**31 - 1, affects=WEIGHTS)
+    init: InitConfig = setting(InitConfig, affects=WEIGHTS)
+    study: str = setting("", affects=NOTHING, per="study")
+    budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000), affects=WEIGHTS)
+    # keys of recipe or model -> values, chosen on validation
+    tune: dict[str, Any] = setting({}, affects=WEIGHTS, per="study")
+    trainer: TrainerConfig = setting(TrainerConfig)
+    wandb: WandbConfig = setting(WandbConfig, affects=NOTHING, per="study")
+    analyses: Optional[list[str]] = setting(None, affects=COST)  # the task's own
+    probes: list[str] = setting([], affects=COST)  # of the trained model's features
+
+
+@dataclass(frozen=True)
+class RayConfig:
+    address: str = "auto"  # of a cluster; auto: the one that this machine belongs to, else one is started here
+    autoscaling: bool = False  # it adds nodes when runs wait: what none has yet is waited for
+
+
+@dataclass(frozen=True)
+class SlurmConfig:
+    """What sbatch is told. Keys that are missing here go into `options`."""
+
+    partition: Optional[str] = None
+    account: Optional[str] = None
+    qos: Optional[str] = None
+    hours: float = setting(24.0, above=0, most=24 * 365)  # of an allocation; a run that takes longer is continued
+    cells: int = setting(1, least=1)  # runs one after the other in an allocation
+    array: int = setting(1000, least=1)  # jobs of an array, at most: the cluster's MaxArraySize
+    submitted: int = setting(1000, least=1)  # jobs submitted at a time, at most: the cluster's MaxSubmitJobs
+    setup: list[str] = setting([])  # shell lines before Python starts
+    options: dict[str, Any] = setting({})  # of sbatch, such as {constraint: a100}
+
+
+@dataclass(frozen=True)
+class ExecutorConfig:
+    """Where the runs of a study train; `executor=slurm` is short for `executor.kind=slurm`."""
+
+    SHORTHAND: ClassVar[str] = "kind"
+
+    kind: Literal["local", "ray", "slurm"] = "local"
+    cpus: int = setting(1, least=1)  # of a run on a cluster
+    gpus: float = setting(0, least=0)  # of a run on a cluster; below 1: several runs share one
+    memory: Optional[float] = setting(None, above=0)  # GB of a run on a cluster
+    retries: int = setting(2, least=0)  # of a run whose process, node or allocation was lost
+    ray: RayConfig = setting(RayConfig)
+    slurm: SlurmConfig = setting(SlurmConfig)
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """A grid of runs, models x axes x sizes x seeds: `vitlab scale`."""
+
+    name: str = MISSING
+    # names; or variants by their names, each a model or {model: NAME, key: value, ...} with keys of its runs
+    models: Any = setting(["vit_nano", "resnet_nano"])
+    grid: dict[str, Any] = setting({})  # axes: a key of runs -> its values; all combinations are run
+    data: Any = setting(None, group="data")  # the task's own
+    task: Any = setting(None, group="task")  # the data's own; classification when neither is named
+    recipe: Optional[str] = None  # for every model; else each model's own
+    sizes: Optional[list[Any]] = None  # counts, shares up to 1.0, or all; else the data set's own list
+    seeds: list[int] = setting([0], least=0, most=2**31 - 1)
+    budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000))
+    tune: dict[str, Any] = setting({})  # keys of recipe or model -> values, chosen on validation
+    set: list[str] = setting([])  # key=value of every run
+    per_model: dict[str, list[str]] = setting({})  # the same keys, by model
+    trainer: TrainerConfig = setting(TrainerConfig)
+    wandb: WandbConfig = setting(WandbConfig)
+    executor: ExecutorConfig = setting(ExecutorConfig)
+    # of each variant the trainer's settings that `auto` came to at the first start, so that none changes later
+    settled: dict[str, Any] = setting({})
+    analyses: Optional[list[str]] = None  # the task's own
+    probes: list[str] = setting([])  # of the trained model's features
+    # points (of perplexity percent): models whose difference surely is within it are level; what --until aims at
+    margin: float = setting(1.0, above=0, most=100)
+
+
+@dataclass(frozen=True)
+class DescribeConfig:
+    """A model to count: `vitlab describe`."""
+
+    model: Any = setting("vit_nano", group="model")
+    data: Any = setting(None, group="data")  # when given, its image size and classes, or its length and vocabulary
+    # for a model of images; none: the model's published ones, else 224, 1000 and 3
+    image_size: Optional[Extent] = setting(None, least=1, most=LARGEST_IMAGE)
+    num_classes: Optional[int] = setting(None, least=0, most=10**8)  # 0: features
+    channels: Optional[int] = setting(None, least=1, most=LARGEST_LAYER)
+    # for a model of text: tokens of a sequence, and those there are; none: the model's published ones
+    length: Optional[int] = setting(None, least=1, most=LARGEST_LENGTH)
+    vocabulary: Optional[int] = setting(None, least=1, most=10**8)

@@ -1,0 +1,148 @@
+"""The dataclasses of data sets. The shipped ones have more keys, in their YAML files, typed by their values there."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Optional
+
+from vitlab.config.schema.fields import (
+    COST,
+    LARGEST_IMAGE,
+    LARGEST_LAYER,
+    LARGEST_LENGTH,
+    MISSING,
+    NOTHING,
+    WEIGHTS,
+    Choice,
+    Extent,
+    Modality,
+    setting,
+)
+
+TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    flip: bool = False  # mirror half of the images
+    shift: int = setting(0, least=0)  # pad by this many pixels, crop at random
+    # [least, most]: cut out a random share of the area, of some aspect (width / height), resize it to the whole image
+    crop_scale: Optional[list[float]] = setting(None, above=0, most=1)
+    crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100)
+
+
+@dataclass(frozen=True)
+class DataConfig(Choice):
+    modality: Modality = setting("image", affects=TRAINING, fixed=True)
+    task: str = setting("classification", affects=NOTHING, fixed=True)  # the task of a run that names none
+    sizes: list[Any] = setting(["all"], affects=NOTHING)  # training-set sizes of a study that names none
+    # auto: images decoded once as uint8, up to 2 GB; texts always
+    cache: Literal["auto", "always", "never"] = setting("auto", affects=COST)
+
+
+@dataclass(frozen=True)
+class ImageDataConfig(DataConfig):
+    image_size: Extent = setting(32, least=1, most=LARGEST_IMAGE)
+    mean: list[float] = setting([0.5], affects=TRAINING)  # per channel, of pixels in 0..1
+    std: list[float] = setting([0.5], above=0, affects=TRAINING)
+    augment: AugmentConfig = setting(AugmentConfig, affects=TRAINING)
+
+
+@dataclass(frozen=True)
+class TextDataConfig(DataConfig):
+    modality: Modality = setting("text", affects=TRAINING, fixed=True)
+    task: str = setting("causal_lm", affects=NOTHING, fixed=True)
+    length: int = setting(128, least=4, most=LARGEST_LENGTH, affects=TRAINING)  # tokens of a sequence
+    # bpe, wordpiece, characters: trained on the training texts; or the path of a tokenizer.json
+    tokenizer: str = "bpe"
+    vocabulary: int = setting(4096, least=16, most=LARGEST_LAYER)  # tokens of a trained tokenizer, at most
+    lowercase: bool = False  # of a trained tokenizer
+    split_digits: bool = False  # each digit is a token, of a trained bpe
+    # tokens of a target; length if not given
+    target_length: Optional[int] = setting(None, least=2, most=LARGEST_LENGTH, affects=TRAINING)
+    # of pairs: each source has one right target, so `exact_match` is measured
+    exact: bool = setting(False, affects=TRAINING)
+
+
+@dataclass(frozen=True)
+class FolderConfig(ImageDataConfig):
+    kind: str = setting("imagefolder", fixed=True)
+    root: str = setting(MISSING, path=True)
+
+
+@dataclass(frozen=True)
+class TorchvisionConfig(ImageDataConfig):
+    kind: str = setting("torchvision", fixed=True)
+    root: str = setting("data", path=True)
+    download: bool = setting(True, affects=NOTHING)
+
+
+@dataclass(frozen=True)
+class WebDatasetConfig(ImageDataConfig):
+    kind: str = setting("webdataset", fixed=True)
+    train: Any = setting(None, path=True)
+    validation: Any = setting(None, path=True)
+    test: Any = setting(None, path=True)
+    expected: dict[str, Any] = setting({}, affects=NOTHING)
+
+
+@dataclass(frozen=True)
+class CaptionedConfig(ImageDataConfig):
+    """Captions are tokenized beside the cache, which holds the images."""
+
+    tokenizer: str = setting("bpe", affects=TRAINING)
+    vocabulary: int = setting(4096, least=16, most=LARGEST_LENGTH, affects=TRAINING)
+    lowercase: bool = setting(False, affects=TRAINING)
+    target_length: int = setting(64, least=2, most=LARGEST_LENGTH, affects=TRAINING)
+    exact: bool = setting(False, affects=TRAINING)
+
+
+@dataclass(frozen=True)
+class CaptionedGlyphsConfig(CaptionedConfig):
+    kind: str = setting("captioned_glyphs", fixed=True)
+
+
+@dataclass(frozen=True)
+class CaptionsConfig(CaptionedConfig):
+    kind: str = setting("captions", fixed=True)
+    root: str = setting(MISSING, path=True)
+    path: str = setting(MISSING, path=True)
+
+
+@dataclass(frozen=True)
+class FileConfig(TextDataConfig):
+    """Text of one file or folder, and of another one that is held out."""
+
+    path: str = setting(MISSING, path=True)
+    test_path: Optional[str] = setting(None, path=True)
+
+
+@dataclass(frozen=True)
+class TextFileConfig(FileConfig):
+    kind: str = setting("textfile", fixed=True)
+
+
+@dataclass(frozen=True)
+class TableConfig(FileConfig):
+    kind: str = setting("table", fixed=True)
+
+
+@dataclass(frozen=True)
+class ConllConfig(FileConfig):
+    kind: str = setting("conll", fixed=True)
+
+
+@dataclass(frozen=True)
+class ParallelConfig(TextDataConfig):
+    kind: str = setting("parallel", fixed=True)
+    source: str = setting(MISSING, path=True)
+    target: str = setting(MISSING, path=True)
+    validation_source: Optional[str] = setting(None, path=True)
+    validation_target: Optional[str] = setting(None, path=True)
+    test_source: Optional[str] = setting(None, path=True)
+    test_target: Optional[str] = setting(None, path=True)
+
+
+@dataclass(frozen=True)
+class HuggingFaceConfig(TextDataConfig):
+    kind: str = setting("huggingface", fixed=True)
+    files: Any = setting(None, path=True)
+    test_files: Any = setting(None, path=True)

@@ -1,0 +1,77 @@
+"""How the fields of settings are declared: default, range, unit, what a value changes, what it does not go with."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import MISSING as NO_DEFAULT
+from dataclasses import dataclass
+from typing import Any, Literal, Union
+
+from omegaconf import MISSING
+
+Extent = Union[int, list[int]]  # a square's side, or [height, width]
+LARGEST_IMAGE = 2**16  # pixels a side; a larger number is a mistake, and would take long to count divisors of
+LARGEST_LAYER = 2**20  # the same for widths
+LARGEST_LENGTH = 2**20  # tokens of a sequence
+LARGEST_DEPTH = 256  # layers; a larger number is a mistake, and would take minutes to count
+Modality = Literal["image", "text"]
+
+WEIGHTS = "weights"  # a run's final weights: the setting is part of the run's identity
+COST = "cost"  # the time or memory of a step
+CACHE = "cache"  # what the cache holds of a data set
+NOTHING = ""
+ANY = object()  # of `excludes`: any value but the default
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    unit: str = "",
+    affects: str = f"{WEIGHTS} {COST} {CACHE}",
+    per: Literal["run", "study"] = "run",
+    fixed: bool = False,
+    path: bool = False,
+    group: str = "",
+    excludes: Mapping[str, Any] | None = None,
+) -> Any:
+    """A field of a settings dataclass; lists and classes as defaults are copied and called for each instance.
+
+    least, most (inclusive), above, below (exclusive): limits of a number, or of each number of a list. affects: what a
+    value changes, some of WEIGHTS, COST and CACHE. per: "study" where all runs of a study have the same value. fixed:
+    the value belongs to the choice of a group, and cannot be set beside it. path: names a file or folder of data.
+    group: holds a whole choice of that group.
+    excludes: contexts that the setting does not go with (see `vitlab.config.exclusions`), each with the value in
+    question, or ANY.
+    """
+    limits = {"least": least, "most": most, "above": above, "below": below}
+    metadata = {key: limit for key, limit in limits.items() if limit is not None}
+    metadata |= {
+        "unit": unit,
+        "affects": frozenset(affects.split()),
+        "per": per,
+        "fixed": fixed,
+        "path": path,
+        "group": group,
+    }
+    metadata["excludes"] = dict(excludes or {})
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def default_of(field: dataclasses.Field) -> Any:
+    """What a field holds where nobody sets it."""
+    return field.default if field.default_factory is NO_DEFAULT else field.default_factory()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What every choice of a group has: its name, and the module (`kind`) that implements it."""
+
+    name: str = setting(affects=WEIGHTS)
+    kind: str = setting(fixed=True)

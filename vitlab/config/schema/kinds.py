@@ -1,0 +1,98 @@
+"""The dataclass of each kind of a group, and what its fields say of the keys of a plain configuration."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import Field
+from functools import cache
+from typing import Any
+
+from vitlab.config import schema
+from vitlab.config.errors import UserError
+from vitlab.config.schema import data, models
+from vitlab.config.schema.fields import MISSING, Choice
+
+BASES: dict[str, type[Choice]] = {
+    "model": models.ModelConfig,
+    "data": data.DataConfig,
+    "task": schema.TaskConfig,
+    "analysis": schema.AnalysisConfig,
+    "recipe": schema.RecipeConfig,
+}  # others: Choice
+
+
+@cache
+def shipped_classes() -> dict[tuple[str, str], type[Choice]]:
+    """The dataclasses of this package that are of one kind, by group and kind."""
+    known = [one for module in (models, data, schema) for one in vars(module).values()]
+    classes = [one for one in known if isinstance(one, type) and issubclass(one, Choice)]
+    return {
+        (group, one.kind): one
+        for group, base in BASES.items()
+        for one in classes
+        if issubclass(one, base) and one.kind != MISSING
+    }
+
+
+def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
+    """The dataclass of a kind: this package's, the one named `Config` in a user's own module, or that of the group.
+
+    Raises UserError for a `Config` that is none.
+    """
+    base = BASES.get(group, Choice)
+    return shipped_classes().get((group, kind)) or own_class(kind, base) or general_class(group, base, modality)
+
+
+def general_class(group: str, base: type[Choice], modality: str | None) -> type[Choice]:
+    if group == "data":
+        return data.TextDataConfig if modality == "text" else data.ImageDataConfig
+    return base
+
+
+@cache
+def own_class(kind: str, base: type[Choice]) -> type[Choice] | None:
+    """The `Config` of a user's own module, which may import what it likes."""
+    if "." not in kind:
+        return None
+    try:
+        module = importlib.import_module(kind)
+    except Exception:  # whoever builds the choice says why
+        return None
+    found = getattr(module, "Config", None)
+    if found is None:
+        return None
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found) and issubclass(found, base)):
+        raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
+    return found
+
+
+def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], bool]) -> dict[str, Any]:
+    """The part of a plain configuration of this class whose fields are wanted; keys that no class declares stay."""
+    fields = {field.name: field for field in dataclasses.fields(parent)}
+    found = {}
+    for key, value in settings.items():
+        field = fields.get(key)
+        if field is not None and field.metadata and not wanted(field):
+            continue
+        below = class_below(field, value)
+        found[key] = select(value, below, wanted) if below is not None else value
+    return found
+
+
+def class_below(field: Field | None, value: Any) -> type | None:
+    """The dataclass of a field's value, where it has one."""
+    if field is None or not isinstance(value, Mapping):
+        return None
+    if (group := field.metadata.get("group")) and isinstance(value.get("kind"), str):
+        return find_class(group, value["kind"], value.get("modality"))
+    return field.type if dataclasses.is_dataclass(field.type) else None
+
+
+def affecting(what: str) -> Callable[[Field], bool]:
+    """Whether a field affects WEIGHTS, COST or CACHE, for `select`."""
+    return lambda field: what in field.metadata["affects"]
+
+
+def keys_per_study(parent: type) -> list[str]:
+    """The fields that have the same value in all runs of a study."""
+    return [field.name for field in dataclasses.fields(parent) if field.metadata.get("per") == "study"]
