@@ -107,12 +107,14 @@ class RunFiles:
     def refuse(self, config: TrainConfig) -> None:
         """Raise UserError unless this configuration can train here: the folder is new, or holds the same run."""
         refuse_folder(self.folder, self.config_path.name)
+        self.refuse_other_parts(resolved(config))
         if self.config_path.exists():
-            self.refuse_other_parts(resolved(config))
             refuse_changes(self.folder, self.changes(resolved(config)))
 
     def refuse_other_parts(self, config: Mapping[str, Any]) -> None:
-        """Raise UserError if the folder's run computes its batches in another number of parts."""
+        """Raise UserError if the folder's run, where there is one, computes its batches in another number of parts."""
+        if not self.config_path.exists():
+            return
         before, now = (count_parts(each.get("trainer", {})) for each in (self.config(), config))
         if before != now:
             raise UserError(

@@ -125,12 +125,8 @@ class TrainingModule(L.LightningModule):
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         self.rate = max(group["lr"] for group in optimizer.param_groups)  # with layer-wise decay: of the last layer
-        if self.clip_norm is not None:
-            self.clipped_norm = nn.utils.clip_grad_norm_(self.trained, self.clip_norm)
-
-    @cached_property
-    def clip_norm(self) -> float | None:
-        return self.recipe.clip_norm  # a TrainConfig reads slowly
+        if self.recipe.clip_norm is not None:
+            self.clipped_norm = nn.utils.clip_grad_norm_(self.trained, self.recipe.clip_norm)
 
     @cached_property
     def trained(self) -> list[nn.Parameter]:

@@ -56,8 +56,7 @@ class Run:
         self.files = RunFiles(folder)
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
         refuse_other_tokenizer(self.files, self.task.tokenizer, data.name)
-        if self.files.config_path.exists():
-            self.files.refuse_other_parts(resolved(config))
+        self.files.refuse_other_parts(resolved(config))
         self.contents = contents(config.data, data)
         self.files.refuse_other_data(data.name, self.contents)
         problems = size_problems([config.train_size], self.task.train, self.task.strata, data.name, "train_size")
