@@ -1,6 +1,7 @@
 """Numbers as a person reads them."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 DASH = "\N{EN DASH}"  # stands where there is no number
@@ -65,3 +66,13 @@ def duration(seconds: Any) -> str:
 def plural(number: int, noun: str, many: str = "") -> str:
     """`1 run`, `12 runs`; `many` where an s does not make it, as of a class."""
     return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
+
+
+def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with its floats as they are written: shares to six decimals, others to six significant digits.
+
+    Most are computed in float32, which has seven: 0.4425, not 0.4424999952316284.
+    """
+    floats = {key: value for key, value in result.items() if isinstance(value, float)}
+    shares = {key: round(value, 6) for key, value in floats.items() if key in ("accuracy", "error")}
+    return {**result, **{key: float(f"{value:.6g}") for key, value in floats.items()}, **shares}

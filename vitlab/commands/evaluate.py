@@ -13,9 +13,10 @@ from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.data.subset import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
+from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores
 from vitlab.studies.store import format_line
-from vitlab.training.files import refuse_unwritable, round_numbers
+from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -22,6 +22,7 @@ from vitlab.config.schema import AnalysisConfig, TrainConfig
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
+from vitlab.formatting import round_numbers
 from vitlab.models.features import before_head
 from vitlab.studies import tuning
 from vitlab.studies.claims import Hold, hold
@@ -29,7 +30,7 @@ from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices.group import Group
 from vitlab.training.devices.processes import start_group
-from vitlab.training.files import RunFiles, round_numbers, source_of, write_analysis
+from vitlab.training.files import RunFiles, source_of, write_analysis
 from vitlab.training.progress import Progress
 from vitlab.training.result import make_result
 from vitlab.training.run import Run

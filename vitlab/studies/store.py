@@ -14,6 +14,7 @@ from typing import Any
 from vitlab.config import StudyConfig, UserError, read_config, resolved
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
+from vitlab.formatting import round_numbers
 from vitlab.studies.grid import list_study_changes, name_run
 from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import (
@@ -23,7 +24,6 @@ from vitlab.training.files import (
     RunFiles,
     refuse_changes,
     refuse_folder,
-    round_numbers,
 )
 
 Row = dict[str, Any]

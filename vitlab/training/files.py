@@ -281,16 +281,6 @@ def check_result(result: Any) -> dict[str, Any]:
     return result
 
 
-def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with its floats as they are written: shares to six decimals, others to six significant digits.
-
-    Most are computed in float32, which has seven: 0.4425, not 0.4424999952316284.
-    """
-    floats = {key: value for key, value in result.items() if isinstance(value, float)}
-    shares = {key: round(value, 6) for key, value in floats.items() if key in ("accuracy", "error")}
-    return {**result, **{key: float(f"{value:.6g}") for key, value in floats.items()}, **shares}
-
-
 def write_analysis(folder: Path, analysis: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> list[Path]:
     """Write an analysis {"name", "unit", "rows", ...} as `<name>.json`; gives the paths of what was written.
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from vitlab.config import identity, resolved
+from vitlab.formatting import round_numbers
 from vitlab.models.counting import count
 from vitlab.training import budgets, environment
-from vitlab.training.files import round_numbers
 from vitlab.training.run import Run
 from vitlab.training.utilisation import compute_mfu
 

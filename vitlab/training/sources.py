@@ -76,7 +76,7 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     if epsilons[0] not in (None, epsilons[1]):
         advice = f"its norms have model.norm_eps={epsilons[0]}, here it is {epsilons[1]}"
     place = "model.encoder" if name == "image" else "model"  # a captioner's own options are those of its decoder
-    named = replace(weights, state=state, options=options, advice=advice, key="init.encoder", place=place)
+    named = replace(weights, state=state, options=options, advice=advice, label="init.encoder", place=place)
     report = fit(encoder, named, head="keep")
     report.loaded = [f"{name}.{key}" for key in report.loaded]
     return report

@@ -12,8 +12,9 @@ import pytest
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
 from vitlab.files import replacing, write_text
+from vitlab.formatting import round_numbers
 from vitlab.studies.store import COLUMNS, StudyFiles
-from vitlab.training.files import RunFiles, round_numbers, write_analysis
+from vitlab.training.files import RunFiles, write_analysis
 
 NASTY = ["comma, quote \" and '", "two\nlines", "both\r\n", "ünï 模型 💥", "1e5x"]
 

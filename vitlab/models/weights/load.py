@@ -46,12 +46,8 @@ class Weights:
     options: Mapping[str, Any] = field(default_factory=dict)  # of its model, see `options_of`; those that are known
     tokens: int | None = None  # of its tokenizer; further rows of its embeddings are padding
     advice: str = ""  # for who loads them
-    key: str = "init"  # the setting that messages name
+    label: str = "init"  # the setting that messages name, before its value
     place: str = "model"  # the settings of the model that they are loaded into
-
-    @property
-    def label(self) -> str:
-        return f"{self.key}={self.origin}"
 
 
 @dataclass
@@ -95,12 +91,12 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     if head not in HEADS:
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
-        raise UserError(f"{weights.label}: expected a state dict, tensors by name")
+        raise UserError(f"{weights.label}={weights.origin}: expected a state dict, tensors by name")
     own = model.state_dict()
     source = {name: cast(value, own.get(name)) for name, value in rename_to(model, weights.state).items()}
     problems = [line for name, value in source.items() if name in own for line in check(name, value, own[name])]
     if problems:
-        raise UserError(f"{weights.label}: {'; '.join(problems[:3])}")
+        raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
     heads, convolution = head_names(model), first_convolution(model)
     keep = head == "keep" or (head == "auto" and same_head(heads, source, own, weights.classes, classes))
@@ -135,7 +131,7 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
         state[name] = fitted
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        raise UserError(f"{weights.label}: {'; '.join(problems[:3])}{more}")
+        raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}{more}")
     moved = move_token_positions(model, source, weights.grid_size)
     state |= moved
     report.resized += [f"{name} (with its position)" for name in moved]
@@ -149,8 +145,8 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
     own = model.state_dict()
     if not any(name in source for name in own if not optional(model, name)):
         raise UserError(
-            f"{weights.label}: none of its parameters is one of the model's: it has {', '.join([*source][:3])} "
-            f"..., the model {', '.join([*own][:3])} ..."
+            f"{weights.label}={weights.origin}: none of its parameters is one of the model's: "
+            f"it has {', '.join([*source][:3])} ..., the model {', '.join([*own][:3])} ..."
         )
     surplus = [n for n in source if n not in own and not optional(model, n) and not has_buffer(model, n, source[n])]
     lacking = [n for n in own if n not in source and not optional(model, n)]
@@ -161,7 +157,7 @@ def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: We
             hint.format(place=weights.place) for part, hint in HINTS.items() if any(part in name for name in surplus)
         ]
         fix = f"give {' and '.join(hints)}" if hints else "give the model the options of the one that they are from"
-        raise UserError(f"{weights.label}: weights of another model: {'; '.join(differences)}; {fix}")
+        raise UserError(f"{weights.label}={weights.origin}: weights of another model: {'; '.join(differences)}; {fix}")
 
 
 def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> None:
@@ -178,8 +174,8 @@ def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> Non
         fix = format_options(theirs, f"{weights.place}.") if is_known else "model=timm:NAME"
         fix += ", or init.head=new" if [*differing] == ["pool"] else ""
         raise UserError(
-            f"{weights.label}: its model has {format_options(theirs)}, this one {format_options(own)}, which "
-            f"gives other outputs from the same weights; give {fix}"
+            f"{weights.label}={weights.origin}: its model has {format_options(theirs)}, this one {format_options(own)},"
+            f" which gives other outputs from the same weights; give {fix}"
         )
 
 
@@ -190,8 +186,8 @@ def check_tied(own: Mapping[str, Tensor], source: Mapping[str, Tensor], weights:
         first = names.setdefault(value.data_ptr(), name)
         if {first, name} <= source.keys() and not torch.equal(source[first], source[name]):
             raise UserError(
-                f"{weights.label}: {first} and {name} are the same in the model, not in these weights; give "
-                f"{weights.place}.share_embeddings={'inputs' if name == 'output.weight' else 'none'}"
+                f"{weights.label}={weights.origin}: {first} and {name} are the same in the model, not in these weights;"
+                f" give {weights.place}.share_embeddings={'inputs' if name == 'output.weight' else 'none'}"
             )
 
 
