@@ -201,7 +201,7 @@ def write_texts(quick: bool) -> Iterator[Row]:
             lambda: theirs.generate(prompt, **options)[:, PROMPT:],
         )
 
-    yield from compare_writing("generate, GPT-2's shape", both, quick, 2.0)
+    yield from compare_writing("generate, GPT-2's shape", both, quick, 1.1)
 
 
 def write_targets(quick: bool) -> Iterator[Row]:
