@@ -53,6 +53,23 @@ def read_stamp(path: str | Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
+def read_utf8(path: Path, key: str) -> str:
+    """The text of a user's file: without a byte-order mark, lines ended by a newline alone.
+
+    Raises UserError, which names the configuration's `key` and the first byte that is not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{key}={path}: cannot read it: {error.strerror}; give a text file") from None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        wrong = f"byte {error.start} (0x{data[error.start]:02x}) is not UTF-8"
+        raise UserError(f"{key}={path}: {wrong}; save the file as UTF-8") from None
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
 def write_text(path: str | Path, text: str) -> None:
     with replacing(path) as file:
         file.write(text.encode(errors="backslashreplace"))  # file names may hold bytes that are not text

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -92,24 +91,6 @@ def test_it_looks_at_the_weights_that_are_evaluated(ema, tmp_path):
     expected = examine(run.model, run.task, load("analysis", "attention_distance"), 4).rows
     assert [row for row in found(tmp_path / "run") if row["step"] == 4] == expected
     assert expected != [{**row, "step": 4} for row in found(tmp_path / "run") if row["step"] == 0]
-
-
-def test_its_time_is_not_that_of_training(tmp_path):
-    config = composed("trainer.analyze_every=2", "analyses=[]")
-    run, steps = Run(config, open_data(config.data), tmp_path / "run"), []
-
-    def look(step):
-        assert run.model.training, "an analysis sets the mode itself"
-        steps.append(step)
-        time.sleep(0.2)
-
-    began = time.perf_counter()
-    metrics = run.fit(look=look)
-    whole = time.perf_counter() - began
-    assert steps == [2, 4, 6, 8, 10, 12], "the end has a look of its own"
-    clock = read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["callbacks"]["Clock"]
-    assert clock["train_s"] <= clock["wall_s"] <= metrics["wall_s"] <= whole - 6 * 0.2
-    assert clock["steps_timed"] == STEPS
 
 
 def test_random_numbers_are_those_without_it():

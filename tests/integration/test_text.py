@@ -212,11 +212,6 @@ def test_a_language_model_goes_to_hugging_face_and_comes_back(positions, transfo
     assert "missing" not in again.stderr
 
 
-def test_a_text_model_is_not_exported_to_onnx(run, tmp_path):
-    assert "is exported as a .safetensors file or, as far as" in vitlab("export", run, tmp_path / "gpt.onnx").stderr
-    assert vitlab("export", run, tmp_path / "gpt.safetensors").returncode == 0
-
-
 def test_an_encoder_goes_from_text_to_images_and_back(corpus, tmp_path):
     sizes = [
         "model.width=24",

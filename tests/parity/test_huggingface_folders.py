@@ -17,14 +17,12 @@ from transformers import (
     T5ForConditionalGeneration,
     ViTConfig,
     ViTForImageClassification,
-    ViTModel,
 )
 
 from vitlab import UserError, build_model, load_weights
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.data.text import tokenization
 from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
-from vitlab.training.sources import load_encoder
 
 V, LENGTH, D, HIDDEN = 53, 19, 16, 24
 EPSILONS = (1e-12, 1e-3)  # apart enough to be seen in the logits
@@ -168,30 +166,6 @@ def test_a_config_json_that_asks_for_what_is_not_here_is_an_error(kind, changes,
     for load in (load_huggingface, build_model, lambda path: compose(TrainConfig, [f"model={path}"])):
         with pytest.raises(UserError, match=f"config.json has {key}={value}; vitlab's models have {key}="):
             load(folder)
-
-
-def test_a_vit_without_a_classifier_gives_the_poolers_features(tmp_path):
-    theirs = make_vit(4, 1e-12, ViTModel)
-    loaded, report = load_huggingface(save(theirs, tmp_path / "vit"))
-    assert not [*report.missing, *report.unused, *report.new], report
-    torch.testing.assert_close(loaded(IMAGES), theirs(IMAGES).pooler_output, rtol=1e-5, atol=1e-5)
-
-
-def test_a_file_without_its_config_json_is_loaded_with_a_warning(tmp_path):
-    theirs = make_gpt2(4, 1e-5)
-    folder = save(theirs, tmp_path / "gpt2")
-    model = build_model(folder)
-    (folder / "config.json").unlink()
-    assert "nobody knows its number of heads" in load_weights(model, folder / "model.safetensors").advice
-
-
-def test_an_encoder_alone_needs_the_same_heads_and_says_which_epsilon_it_had(tmp_path):
-    folder = save(make_bert(4, 1e-12), tmp_path / "bert")
-    sizes = {"width": D, "depth": 2, "mlp_width": HIDDEN, "norm_first": False}
-    with pytest.raises(UserError, match=r"init\.encoder=.*heads=4, this one heads=2, .*give model\.heads=4"):
-        load_encoder(build_model("vit_nano", image_size=8, heads=2, **sizes), folder)
-    report = load_encoder(build_model("vit_nano", image_size=8, heads=4, **sizes), folder)
-    assert "model.norm_eps=1e-12, here it is 1e-06" in report.advice
 
 
 @pytest.mark.parametrize(

@@ -118,22 +118,6 @@ def test_a_bert_without_heads_gets_new_ones_and_says_so(their_bert, tmp_path):
     torch.testing.assert_close(mine(tokens, mask)[mask], expected[mask], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        (None, "cannot read config.json"),
-        ("[]", "model_type=None; choices: vit, bert, gpt2"),
-        ({"model_type": "mamba"}, "model_type=mamba; choices: vit, bert, gpt2"),
-        ({"model_type": "gpt2", "n_embd": 24}, "config.json lacks vocab_size, n_positions, n_layer"),
-    ],
-)
-def test_a_folder_that_is_neither_is_one_line(config, says, tmp_path):
-    if config is not None:
-        (tmp_path / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
-    with pytest.raises(UserError, match=says):
-        load_huggingface(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["gpt_nano", "bert_nano"])
 def test_the_own_nano_models_are_read_by_hugging_face(name, tmp_path):
     """Rotary positions: as GPT-NeoX, and as ESM, which has no segments."""

@@ -19,8 +19,7 @@ from vitlab.commands.arguments import (
 from vitlab.config import UserError
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
-from vitlab.data.text import utf8
-from vitlab.files import write_text
+from vitlab.files import read_utf8, write_text
 from vitlab.formatting import plural
 from vitlab.training.files import RunFiles, refuse_unwritable
 
@@ -152,7 +151,7 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
         if (path := of(args, option)) is None:
             continue
         try:
-            text = utf8.read(path, option)
+            text = read_utf8(path, option)
         except UserError as error:
             problems += error.problems
             continue

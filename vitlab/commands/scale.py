@@ -26,10 +26,9 @@ from vitlab.studies.claims import hold
 from vitlab.studies.executors import check_executor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import compose_models, compose_study
-from vitlab.studies.live_table import collect
 from vitlab.studies.plan.machine import EXAMPLE, Machine, parse_machine
 from vitlab.studies.rounds import Target
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.store import StudyFiles, collect
 from vitlab.training.files import source_of, source_problems
 
 if TYPE_CHECKING:

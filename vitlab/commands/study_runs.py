@@ -18,9 +18,8 @@ from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, Executor
 from vitlab.studies.executors import build_executor
 from vitlab.studies.grid import Spec, make_spec, name_run
-from vitlab.studies.live_table import LiveTable, collect
 from vitlab.studies.rounds import Target, plan_round
-from vitlab.studies.store import Cell, StudyFiles
+from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect
 from vitlab.training.files import refuse_changes
 
 if TYPE_CHECKING:

@@ -6,14 +6,12 @@ Here is what all of them share: batches, training subsets, held-out shares, vali
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vitlab.config import UserError
 from vitlab.config.schema.data import DataConfig
-from vitlab.formatting import with_prefix
 from vitlab.registry import implementation
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["load", "module_of"]
 
 PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
-SMALL_BATCH = 16  # images that the memory must hold at least
 MODULES = {"torchvision": "torchvision_sets"}  # a module is not named like the library that it uses
 
 
@@ -70,13 +67,8 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
 
 
 def misfits(config: DataConfig, data: ImageData) -> Iterator[str]:
-    """What the configuration asks for and these images or this machine cannot give, one line each."""
+    """What the configuration asks for and these images cannot give, one line each."""
     height, width = data.image_size
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if (batch := 4 * SMALL_BATCH * data.channels * height * width) > memory:
-        sizes = f"{SMALL_BATCH} images take {with_prefix(batch, 'B')} as float32"
-        machine = f"this machine has {with_prefix(memory, 'B')} of memory"
-        yield f"data.image_size={config.image_size}: {sizes}, {machine}; give a smaller size"
     for key in ("mean", "std"):
         if len(getattr(config, key)) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"

@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from vitlab.config import UserError, first_line
 from vitlab.data.base import Split
 
 
@@ -20,10 +19,6 @@ class Items(Dataset):
     def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """(items as read: images uint8 (B, C, H, W), targets: labels int64 (B,) unless the split has others)"""
         rows = np.asarray(indices, dtype=np.int64)
-        try:
-            items = np.require(self.split.read(rows), requirements=["C", "W"])
-        except MemoryError as error:
-            problem = f"no memory for {len(rows)} {self.split.unit}s at a time: {first_line(error)}"
-            raise UserError(f"{problem}; give a smaller data.image_size or recipe.batch_size") from error
+        items = np.require(self.split.read(rows), requirements=["C", "W"])
         targets = self.split.labels if self.split.targets is None else self.split.targets
         return torch.from_numpy(items), torch.from_numpy(targets[rows])

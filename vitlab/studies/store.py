@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from vitlab.training.files import (
 )
 
 Row = dict[str, Any]
+TABLE_SHARE = 0.02  # of the time that rewriting results.csv may take
 Cell = tuple[str, int, int]  # variant, training-set size, seed, as results.csv has them
 FORMULA = re.compile(r"'*[=+\-@\t\r]")  # the apostrophes: so that each text reads back as it was
 NO_COLUMNS = ("id", "finished_at")  # of result.json
@@ -255,3 +257,25 @@ def check_trial(trial: Any) -> Trial:
 def list_trials(files: RunFiles) -> list[TrialFiles]:
     """The trials of a run that have begun, by their names."""
     return [TrialFiles(folder) for folder in sorted((files.folder / "tune").glob("*/"))]
+
+
+class LiveTable:
+    """Rewrites results.csv as runs finish: after each while that is quick, after several of a study of many runs."""
+
+    def __init__(self, files: StudyFiles):
+        self.files = files
+        self.changed, self.due = False, 0.0
+
+    def update(self, changed: bool) -> None:
+        """At every event of the study; `changed`: a run has ended."""
+        self.changed |= changed
+        begun = time.monotonic()
+        if self.changed and begun >= self.due:
+            collect(self.files)
+            ended = time.monotonic()
+            self.changed, self.due = False, ended + (ended - begun) * (1 / TABLE_SHARE - 1)
+
+
+def collect(files: StudyFiles) -> None:
+    """Rewrite results.csv from the result of every finished run of the study."""
+    files.write_rows(files.finished_rows())

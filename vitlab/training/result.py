@@ -1,5 +1,6 @@
 """What a run that is trained says of itself."""
 
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -9,9 +10,22 @@ from vitlab.formatting import round_numbers
 from vitlab.models.counting import count
 from vitlab.training import budgets, environment
 from vitlab.training.run import Run
-from vitlab.training.utilisation import compute_mfu
 
 SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
+# dense bfloat16 operations a second, from NVIDIA's data sheets; the first name that fits counts
+PEAKS = {
+    "B200": 2250e12,
+    "H200 NVL": 835e12,
+    "H200": 989e12,
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+}
 
 
 def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -48,3 +62,20 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return round_numbers(result)
+
+
+def find_peak(device: str, precision: str) -> float | None:
+    """Operations a second of a device by its name; None for one that is not known. float32 runs as TF32, at half."""
+    if "MIG" in device:  # a part of the chip
+        return None
+    name = next((name for name in PEAKS if re.search(rf"\b{name}\b", device)), None)
+    return name and PEAKS[name] * (0.5 if precision == "32-true" else 1)
+
+
+def compute_mfu(flops_per_s: float | None, devices: int, device: str, precision: str) -> float | None:
+    """The share of a GPU's peak that training reaches: model FLOPs utilisation (Chowdhery et al., 2022, app. B).
+
+    Operations that are computed twice to save memory do not count.
+    """
+    peak = find_peak(device, precision)
+    return flops_per_s / (peak * devices) if peak and flops_per_s else None

@@ -73,8 +73,3 @@ def test_it_draws_the_last_cross_attention_with_its_tokens(name, monkeypatch):
         assert found["rows"][0]["layer"] == 2
     monkeypatch.setattr(alignment, "CHUNK", 3)
     assert alignment.run(model, pairs, CONFIG)["rows"] == found["rows"]
-
-
-def test_a_model_without_a_source_is_refused():
-    assert not alignment.applies(build_model("gpt_nano", length=8, vocabulary=29, width=24, heads=2))
-    assert not alignment.applies(build_model("vit_nano"))

@@ -165,20 +165,6 @@ def test_attention_to_registers_is_a_sink_and_the_rest_keeps_its_type(share):
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_neighbours_are_local_and_what_the_prefix_looks_at_is_no_matter():
-    near = planted(lambda q, k: abs(q[0] - k[0]) <= 1 and abs(q[1] - k[1]) <= 1, 1)
-    scores = score_types(near, GRID, 1)
-    assert TYPES[scores[0].argmax()] == "local"
-    changed = near.clone()
-    changed[:, :, 0] = torch.eye(PATCHES + 1)[5]
-    assert torch.equal(score_types(changed, GRID, 1), scores)
-
-
-def test_a_grid_one_patch_wide_has_no_rows():
-    scores = score_types(torch.full((1, 1, 7, 7), 1 / 7), (7, 1), 0)
-    assert TYPES[scores[0].argmax()] == "column"
-
-
 @pytest.mark.parametrize("queries", [1, 2, 7, 99])
 @pytest.mark.parametrize(("pool", "registers"), [("mean", 0), ("token", 0), ("token", 4)])
 def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, registers, queries, monkeypatch):

@@ -10,14 +10,12 @@ from torch import nn
 
 from vitlab.analysis import attention_maps as attention_maps_module
 from vitlab.analysis import position_similarity, rgb_filters, rollout
-from vitlab.analysis.capture import attention
 from vitlab.analysis.capture.attention import attention_maps
-from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention
-from vitlab.models.positions import sincos1d, sincos2d
+from vitlab.models.positions import sincos1d
 
 B, HEADS, GRID, PATCH, SIZE, D, DEPTH, N = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3, 11
 PATCHES = GRID[0] * GRID[1]
@@ -61,15 +59,6 @@ def test_uniform_attention_lets_every_token_reach_every_other():
     left = 0.5**4  # of the residual path through four layers
     expected = left * torch.eye(5) + (1 - left) / 5
     torch.testing.assert_close(attention_rollout(maps), expected.expand(B, -1, -1))
-
-
-def test_the_last_layer_is_the_outermost():
-    """Token 0 reads token 1 in the last layer, which read token 2 in the first."""
-    first, last = torch.eye(3).repeat(1, 1, 1, 1), torch.eye(3).repeat(1, 1, 1, 1)
-    first[0, 0, 1], last[0, 0, 0] = torch.tensor([0.0, 0, 1]), torch.tensor([0.0, 1, 0])
-    assert attention_rollout([first, last], identity=False)[0, 0].tolist() == [0, 0, 1]
-    assert attention_rollout([last, first], identity=False)[0, 0].tolist() == [0, 1, 0]
-    assert attention_rollout([first, last])[0, 0].tolist() == [0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("identity", [True, False])
@@ -143,35 +132,6 @@ def test_layer_maps_are_what_the_head_reads_of_each_layer_and_the_rollout_up_to_
         np.testing.assert_allclose(found["rollout"][:, place], reached.reshape(5, *GRID), rtol=2e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("pool", ["token", "mean"])
-def test_layer_maps_do_not_depend_on_how_many_queries_are_held(pool, monkeypatch):
-    made, images, options = (
-        model(pool=pool, registers=2),
-        torch.randn(B, 3, *SIZE),
-        SimpleNamespace(identity=True),
-    )
-    whole = attention_maps_module.run(made, images, options)
-    blocks = attention.AttentionCall.blocks
-    monkeypatch.setattr(attention.AttentionCall, "blocks", lambda self: blocks(self, size=1))  # a query at a time
-    for name, values in attention_maps_module.run(made, images, options).items():
-        np.testing.assert_allclose(values, whole[name], rtol=2e-3, atol=1e-6)
-
-
-def test_pictures_are_kept_beside_their_maps_no_larger_than_asked():
-    images = np.random.default_rng(0).integers(0, 256, (3, 2, 40, 60), dtype=np.uint8)
-    found = Findings("maps", "share", [], {"maps": np.ones(3)}, images, np.array([1, 0, 1]), ("<a>", "b"))
-    kept = found.with_pictures(30)
-    assert list(kept.arrays) == ["maps", "pictures", "names"]
-    assert kept.array is found.array
-    assert kept.arrays["pictures"].shape == (3, 2, 20, 30)
-    assert kept.arrays["pictures"].dtype == np.uint8
-    flat = np.full((1, 3, 40, 60), 77, np.uint8)
-    assert (Findings("m", "", [], {}, flat).with_pictures(13).arrays["pictures"] == 77).all()
-    assert kept.arrays["names"].tolist() == ["b", "<a>", "b"]
-    assert found.with_pictures(60).arrays["pictures"] is images
-    assert Findings("m", "", [], {}, images).with_pictures(60).arrays["names"].tolist() == [""] * 3
-
-
 # ---- positions
 
 
@@ -197,36 +157,6 @@ def test_sinusoidal_positions_are_known_by_their_offset():
     kwargs = {"rtol": 0, "atol": 1e-4}
     torch.testing.assert_close(position_similarity.position_similarities(table), products / (D / 2), **kwargs)
     torch.testing.assert_close(position_similarity.position_distances(table), (D - 2 * products).sqrt(), **kwargs)
-
-
-def test_fixed_positions_are_alike_where_they_are_near():
-    made = model(positions="sincos2d")
-    found = position_similarity.run(made, torch.empty(0), NOTHING)["similarity"]
-    assert found.shape == (*GRID, *GRID)
-    table = sincos2d(GRID, D)
-    expected = torch.cosine_similarity(table.unsqueeze(1), table.unsqueeze(0), dim=-1)
-    np.testing.assert_allclose(found, expected.reshape(*GRID, *GRID), rtol=1e-5, atol=1e-6)
-    assert (np.diff(found[0, 0, 0, :4]) < 0).all(), "the farther the less alike"
-
-
-@pytest.mark.parametrize(
-    "make", [theirs, lambda: theirs(reg_tokens=2, no_embed_class=True), lambda: model(registers=2)]
-)
-def test_only_the_positions_of_patches_count(make):
-    made = make()
-    planted = torch.randn(PATCHES, D)
-    with torch.no_grad():
-        made.pos_embed[0, -PATCHES:] = planted
-    assert torch.equal(position_similarity.patch_positions(made), planted)
-
-
-@pytest.mark.parametrize("positions", ["none", "rotary"])
-def test_a_model_that_adds_no_positions_is_told_so(positions):
-    made = model(positions=positions)
-    assert not position_similarity.applies(made)
-    with pytest.raises(UserError, match="does not add position embeddings"):
-        position_similarity.run(made, torch.empty(0), NOTHING)
-    assert not position_similarity.applies(resnet())
 
 
 # ---- filters
@@ -255,9 +185,3 @@ def test_a_models_filters_have_the_shape_of_what_reads_its_pixels(make):
     assert found["filters"].shape[2:] == (PATCH if make is not resnet else (3, 3))
     lengths = np.sqrt((found["filters"] ** 2).sum(axis=(1, 2, 3)))
     np.testing.assert_allclose(lengths, np.ones(5), rtol=1e-5)
-
-
-def test_there_are_no_more_components_than_filters():
-    assert rgb_filters.rgb_filters(torch.randn(11, 3, 5, 7), 28)[0].shape == (11, 3, 5, 7)
-    with pytest.raises(UserError, match="has no convolution"):
-        rgb_filters.run(nn.Linear(2, 2), torch.empty(0), SimpleNamespace(components=5))

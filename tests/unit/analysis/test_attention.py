@@ -5,7 +5,6 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from vitlab.analysis.capture import attention as module
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers, find_patches
 from vitlab.config import UserError
 from vitlab.models import build_model
@@ -149,54 +148,13 @@ def test_masks_context_and_causal_of_the_forward_pass_count(causal):
 # ---- the model is left as it was
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_the_mode_of_every_part_is_as_before(training):
-    model = own(dropout=0.5, drop_path=0.5)
-    model.train(training)
-    model.encoder.blocks[1].train(not training)  # a part that is frozen, or not
-    before = [part.training for part in model.modules()]
-    weights = dict(attention_maps(model, images()))
-    assert [part.training for part in model.modules()] == before
-    assert len(set(before)) == 2
-    with pytest.raises(ValueError, match="the model takes"):
-        list(attention_maps(model, torch.zeros(B, CHANNELS, 1, 1)))
-    assert [part.training for part in model.modules()] == before
-    assert len(weights) == DEPTH
-
-
 # ---- layers, and what has none
-
-
-def test_the_asked_layers_come_in_the_asked_order():
-    model, x = own(), images()
-    every = dict(attention_maps(model, x))
-    some = list(attention_maps(model, x, layers=[2, 0]))
-    assert [layer for layer, _ in some] == [2, 0]
-    assert all(torch.equal(weights, every[layer]) for layer, weights in some)
-
-
-def test_only_one_layer_is_computed_at_a_time(monkeypatch):
-    """Memory does not grow with the layers' weights: none are computed before they are asked for."""
-    made = []
-    compute = module.AttentionCall.weights
-    monkeypatch.setattr(module.AttentionCall, "weights", lambda *a, **k: made.append(1) or compute(*a, **k))
-    found = attention_maps(own(), images())
-    for count in range(1, DEPTH + 1):
-        next(found)
-        assert len(made) == count
 
 
 @pytest.mark.parametrize("layer", [-1, 3, 99])
 def test_a_layer_that_does_not_exist_raises(layer):
     with pytest.raises(UserError, match=f"layer {layer}: the model has layers 0 to 2"):
         list(attention_maps(own(), images(), layers=[0, layer]))
-
-
-def test_a_layer_that_did_not_run_raises():
-    model = own()
-    model.spare = Attention(D, HEADS)
-    with pytest.raises(RuntimeError, match="1 attention layers did not run"):
-        list(attention_maps(model, images()))
 
 
 def test_patches_are_where_the_model_says(case):

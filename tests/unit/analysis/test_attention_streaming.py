@@ -86,15 +86,6 @@ def test_they_are_timms_own_explicit_softmax(model):
         assert expected[layer].std(dim=-1).min() > 1e-3, "weights that are all alike prove nothing"
 
 
-def test_a_layer_without_the_kernel_is_seen_and_left_without_it(model):
-    x = images()
-    expected = dict(attention_maps(model, x))
-    find_attention_layers(model)[1].fused_attn = False
-    found = dict(attention_maps(model, x))
-    assert [layer.fused_attn for layer in find_attention_layers(model)] == [True, False, True]
-    assert all(torch.equal(found[layer], expected[layer]) for layer in expected)
-
-
 @pytest.mark.slow
 def test_a_compiled_model_is_the_model(model):
     x = images()
@@ -159,25 +150,6 @@ def test_a_text_models_padding_and_order_count(make):
 # ---- reductions
 
 
-@pytest.mark.parametrize("block", [1, 500, 2**22])
-def test_a_reduction_in_blocks_is_the_reduction_of_the_whole(model, block):
-    x = images()
-    sizes = []
-
-    def reduction(weights, queries):
-        sizes.append(weights.numel())
-        assert weights.shape[2] == queries.stop - queries.start
-        return weights.square().sum(dim=-1)
-
-    found = reduce_attention(model, x, reduction, block=block)
-    every = dict(attention_maps(model, x))
-    assert list(found) == list(range(DEPTH))
-    row = B * HEADS * every[0].shape[-1]
-    assert max(sizes) <= max(block, row)
-    for layer, weights in every.items():
-        torch.testing.assert_close(found[layer], weights.square().sum(dim=-1))
-
-
 def test_only_the_asked_layers_are_reduced_while_the_model_runs():
     model, order = randomized(MODELS["class token"]()), []
     for index, block in enumerate(model.blocks):
@@ -219,25 +191,3 @@ def test_a_model_without_global_attention_is_told_so_in_one_line(name):
     model = build_model(name, image_size=32, num_classes=3)
     with pytest.raises(UserError, match="has no attention layers that vitlab knows"):
         reduce_attention(model, torch.zeros(1, 3, 32, 32), lambda w, _: w)
-
-
-def test_a_layer_that_runs_twice_is_refused():
-    model = randomized(MODELS["class token"]())
-    model.blocks.append(model.blocks[0])
-    with pytest.raises(RuntimeError, match="1 attention layers ran more than once"):
-        attention_maps(model, images())
-
-
-def test_the_model_is_left_as_it_was_when_the_reduction_fails():
-    model = randomized(MODELS["class token"]()).train()
-    find_attention_layers(model)[0].fused_attn = False
-
-    def failing(weights, queries):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        reduce_attention(model, images(), failing)
-    assert all(part.training for part in model.modules())
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
-    assert [layer.fused_attn for layer in find_attention_layers(model)] == [False, True, True]
-    assert torch.overrides._get_current_function_mode() is None

@@ -1,13 +1,10 @@
 """The effective receptive field of networks whose gradient is known."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
-from vitlab.analysis.receptive_field import applies, effective_size, measure_grids, receptive_fields, run
-from vitlab.config import UserError
+from vitlab.analysis.receptive_field import applies, effective_size, measure_grids, receptive_fields
 from vitlab.models import build_model
 
 SIZE = (17, 23)
@@ -106,17 +103,6 @@ def test_the_middle_unit_of_a_strided_map_lies_over_its_stride_times_its_place(s
         assert centre == pytest.approx(place, abs=3.5)  # over a corner the half beyond the picture is missing
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, [3]), (2, [2, 3]), (3, [1, 2, 3]), (9, [1, 2, 3])])
-def test_rows_are_of_layers_evenly_over_the_depth(count, expected):
-    made, config = Stack(3), SimpleNamespace(layers=count, seed=0)
-    found = run(made, torch.randn(2, 2, *SIZE), config)
-    assert [row["layer"] for row in found["rows"]] == expected
-    assert found["fields"].shape == (len(expected), *SIZE)
-    assert [row["grid"] for row in found["rows"]] == [list(SIZE)] * len(expected)
-    for row, field in zip(found["rows"], found["fields"], strict=True):
-        assert row["value"] == pytest.approx(effective_size(torch.from_numpy(field)), abs=1e-5)
-
-
 @pytest.mark.parametrize("name", ["timm:vit_tiny_patch16_224", "timm:resnet18", "timm:mixer_s32_224"])
 def test_timms_models_have_one(name):
     made = build_model(name, image_size=224 if "mixer" in name else 32, num_classes=3)
@@ -126,13 +112,3 @@ def test_timms_models_have_one(name):
     assert field.shape == (size, size)
     assert field.isfinite().all()
     assert field.max() == 1
-
-
-def test_what_has_none_is_told_so():
-    with pytest.raises(UserError, match="layer 2: the model has layers 0 to 1"):
-        receptive_fields(vit(), torch.zeros(1, 3, 15, 35), [2])
-    blind = Stack(2)
-    nn.init.zeros_(blind.blocks[1].weight)
-    with pytest.raises(UserError, match="depends on no pixel"):
-        receptive_fields(blind, torch.randn(1, 2, *SIZE), [1])
-    assert not applies(nn.Linear(2, 2))

@@ -78,13 +78,6 @@ def test_every_command_has_help(vitlab, command):
     assert done.out.startswith(f"usage: vitlab {command}")
 
 
-def test_the_version_is_the_packages(vitlab):
-    from importlib.metadata import version
-
-    done = vitlab("--version")
-    assert (done.code, done.out) == (0, version("vitlab") + "\n")
-
-
 def test_lists_hold_every_file_of_their_folder(vitlab):
     for what, group in GROUPS.items():
         done = vitlab("list", what)
@@ -95,14 +88,6 @@ def test_lists_hold_every_file_of_their_folder(vitlab):
             assert len(line.split()) > 2, "each with what it is"
 
 
-def test_a_list_as_json_is_one_document(vitlab):
-    done = vitlab("list", "models", "--json")
-    found = json.loads(done.out)
-    assert (done.code, done.lines) == (0, [])
-    assert [item["name"] for item in found] == [*names("model"), "timm:NAME"]
-    assert all(item["about"] for item in found)
-
-
 def test_all_mistakes_in_a_training_command_at_once(vitlab):
     model, rate, decay, word = read_errors(
         vitlab("train", "model=vit_nanoo", "trainer.lrr=1", "recipe.weight_decay=-1", "x=1"), 4
@@ -111,13 +96,6 @@ def test_all_mistakes_in_a_training_command_at_once(vitlab):
     assert "trainer.lrr: no key 'lrr' in 'trainer'; did you mean 'recipe.lr'? choices: accelerator" in rate
     assert "x: no key 'x'" in decay
     assert "recipe.weight_decay=-1.0: must be at least 0" in word
-
-
-def test_all_mistakes_in_a_study_at_once(vitlab):
-    lines = read_errors(vitlab("scale", "quick", "models=[vit_nanoo]", "sizes=[0]", "bdget.steps=3"), 3)
-    assert "bdget.steps: no key 'bdget'; did you mean 'budget'?" in lines[0]
-    assert any("models=vit_nanoo: unknown model; did you mean 'vit_nano'?" in line for line in lines)
-    assert any("sizes=0: a size is a whole number" in line for line in lines)
 
 
 def test_a_list_that_the_shell_cut_at_a_space_asks_for_quotes(vitlab):
@@ -252,18 +230,6 @@ def test_a_terminal_shows_what_is_loading_until_it_is_loaded(monkeypatch):
             assert stream.getvalue() == ""
 
 
-def test_an_unknown_analysis_comes_with_the_nearest(vitlab):
-    unknown, folder = read_errors(vitlab("analyze", "nowhere", "atention_distance"), 2)
-    assert "atention_distance: unknown analysis; did you mean 'attention_distance'?" in unknown
-    assert "nowhere: not a run" in folder
-    unknown, data = read_errors(vitlab("analyze", "timm:vit_tiny_patch16_224", "x", "data=digts"), 2)
-    assert "x: unknown analysis; choices: " in unknown
-    assert "data=digts: unknown data; did you mean 'digits'?" in data
-    timm = ("analyze", "timm:vit_tiny_patch16_224", "attention_maps", "data=digits")
-    assert "attention_maps.pictures=0: must be at least 1" in read_errors(vitlab(*timm, "attention_maps.pictures=0"))
-    assert "cka: has options but was not chosen; name it too" in read_errors(vitlab(*timm, "cka.examples=7"))
-
-
 @pytest.mark.parametrize("lacks", ["title", "examples"])
 def test_an_own_analysis_that_lacks_a_key_is_refused_at_start_up(vitlab, tmp_path, lacks):
     options = {"kind": "mylab.spread", "title": "spread", "examples": 4}
@@ -276,11 +242,6 @@ def test_an_own_analysis_that_lacks_a_key_is_refused_at_start_up(vitlab, tmp_pat
     write_json(run.result_path, {"study": "s", "run": "run", "model": "m", "train_size": 7, "seed": 0})
     assert f"./own.yaml: {lacks} is missing" in read_errors(vitlab("analyze", "run", "./own.yaml"))
     assert "./gone.yaml: no such file" in read_errors(vitlab("analyze", "run", "./gone.yaml"))
-
-
-def test_the_package_runs_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "vitlab", "nonsense"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.splitlines()[0][:7]) == (2, "vitlab:")
 
 
 def test_mistakes_in_what_is_asked_of_a_run_come_before_the_run_is_loaded(vitlab, tmp_path):
@@ -309,21 +270,3 @@ def test_a_pipe_that_closes_early_is_no_traceback(tmp_path):
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     os.close(writer)
     assert "Traceback" not in done.stderr
-
-
-LIGHT = [
-    *("vitlab", "vitlab.cli", "vitlab.config", "vitlab.data", "vitlab.studies.grid", "vitlab.studies.store"),
-    *("vitlab.studies.cells", "vitlab.studies.executors.local", "vitlab.training.files", "vitlab.files"),
-    *("vitlab.registry", "vitlab.reports.tracking.uploads", "vitlab.commands.sync", "vitlab.commands.status"),
-]
-
-
-def test_what_says_it_imports_no_torch_imports_none(tmp_path):
-    code = f"""
-import sys, importlib
-for module in {LIGHT}:
-    importlib.import_module(module)
-    assert not {HEAVY} & sys.modules.keys(), module
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr

@@ -1,12 +1,10 @@
 import json
 import re
-import time
 
 import numpy as np
 import pytest
 
 from vitlab.cli import main
-from vitlab.studies.laws.table import read_points
 
 
 @pytest.fixture
@@ -88,16 +86,6 @@ def test_parameters_that_the_data_hardly_tell_are_not_printed(tmp_path, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "error at 400" in out
     assert not re.search(r"\d{3},\d{3},\d{3}", out)
-
-
-def test_many_rows_take_time_in_proportion(tmp_path):
-    path = tmp_path / "many.csv"
-    rows = [f"a,{size},0.{size}" for size in (10, 20, 40) for _ in range(15_000)]
-    path.write_text("\n".join(["model,train_size,error", *rows]) + "\n")
-    began = time.process_time()
-    points = read_points(path, "train_size", "error", ["model"])["a",]
-    assert time.process_time() - began < 2
-    assert points.seeds[-1] == 14_999
 
 
 @pytest.mark.parametrize(

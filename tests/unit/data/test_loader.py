@@ -80,13 +80,6 @@ def test_repeated_augmentation_holds_each_item_of_the_stream_several_times_and_n
             assert all(a != b for a, b in zip(batch, [*batch[1:], batch[0]], strict=True)), "mixup mixes neighbours"
 
 
-def test_loading_draws_nothing_from_the_global_generator():
-    torch.manual_seed(0)
-    state = torch.get_rng_state()
-    collect(train_loader(split(), np.arange(N), batch_size=16, steps=3, seed=0, workers=1))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_evaluation_reads_each_image_once_in_order(workers):
     batches = collect(eval_loader(split(), batch_size=10, workers=workers))
@@ -108,14 +101,6 @@ def test_an_unreadable_image_is_reported_without_a_traceback(workers):
     with pytest.raises(UserError) as caught:
         list(eval_loader(split(broken=50), batch_size=10, workers=workers))
     assert caught.value.problems == ["cannot read 50.jpg", "another"]
-
-
-def test_a_batch_that_needs_more_memory_than_there_is_is_one_line():
-    def read(indices):
-        return np.empty((len(indices), 3, 2**20, 2**20), dtype=np.uint8)
-
-    with pytest.raises(UserError, match=r"no memory for 7 images at a time: .*; give a smaller data\.image_size or"):
-        list(eval_loader(Split(np.zeros(2**20, dtype=np.int64), read), batch_size=2**20 // 3, indices=np.arange(7)))
 
 
 def test_an_epoch_reads_a_few_blocks_at_a_time_and_every_item_once(monkeypatch):

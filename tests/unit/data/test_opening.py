@@ -31,12 +31,3 @@ def test_a_log_gets_a_few_lines_a_minute_with_the_time_left(clock):
         "indexing train shards: 504 of 600, 12 s left",
         "checking and unpacking",
     ]
-
-
-def test_what_is_quick_leaves_no_line(clock):
-    log = io.StringIO()
-    with progress_bar(Console(file=log)) as progress:
-        for done in range(3):
-            progress("indexing train shards", done, 2)
-            clock[0] += 4.0 if done else 1.0
-    assert log.getvalue() == ""

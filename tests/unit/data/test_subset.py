@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.keys import hash_key
 from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, training_items, write_manifest
-from vitlab.studies.plan.study import choose_sizes
 
 COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
 
@@ -25,12 +23,6 @@ def labels(counts=COUNTS):
 )
 def test_sizes_are_counts_shares_up_to_all_or_all(value, expected):
     assert resolve_size(value, 1000) == expected
-
-
-@pytest.mark.parametrize("value", [0, -3, 1.5, 2.0, -0.5, "half", True, None, float("nan")])
-def test_other_sizes_are_errors(value):
-    with pytest.raises(UserError, match="a size is a whole number"):
-        resolve_size(value, 1000)
 
 
 def test_every_prefix_holds_every_class_and_its_share_of_each():
@@ -106,17 +98,6 @@ def test_sizes_in_tokens_are_whole_sequences():
     assert line == "sizes=16: less than one sequence; give at least 17, the tokens of one"
     (line,) = size_problems([33, 34, 52, 50], whole, ())
     assert line == "sizes=50: 2 whole sequences, as many as sizes=34; give only one of them"
-
-
-def test_choose_sizes_are_different_training_sets():
-    def found(train, strata=()):
-        return choose_sizes([0.1, 0.25, 0.3, 0.5, "all"], SimpleNamespace(train=train, strata=strata))
-
-    tokens = Split(np.zeros(7, dtype=np.int64), None, unit="token", per_item=17)
-    assert found(tokens) == [30, 36, 60, 119], "1, 2, 3 and 7 sequences"
-    assert found(split(40)) == [4, 10, 12, 20, 40]
-    assert found(split(40), "abcdefghijk") == [11, 12, 20, 40]
-    assert found(split(1)) == [1]
 
 
 def test_sizes_in_documents_take_all_items_of_each():

@@ -1,14 +1,9 @@
 """The encoder and its attention, against formulas that are written out here."""
 
-import ast
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
-from vitlab.models import encoder as encoder_module
-from vitlab.models import layers
 from vitlab.models.encoder import TransformerEncoder, feed_forward
 from vitlab.models.mixers.attention import Attention, KeyValueCache
 
@@ -169,14 +164,6 @@ def test_dropout_is_after_both_dense_layers_of_the_mlp_and_the_projection():
 
 
 # ---- what is injected
-
-
-def test_the_encoder_uses_nothing_else_of_this_project():
-    imported = set()
-    for module in (encoder_module, layers):
-        tree = ast.parse(Path(module.__file__).read_text())
-        imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name for name in imported if name.startswith("vitlab")} == {"vitlab.models.layers"}
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "causal and padding", "padding", "bias", "bias and padding"])

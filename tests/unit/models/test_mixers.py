@@ -7,7 +7,6 @@ from torch import nn
 from vitlab import UserError
 from vitlab.config import names
 from vitlab.models import build_model
-from vitlab.models.mixers.attention import Attention
 from vitlab.models.mixers.depthwise import DepthwiseConvolution
 from vitlab.models.mixers.fourier import Fourier
 from vitlab.models.mixers.pooling import Pooling
@@ -77,33 +76,3 @@ def test_pooling_is_the_mean_of_the_neighbours_that_are_there_less_the_patch():
 def test_a_mixer_of_the_grid_refuses_tokens_that_are_not_on_it(mixer, changes):
     with pytest.raises(UserError, match=f"model.mixer={mixer} mixes patches only; give model.pool=mean"):
         build_model("vit_nano", image_size=24, mixer=mixer, **changes)
-
-
-@pytest.mark.parametrize(("mixer", "kernel"), [("depthwise", 2), ("pooling", 0)])
-def test_a_kernel_has_a_middle(mixer, kernel):
-    with pytest.raises(UserError, match=f"model.mixer.kernel={kernel}: give an odd number from 1 to 999"):
-        build_model("vit_nano", image_size=24, mixer={"name": mixer, "kernel": kernel})
-
-
-def test_heads_may_be_as_wide_as_the_model_and_as_many_as_one_likes():
-    heads, width = 5, D
-    module, x = Attention(D, heads, head_width=width), torch.randn(B, N, D)
-    out = torch.zeros(B, N, heads * width)
-    q, k, v = module.qkv(x).chunk(3, dim=-1)
-    for head in range(heads):
-        part = slice(head * width, (head + 1) * width)
-        weights = (q[..., part] @ k[..., part].transpose(1, 2) / width**0.5).softmax(dim=-1)
-        out[..., part] = weights @ v[..., part]
-    torch.testing.assert_close(module(x), module.proj(out))
-    context = torch.randn(B, 4, D)
-    q, (k, v) = q, module.qkv(context).chunk(3, dim=-1)[1:]
-    for head in range(heads):
-        part = slice(head * width, (head + 1) * width)
-        out[..., part] = (q[..., part] @ k[..., part].transpose(1, 2) / width**0.5).softmax(dim=-1) @ v[..., part]
-    torch.testing.assert_close(module(x, context=context), module.proj(out))
-
-
-@pytest.mark.parametrize("hidden", ["x", 2.5, 0, True, 10**30, [3]])
-def test_a_hidden_width_is_a_whole_number(hidden):
-    with pytest.raises(UserError, match=r"model\.mixer\.hidden=.*: give a whole number from 1 to"):
-        build_model("mixer_nano", image_size=24, mixer={"name": "token_mlp", "hidden": hidden})

@@ -2,7 +2,6 @@
 
 import re
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from torch import nn
 import vitlab
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData
-from vitlab.models import build, build_model, described_shape, family
+from vitlab.models import build_model, described_shape
 from vitlab.models.counting import count
 from vitlab.studies.executors.processes import start_server
 from vitlab.training.load import LoadedRun, compare_classes, refuse_misfit
@@ -63,23 +62,6 @@ def test_the_parts_sum_to_the_whole(name):
     assert all(parts.values())
 
 
-def test_the_parts_of_a_vit_are_what_they_say():
-    depth, width, hidden, patch, classes, tokens = 3, 20, 28, 5 * 7 * 2, 11, 6 + 1
-    model = build_model(
-        "vit_nano", image_size=(10, 21), channels=2, num_classes=classes, depth=depth, width=width, heads=5,
-        mlp_width=hidden, patch_size=[5, 7], pool="token",
-    )  # fmt: skip
-    assert count.parts(model) == {
-        "embedding": width + patch * width + width,  # class token, projection, its bias
-        "positions": tokens * width,
-        "norms": (2 * depth + 1) * 2 * width,
-        "attention": depth * (width * 3 * width + 3 * width + width * width + width),
-        "mlp": depth * (2 * width * hidden + hidden + width),
-        "head": width * classes + classes,
-    }
-    assert count.tokens(model) == tokens
-
-
 # ---- what it costs
 
 
@@ -119,21 +101,6 @@ def test_a_grouped_convolution_costs_three_times_its_forward_pass_to_train():
     assert (forward, training) == (point + grouped, 2 * point + 3 * grouped)
 
 
-def test_counting_leaves_a_model_without_patches_without_tokens():
-    assert count.tokens(on_meta("resnet_nano", (24, 24))) is None
-    assert count.tokens(on_meta("timm:swin_tiny_patch4_window7_224", (224, 224))) is None
-    assert count.tokens(on_meta("timm:vit_small_patch14_reg4_dinov2", (56, 42))) == 1 + 4 + 4 * 3
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [("vit_nano", {"depth": 10_000}), ("gpt_nano", {"depth": 10_000}), ("resnet_nano", {"layers": [1, 1, 10_000]})],
-)
-def test_thousands_of_layers_are_an_error_at_once(name, sizes):
-    with pytest.raises(UserError, match="must be at most 256"):
-        build_model(name, image_size=24, **sizes)
-
-
 # ---- features
 
 
@@ -149,11 +116,6 @@ def test_without_classes_a_model_gives_the_features_that_its_head_would_read(nam
     assert features.ndim == 2
     torch.testing.assert_close(vitlab.extract_features(model, images), features)
     torch.testing.assert_close(vitlab.extract_features(bare, images), features)
-
-
-def test_features_of_text_are_hidden_states():
-    model, tokens = build_model("gpt_nano", length=11, vocabulary=29, depth=1).eval(), torch.randint(29, (2, 7))
-    torch.testing.assert_close(model.by_tokens(vitlab.extract_features(model, tokens)), model(tokens))
 
 
 def test_the_documents_own_model_of_the_encoder_runs():
@@ -216,14 +178,6 @@ def test_a_model_that_cannot_be_built_is_the_users_mistake(name, changes, says):
         build_model(name, image_size=24, **changes)
 
 
-@pytest.mark.parametrize("kind", ["no_such_kind", "no.such.module", "embed"])
-def test_a_kind_without_a_builder_is_the_users_mistake(kind):
-    config = configuration("vit_nano")
-    config = replace(config, kind=kind)
-    with pytest.raises(UserError, match=r"no module named|has no function 'build'"):
-        build(config, num_classes=3, image_size=(8, 8), channels=1)
-
-
 def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
     (tmp_path / "my_models").mkdir()
     (tmp_path / "my_models" / "mlp.py").write_text(
@@ -238,22 +192,6 @@ def test_a_users_own_module_builds_its_models(tmp_path, monkeypatch):
     model = build_model(str(tmp_path / "mlp.yaml"), image_size=(3, 5), channels=2, num_classes=7, hidden=11)
     assert model(torch.zeros(4, 2, 3, 5)).shape == (4, 7)
     assert count.parts(model) == {"1": 30 * 11 + 11, "2": 11 * 7 + 7}
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("vit_nano", "vit"),
-        ("resnet_nano", "resnet"),
-        ("bit_50x1", "resnet"),
-        ("timm:vit_tiny_patch16_224", "vit"),
-        ("timm:mixer_s16_224", "mixer"),
-        ("timm:vgg11", "vgg"),
-    ],
-)
-def test_a_family_is_what_the_configuration_says_else_that_of_the_module(name, expected):
-    patch = {"patch_size": 8} if name == "vit_nano" else {}
-    assert family(configuration(name), on_meta(name, (32, 32), **patch)) == expected
 
 
 # ---- what a trained model may be shown
@@ -274,15 +212,6 @@ def test_images_of_another_shape_than_the_runs_are_the_users_mistake():
         refuse_misfit(trained_on(), images_of(image_size=(12, 8)))
 
 
-@pytest.mark.parametrize(
-    ("classes", "says"), [(("a", "b"), "has num_classes=2"), (("a", "x", "c"), "'x' instead of 'b'")]
-)
-def test_other_classes_than_the_runs_are_told(classes, says):
-    assert says in compare_classes(trained_on(), images_of(classes))
-    refuse_misfit(trained_on(), images_of(classes))
-    assert compare_classes(trained_on(), images_of()) == ""
-
-
 def test_texts_may_be_shorter_than_the_runs_but_not_longer_nor_in_other_tokens():
     shape = {"length": 31, "vocabulary": 97, "head": "next_token"}
     run = LoadedRun(compose(TrainConfig), nn.Identity(), shape, (), {}, [])
@@ -291,12 +220,6 @@ def test_texts_may_be_shorter_than_the_runs_but_not_longer_nor_in_other_tokens()
         with pytest.raises(UserError, match=says) if says else nullcontext():
             refuse_misfit(run, data)
     assert compare_classes(run, data) == ""
-
-
-def test_images_that_a_model_does_not_take_are_the_users_mistake():
-    model = on_meta("timm:inception_v3", (32, 32))
-    with pytest.raises(UserError, match=r"Inception.* does not take images of 32 x 32 pixels, 3 channels"):
-        count.flops(model, {"image_size": (32, 32), "channels": 3})
 
 
 def test_a_small_resnet_trains_in_channels_last():

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import UserError, build_model
+from vitlab import build_model
 from vitlab.models.encoder import TokenBatchNorm
-from vitlab.models.weights.huggingface import save_huggingface
 
 B, N, D, V = 3, 7, 24, 29
 SIZES = {"width": D, "depth": 2, "heads": 3, "mlp_width": 37}
@@ -54,26 +53,7 @@ def test_evaluation_sees_one_sequence_at_a_time():
     assert not torch.allclose(model.train()(images), together, atol=1e-3)
 
 
-def test_heads_have_no_statistics_of_the_places_that_they_are_asked_for():
-    mixer = {"name": "attention", "qk_norm": True}
-    model = build_model("bert_nano", vocabulary=V, length=19, norm="batchnorm", mixer=mixer, **SIZES)
-    names = {name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d)}
-    blocks = {f"text.encoder.blocks.{layer}.norm{part}" for layer in (0, 1) for part in (1, 2)}
-    assert names == blocks | {"text.encoder.norm"}
-
-
-def test_a_causal_model_would_see_what_follows():
-    with pytest.raises(UserError, match=r"model\.norm=batchnorm .* causal .* see those that follow; .* layernorm, rms"):
-        build_model("gpt_nano", vocabulary=V, length=19, norm="batchnorm", **SIZES)
-
-
 def test_an_encoder_decoder_has_it_in_its_encoder_alone():
     model = build_model("transformer_nano", vocabulary=V, length=19, norm="batchnorm", **SIZES)
     names = {name.partition(".")[0] for name, module in model.named_modules() if isinstance(module, nn.BatchNorm1d)}
     assert names == {"text"}
-
-
-def test_other_programs_have_no_such_norm(tmp_path):
-    model = build_model("vit_nano", image_size=8, num_classes=5, norm="batchnorm", pool="token", **SIZES)
-    with pytest.raises(UserError, match=r"has no model\.norm=batchnorm"):
-        save_huggingface(model, tmp_path)

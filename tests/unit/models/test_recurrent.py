@@ -7,7 +7,6 @@ import torch
 from timm.models import group_parameters
 from torch import nn
 
-from vitlab.config import UserError
 from vitlab.models import build_model
 from vitlab.models.decoding.generate import generate
 
@@ -133,28 +132,3 @@ def test_its_layers_follow_each_other_from_the_embeddings_to_the_output():
         4: {"decoder1", "decoder"},
         5: {"output"},
     }
-
-
-def test_a_shared_matrix_needs_one_width_and_the_halves_of_both_directions_are_equal():
-    with pytest.raises(
-        UserError, match=r"model.embedding=10: .* needs model.width=12; give model.share_embeddings=none"
-    ):
-        build(embedding=10)
-    with pytest.raises(UserError, match="bidirectional GRU needs an even width"):
-        build_model("gru_seq2seq_nano", **SIZES | {"width": 13})
-
-
-@EACH
-def test_under_autocast_on_a_cpu_its_layers_train_in_float32(options):
-    """oneDNN has no LSTM in bf16 for every processor."""
-    model, (source, target, mask) = build(**options), pairs()
-    kept = []
-    for module in model.modules():
-        if isinstance(module, nn.RNNBase):
-            module.register_forward_hook(lambda _module, _inputs, outputs: kept.append(outputs[0]))
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = model(source, target, mask)
-    logits.float().square().mean().backward()
-    assert {hidden.data.dtype for hidden in kept} == {torch.float32}
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-    torch.testing.assert_close(logits.float(), model(source, target, mask), rtol=0.1, atol=0.3)

@@ -72,17 +72,6 @@ def test_an_owner_elsewhere_is_dead_without_a_heartbeat_for_a_minute(tmp_path, o
             pass
 
 
-def test_the_clock_is_that_of_the_file_system(tmp_path, owner, monkeypatch):
-    change(tmp_path, host="elsewhere")
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert read_claim(tmp_path).age < 30
-
-
-def test_a_process_with_the_number_of_an_owner_that_has_ended_is_not_the_owner(tmp_path, owner):
-    change(tmp_path, pid=os.getpid())
-    assert read_claim(tmp_path).is_dead
-
-
 def test_a_job_that_slurm_starts_again_takes_over_at_once(tmp_path, owner, monkeypatch):
     change(tmp_path, host="elsewhere", job="7_1")
     monkeypatch.setenv(claims.JOB, "7_2")
@@ -131,16 +120,6 @@ def test_an_owner_that_slept_until_its_successor_had_finished_has_lost(tmp_path)
         with pytest.raises(ClaimLost):
             late.check()
     assert successor.exists()
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]"])
-def test_a_claim_that_cannot_be_read_is_held_until_it_is_old(tmp_path, text):
-    path_of(tmp_path, 1).write_text(text)
-    with pytest.raises(Held, match="a process whose claim cannot be read"), hold(tmp_path):
-        pass
-    age(tmp_path, 65)
-    with hold(tmp_path) as held:
-        assert held.number == 2
 
 
 def test_a_folder_that_is_given_back_has_no_claim_and_a_new_empty_one_is_removed(tmp_path):

@@ -70,15 +70,6 @@ def test_set_goes_to_every_run_and_per_model_to_one():
     assert runs["vit_nano"].model.depth == 2
 
 
-def test_settings_of_a_model_that_a_start_leaves_out_are_ignored(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("models: [vit_nano, resnet_nano]\nper_model: {resnet_nano: [recipe.lr=1], vit_nano: [seed=1]}\n")
-    chosen = compose_study(str(path), ["models=[resnet_nano]"])
-    assert {name: run.recipe.lr for name, run in compose_models(chosen).items()} == {"resnet_nano": 1}
-    with pytest.raises(UserError, match=r"per_model\.resnet_nan: is not a model of this study"):
-        compose_study(str(path), ["models=[resnet_nano]", "per_model.resnet_nan=[recipe.lr=1]"])
-
-
 def test_each_model_has_its_own_recipe_unless_the_study_names_one():
     own = {name: load("model", name).recipe for name in ("vit_nano", "resnet_nano")}
     assert {name: run.recipe.name for name, run in compose_models(study()).items()} == own
@@ -162,18 +153,3 @@ def list_changes(words, *later):
 )
 def test_a_study_is_the_same_where_its_runs_end_with_the_same_weights(before, later):
     assert list_changes(before, *later) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "later", "changes"),
-    [
-        ([], ["name=other"], ["name quick -> other"]),
-        ([], ["budget.steps=7"], ["budget.steps 600 -> 7"]),
-        (["set=[model.depth=2]"], ["models=[resnet_nano]"], ["set ['model.depth=2'] -> []"]),
-        ([], ["per_model.vit_nano=[recipe.lr=0.5]"], ["recipe.lr 0.016 -> 0.5"]),
-        ([], ["set=[recipe.lr=0.25]", "models=[resnet_nano]"], ["recipe.lr 0.5 -> 0.25"]),
-    ],
-)
-def test_a_study_with_other_runs_is_another_one(before, later, changes):
-    models = ["models=[vit_nano]"] if before else []
-    assert list_changes([*models, *before], *later) == changes

@@ -82,14 +82,6 @@ def test_two_points_on_every_seed_are_a_difference_and_copies_of_a_model_are_lev
     assert found.clear
 
 
-def test_models_that_answer_alike_are_level():
-    same = {seed: np.ones(50) for seed in range(3)}
-    found = paired_difference(same, same)
-    assert (found.mean, found.half_width, found.clear) == (0.0, 0.0, False)
-    one_sided = paired_difference(same, {0: 1.0, 1: 0.9, 2: 0.8})  # an old run kept no items
-    assert (one_sided.items, one_sided.seeds) == (0, 3)
-
-
 def test_spreads_that_are_alike_are_pooled_and_others_are_not():
     rng = np.random.default_rng(1)
     alike = {size: list(rng.normal(0.5, 0.02, 3)) for size in range(1, 41)}

@@ -1,7 +1,6 @@
 """Seeds where they count: what a round adds, when rounds stop, that they repeat."""
 
 import numpy as np
-import pytest
 
 from vitlab.studies.rounds import Target, measure_certainty, plan_round
 
@@ -80,11 +79,3 @@ def test_one_seed_tells_nothing_and_gets_more_unless_its_runs_fail():
     stopped = plan_round(rows, Target(1.0), {("vit", 250)})
     assert not stopped.added
     assert stopped.text.startswith("No more seeds: runs failed at vit at 250")
-
-
-@pytest.mark.parametrize(("points", "more"), [(4.0, False), (3.0, True)])
-def test_points_of_perplexity_are_percent(points, more):
-    rows = [
-        {"model": "gpt", "train_size": 9, "seed": seed, "perplexity": value} for seed, value in enumerate((70, 71, 72))
-    ]
-    assert bool(plan_round(rows, Target(points)).added) == more

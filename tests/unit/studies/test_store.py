@@ -3,9 +3,7 @@
 import csv
 import itertools
 import json
-import math
 import os
-import stat
 
 import numpy as np
 import pytest
@@ -50,16 +48,6 @@ def fail_to_write(path):
         raise ZeroDivisionError
 
 
-def test_files_have_the_rights_that_the_user_gives_new_files(tmp_path):
-    before = os.umask(0o027)
-    try:
-        write_text(tmp_path / "file", "x")
-        assert os.umask(0o027) == 0o027, "the mask is as it was"
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
-
-
 # ---- results.csv
 
 
@@ -91,18 +79,6 @@ def test_shares_have_six_decimals_and_other_floats_six_digits_in_both_files(tmp_
     assert "0.4425,0.333333,3.70016,0.000123457" in files.results_path.read_text()
     assert round_numbers(row(**values)) == row(**rounded)
     assert files.rows()[0].items() >= rounded.items()
-
-
-def test_counts_keep_every_digit_and_what_is_missing_is_none(tmp_path):
-    files = StudyFiles(tmp_path)
-    files.write_rows([row(accuracy=None, error=None, loss=float("inf"), perplexity=12.5, bleu=-3)])
-    (found,) = files.rows()
-    assert (found["params"], found["train_flops"]) == (12345678901, 10**18 + 1)
-    assert found["accuracy"] is None
-    assert found["error"] is None
-    assert (found["loss"], found["perplexity"], found["bleu"]) == (math.inf, 12.5, -3)
-    assert isinstance(found["bleu"], int)
-    assert isinstance(found["images_per_s"], float), "a float that happens to be whole is no count"
 
 
 def test_names_that_look_like_numbers_stay_names(tmp_path):
@@ -148,14 +124,6 @@ def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
     config = files.config()
     assert (config["sizes"], config["seeds"]) == ([1, 3, 20], [0, 1])
     assert config["models"] == {"a": {"model": "a", "model.depth": 2}, "b": {"model": "b"}}, "per_model of 0.3, too"
-
-
-def test_a_damaged_list_of_cells_is_one_line(tmp_path):
-    files = StudyFiles(tmp_path)
-    files.add_start(*start(["a"], [1], [0]))
-    files.cells_path.write_text('[["m", 7')
-    with pytest.raises(UserError, match=r"cells\.json: cannot read it .*; delete it and run"):
-        files.cells()
 
 
 def test_a_study_of_version_0_7_is_read_and_not_continued(tmp_path):
@@ -237,22 +205,6 @@ def test_a_result_that_is_none_counts_as_not_finished_everywhere(content, says, 
     assert files.damaged == {"m-n7-s0": str(one.value)}
     run.write_error("the loss is nan")
     assert files.failures() == [{"run": "m-n7-s0", "error": "the loss is nan"}]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("name: s\nmodles: [a]", r"modles: no key 'modles'; did you mean 'models'\?"),
-        ("name: s\ntrainer: {log_evry: 1}", r"trainer\.log_evry: no key 'log_evry' in 'trainer'; did you mean"),
-        ("name: s\ndata: {name: glyphs, kind: glyphs, nois: 1}", "data=glyphs: nois: no key 'nois'; did you mean"),
-        ("name: s\nsizes: 250", "sizes=250: expected a list"),
-    ],
-)
-def test_a_study_yaml_with_a_key_that_no_study_has_is_named_with_the_nearest(text, says, tmp_path):
-    (tmp_path / "study.yaml").write_text(text)
-    with pytest.raises(UserError, match=rf"^{tmp_path}/study\.yaml: {says}") as caught:
-        StudyFiles(tmp_path).config()
-    assert len(caught.value.problems) == 1
 
 
 def test_metrics_leave_out_a_last_line_that_was_cut(tmp_path):

@@ -90,11 +90,6 @@ def test_the_subset_has_a_seed_of_its_own():
     assert identity(alone.config, "") == identity(specs[0].config, ""), "the same run as without a seed for the subset"
 
 
-def test_a_variant_that_sets_the_key_of_an_axis_keeps_its_own():
-    config = study("models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.5}}", "grid.recipe.lr=[0.1,0.2]")
-    assert values(config, "recipe.lr") == {"a lr=0.1": (0.1,), "a lr=0.2": (0.2,), "b": (0.5,)}
-
-
 @pytest.mark.parametrize(
     ("word", "says"),
     [
@@ -139,11 +134,6 @@ def test_a_study_grows_by_variants_and_values_and_keeps_its_runs(tmp_path):
     assert three == two | {"deep patch_size=4", "deep patch_size=8"}, "other axes: no product of all is meant"
     with pytest.raises(UserError, match=r"another configuration \(model.depth 6 -> 5\)"):
         files.refuse(study("models={deep patch_size=4: {model: vit_nano, model.depth: 5, model.patch_size: 4}}"))
-
-
-def test_values_that_differ_in_a_late_digit_are_two_variants():
-    config = study("models=[vit_nano]", "grid.recipe.lr=[0.1,0.10000001]")
-    assert values(config, "recipe.lr") == {"vit_nano lr=0.1": (0.1,), "vit_nano lr=0.10000001": (0.10000001,)}
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,3 @@ def test_what_does_not_go_with_captions_is_one_line(words, message):
     with pytest.raises(UserError) as caught:
         tasks_of(data, compose(TrainConfig, base + words))
     assert any(line.startswith(message) for line in caught.value.problems), caught.value.problems
-
-
-def test_pictures_without_captions_are_refused():
-    from tests.unit.tasks.test_classification import data
-
-    with pytest.raises(UserError, match="has no captions; give data=captioned_glyphs, or data=captions"):
-        built(data())

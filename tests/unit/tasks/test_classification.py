@@ -73,14 +73,6 @@ def test_every_shipped_task_is_implemented():
         tasks.build(load("task", {"name": "x", "kind": "nothing"}))
 
 
-def test_a_batch_is_normalized_with_the_datas_mean_and_deviation():
-    batch, labels = next(iter(eval_loader(data().test, batch_size=4)))
-    prepared, same = task().prepare((batch, labels))
-    for channel, (mean, std) in enumerate(((0.25, 0.5), (0.5, 0.25), (0.75, 0.125))):
-        torch.testing.assert_close(prepared[:, channel], (batch[:, channel] / 255 - mean) / std)
-    assert torch.equal(same, labels)
-
-
 def test_a_batch_is_augmented_only_with_a_generator():
     found = task("data.augment.flip=true", "data.augment.shift=2")
     batch = next(iter(eval_loader(data().test, batch_size=17)))
@@ -121,16 +113,6 @@ def test_metrics_are_those_of_all_images_also_with_a_short_last_batch(batch_size
     assert result["accuracy"] == pytest.approx(right / 17)
     expected = sum(cross_entropy(row, label) for row, label in zip(logits, labels, strict=True)) / 17
     assert result["loss"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_metrics_of_low_precision_logits_are_taken_in_full_precision():
-    found, metrics = task(), task().metrics()
-    logits = torch.tensor([[300.0, 301.0, 0, 0, 0]], dtype=torch.bfloat16)
-    found.update(metrics, lambda batch: logits, (torch.zeros(1), torch.tensor([0])))
-    assert metrics.compute()["loss"].dtype == torch.float32
-    assert metrics.compute()["loss"].item() == pytest.approx(
-        cross_entropy([x - 300 for x in logits[0].tolist()], 0), rel=1e-5
-    )
 
 
 def test_a_small_model_learns_one_batch_by_heart_with_its_own_recipe():

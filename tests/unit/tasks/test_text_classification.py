@@ -7,10 +7,9 @@ import torch.nn.functional as F
 from tests.classified import BODIES, GPT, KINDS, LENGTH, build, data, texts, whole
 from tests.learning import mean_loss
 from vitlab import models
-from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config import UserError
 from vitlab.data.text.types import NO_TAG
 from vitlab.tasks.text_classification import flatten_sequences
-from vitlab.training.budgets import count_train_flops
 
 # ---- training
 
@@ -78,16 +77,6 @@ def test_a_batch_is_cut_to_its_longest_sequence_where_the_body_heeds_the_mask():
     assert seen[0] < LENGTH
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_analysis_is_shown_sequences_with_their_special_tokens(kind):
-    task, _ = build(kind)
-    shown = task.inputs(whole(task, rows=[0, 1]))
-    rows = 2 * {"both orders": 2, "choices": 3}.get(kind, 1)
-    assert {tuple(part.shape) for part in shown if part is not None} == {(rows, LENGTH)}
-    marks = 3 if kind in ("pairs", "both orders", "choices") else 2  # start, separator, end
-    assert (shown.special & shown.mask).sum() == rows * marks
-
-
 def test_a_text_without_a_tag_costs_nothing():
     toy = data("tags")
     toy.train.tags.values[: toy.train.tags.starts[1]] = NO_TAG
@@ -111,16 +100,6 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     torch.testing.assert_close(mean_loss(both, model, batch), expected)
 
 
-@pytest.mark.parametrize(("body", "kind"), [("bert", "choices"), ("gpt", "tags"), ("lstm both ways", "choices")])
-def test_a_training_step_can_be_counted(body, kind):
-    task, config = build(kind, *BODIES[body])
-    whole_step = count_train_flops(config.model, task)
-    assert 0 < count_train_flops(config.model, task, frozen=True) < whole_step
-    if kind == "choices":
-        single, _ = build("pairs", *BODIES[body])
-        assert whole_step == pytest.approx(3 * count_train_flops(config.model, single), rel=0.01)
-
-
 # ---- what is refused
 
 
@@ -142,19 +121,3 @@ def test_data_that_do_not_fit_are_refused_in_a_line(toy, words, says):
     (line,) = caught.value.problems
     assert says in line
     assert "\n" not in line
-
-
-def test_targets_that_cannot_be_learned_and_labels_that_are_no_choice_are_refused():
-    toy = data("numbers")
-    toy.train.targets[:] = 3.5
-    with pytest.raises(UserError, match=r"all training targets are 3\.5, so there is nothing to learn"):
-        build(of=toy)
-    toy = data("choices")
-    toy.test.labels[2] = 3
-    with pytest.raises(UserError, match="has 3 choices, and a label of 3; labels count the choices from 0"):
-        build(of=toy)
-
-
-def test_an_auxiliary_loss_for_a_model_that_sees_the_next_token_is_refused_at_once():
-    with pytest.raises(UserError, match=r"task\.auxiliary_lm=0\.5: model=bert_nano is bidirectional"):
-        compose(TrainConfig, ["task=text_classification", "task.auxiliary_lm=0.5"])

@@ -98,13 +98,6 @@ def test_metrics_of_choices_compare_the_outputs_of_one_item():
     assert not {"f1", "confusion_matrix"} & found.keys()
 
 
-def test_both_orders_are_added():
-    task, _ = build("both orders")
-    logits = torch.randn(17 * 2, 3)
-    added, y = logits.view(17, 2, 3).sum(1), data("both orders").test.labels
-    assert measured(task, logits)["loss"] == pytest.approx(F.cross_entropy(added, torch.from_numpy(y)).item())
-
-
 def test_smoothing_is_of_the_training_loss_alone():
     logits = torch.randn(17, 3)
     labels = torch.from_numpy(data().train.labels)

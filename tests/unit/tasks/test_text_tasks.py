@@ -13,7 +13,6 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.models.counting import count
-from vitlab.tasks import causal_lm
 from vitlab.tasks.masked_lm import SEED
 
 TINY = {"gpt_nano": ["model.width=24", "model.heads=3"], "bert_nano": ["model.width=24", "model.heads=3"]}
@@ -117,15 +116,6 @@ def test_a_language_models_metrics_are_those_by_hand():
     assert found["unigram_perplexity"].item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_unigram_perplexity_is_of_the_tokens_that_the_run_trains_on(monkeypatch):
-    task, _ = task_of("causal_lm", data=text_data(length=7))
-    monkeypatch.setattr(causal_lm, "CHUNK", 2)
-    task.training_indices = np.array([3, 5, 8])
-    stream = [t for row in counting(60) for t in (*row, STOP)]
-    counts = np.bincount([t for k in (3, 5, 8) for t in stream[7 * k + 1 : 7 * k + 8]], minlength=TOKENIZER.size) + 1
-    np.testing.assert_allclose(task.log_unigram.exp(), counts / counts.sum(), rtol=1e-5)
-
-
 def test_nothing_behind_a_text_is_predicted():
     task, config = task_of("causal_lm", "task.pack=documents", data=text_data(length=11))
     tokens, following = batch_of(task, range(len(task.train)))
@@ -171,19 +161,6 @@ def test_the_held_out_loss_is_the_sum_that_training_makes_small(name, words, ter
         assert found["loss"] == pytest.approx(sum(found[key] for key in terms), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["causal_lm", "masked_lm", "span_lm"])
-def test_one_value_that_is_nan_makes_the_metrics_nan(name):
-    task, config = task_of(name)
-    net, metrics = built(task, config).eval(), task.metrics()
-    task.update(metrics, net, batch_of(task, range(3), split="test"))
-    for parameter in net.parameters():
-        parameter.data.fill_(torch.nan)
-    task.update(metrics, net, batch_of(task, range(3, 6), split="test"))
-    found = metrics.compute()
-    assert found["loss"].isnan()
-    assert found["perplexity"].isnan()
-
-
 def test_what_is_hidden_and_what_is_seen():
     task, _ = task_of("masked_lm", data=text_data(train=texts(counting(300)), length=24))
     whole = [batch_of(task, range(i, i + 50), torch.Generator().manual_seed(i)) for i in range(0, 400, 50)]
@@ -225,18 +202,6 @@ def test_masking_is_dynamic_in_training_unless_it_is_static(name):
     static, _ = task_of(name, "task.masking=static")
     one, other = (batch_of(static, range(8), torch.Generator().manual_seed(seed)).tokens for seed in (1, 2))
     assert torch.equal(one, other)
-
-
-def test_spans_are_predicted_from_the_tokens_beside_them():
-    task, _ = task_of("span_lm", data=text_data(train=texts(counting(90)), length=32))
-    batch = batch_of(task, range(20), torch.Generator().manual_seed(4))
-    filled = batch.targets != NOTHING
-    plain = task.add_special_tokens(torch.from_numpy(task.train.read(np.arange(20))))
-    assert (batch.left + 1 + batch.index == batch.places)[filled].all()
-    assert (batch.right > batch.places)[filled].all()
-    rows = torch.arange(20)[:, None].expand_as(batch.left)
-    for beside in (batch.left, batch.right):
-        assert (batch.tokens[rows, beside] == plain[rows, beside])[filled].all(), "the model sees them"
 
 
 @pytest.mark.parametrize(

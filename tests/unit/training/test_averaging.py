@@ -148,11 +148,6 @@ def test_a_run_has_as_many_checkpoints_as_it_averages():
         assert sum(average.should_update(step) for step in range(steps)) == 100
 
 
-def test_deits_average_is_fine_for_deits_training_and_none_is_always():
-    averaging.refuse_stale_average(compose(TrainConfig, ["recipe=deit"]).recipe, 300 * 1251)
-    averaging.refuse_stale_average(compose(TrainConfig, ["recipe=adamw"]).recipe, 1)
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -1,13 +1,11 @@
 """Training itself: with one's own Trainer, and what ends a run."""
 
 import re
-import warnings
 from pathlib import Path
 
 import lightning.pytorch as L
 import pytest
 import torch
-from lightning.fabric.plugins.environments import SLURMEnvironment
 
 import vitlab
 from vitlab.config import TrainConfig, compose
@@ -15,7 +13,6 @@ from vitlab.data.opening import open_data
 from vitlab.tasks.classification import Classification, update_class_metrics
 from vitlab.training import run as training
 from vitlab.training.callbacks import Diverged
-from vitlab.training.trainer import silence_lightning
 
 DOCS = Path(__file__).parents[3] / "docs" / "training.md"
 
@@ -41,15 +38,6 @@ def test_the_documented_trainer_and_loader_fill_the_metrics_that_callbacks_monit
     assert not report.missing
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:lightning")
-def test_a_trainer_that_logs_no_steps_trains(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    (snippet,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    exec(snippet.replace("log_every_n_steps=4", "log_every_n_steps=0"), names)
-    assert set(names["trainer"].callback_metrics) == {"validation/accuracy", "validation/loss"}
-
-
 def prepare_run(folder, *words):
     tiny = ["data=digits", "model.depth=1", "budget.steps=4", "trainer.evaluations=2", "train_size=128", *words]
     config = compose(TrainConfig, tiny)
@@ -67,19 +55,6 @@ def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch)
         run.fit()
     assert run.files.result() is None
     assert not any("validation/loss" in row for row in run.files.metrics())
-
-
-def test_advice_on_srun_is_not_for_the_users_of_this_program(tmp_path, monkeypatch):
-    (tmp_path / "srun").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("SLURM_NTASKS", raising=False)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        SLURMEnvironment.detect()
-        assert len(caught) == 1, "Lightning warns"
-        silence_lightning()
-        SLURMEnvironment.detect()
-    assert len(caught) == 1
 
 
 def test_a_runs_callback_metrics_are_the_rows_that_it_logs(tmp_path, monkeypatch):

@@ -72,12 +72,6 @@ def test_the_body_has_no_dropout_and_comes_out_of_an_evaluation_as_it_was(name):
     assert [module.training for module in model.modules()] == modes
 
 
-def test_a_model_without_a_head_is_refused():
-    model = build("gpt_nano", length=7, vocabulary=23, head="next_token")
-    with pytest.raises(UserError, match=r"recipe\.freeze=body: LanguageModel has no head to train; give"):
-        freeze_body(model)
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

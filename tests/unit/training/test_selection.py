@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import vitlab as api
-from vitlab.config import TrainConfig, compose, resolved
-from vitlab.config.identity import identity
+from vitlab.config import TrainConfig, compose
 from vitlab.studies.experiment import train_run
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles
@@ -76,11 +75,3 @@ def test_the_best_weights_count_and_an_interrupted_run_has_the_same(tmp_path, ev
         assert same(api.load_run(tmp_path / "cut").model.state_dict(), weights)
         assert evaluations(tmp_path / "cut") == [2, 4, 6, 8, 10]
         (tmp_path / "cut" / "result.json").unlink()
-
-
-def test_the_number_of_evaluations_matters_only_where_they_choose():
-    def of(*words):
-        return identity(resolved(config(*words)), "contents")
-
-    assert of("trainer.evaluations=2") == of("trainer.evaluations=3")
-    assert of("trainer.evaluations=2", "recipe.keep=best") != of("trainer.evaluations=3", "recipe.keep=best")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitlab.training.utilisation import compute_mfu, find_peak
+from vitlab.training.result import find_peak
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,3 @@ from vitlab.training.utilisation import compute_mfu, find_peak
 )
 def test_the_peak_is_that_of_the_chip(device, precision, peak):
     assert find_peak(device, precision) == peak
-
-
-def test_two_devices_at_a_quarter_of_their_peak():
-    assert compute_mfu(494.5e12, 2, "NVIDIA H200", "bf16-mixed") == 0.25
-    assert compute_mfu(494.5e12, 2, "cpu", "bf16-mixed") is None
-    assert compute_mfu(None, 1, "NVIDIA H200", "bf16-mixed") is None, "nothing was trained in this start"

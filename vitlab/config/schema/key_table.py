@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from vitlab.config.errors import to_text
 from vitlab.config.groups import choose_class, config_dir, names, read
 from vitlab.config.schema.fields import MISSING, default_of
-from vitlab.config.schema.kinds import BASES, Choice
+from vitlab.config.schema.kinds import Choice, base_classes
 
 WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text", Any: "any"}
 
@@ -43,7 +43,7 @@ def list_keys(parent: type, path: str = "", values: dict[str, Any] | None = None
 
 def list_kind_keys(group: str) -> Iterator[tuple[str, list[Key]]]:
     """The keys of all kinds of a group by the kind, "" for those that all have."""
-    base = BASES.get(group, Choice)
+    base = base_classes().get(group, Choice)
     common = {field.name for field in dataclasses.fields(base)}
     yield "", list(list_keys(base))
     if group == "recipe":

@@ -16,8 +16,8 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, FileImages
 from vitlab.data.split import choose_by_hash
-from vitlab.data.text import utf8
 from vitlab.data.text.table import parse_rows
+from vitlab.files import read_utf8
 
 VERSION = 2  # of the reading
 SHOWN = 5  # rows named in an error
@@ -68,7 +68,7 @@ def read_captions(config: ImageDataConfig) -> Captions:
     source = f"data.path={path}"
     if not root.is_dir():
         raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
-    text = utf8.read(path, "data.path")
+    text = read_utf8(path, "data.path")
     try:
         rows = list(parse_rows(text, "\t" if "\t" in text.partition("\n")[0] else ",", quoting=True))
     except csv.Error as error:

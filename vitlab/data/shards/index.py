@@ -6,16 +6,9 @@ index.json. It is of the shards as they were: with one that has changed it is an
 
 import hashlib
 import json
-import multiprocessing
-import os
-import signal
-import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
-from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -31,10 +24,8 @@ from vitlab.data.shards.scan import Scan, list_samples, scan_shard
 from vitlab.data.split import MOST, SHARE
 from vitlab.files import replacing, write_json
 from vitlab.formatting import plural
-from vitlab.hardware import count_cores
 
 LAYOUT = 1  # of an entry's files
-LONG = 5.0  # seconds for which one process indexes
 LEAST = 4  # training samples, of which some may be held out
 SHOWN = 8  # problems of all shards
 
@@ -108,26 +99,13 @@ class ShardIndex(Cache[Index]):
         return Index(classes.names, shards, splits, hash_splits(splits))
 
     def scan(self, part: str) -> list[Scan]:
-        """Of each shard; by all cores, where the first one says that it takes long."""
-        paths, found = [shard.path for shard in self.shards[part]], []
-        scan = partial(scan_shard, images=tuple(self.config.image), label=self.config.label)
-
-        def collect(scans: Iterator[Scan]) -> list[Scan]:
-            for one in scans:
-                found.append(one)
-                self.progress(f"indexing {part} shards", len(found), len(paths))
-            return found
-
-        self.progress(f"indexing {part} shards", 0, len(paths))
-        started = time.monotonic()
-        collect(map(scan, paths[:1]))
-        if count_cores() == 1 or (time.monotonic() - started) * len(paths) < LONG:
-            return collect(map(scan, paths[1:]))
-        pool = ProcessPoolExecutor(count_cores(), multiprocessing.get_context("fork"), initializer=follow_parent)
-        try:
-            return collect(pool.map(scan, paths[1:]))
-        finally:
-            pool.shutdown(cancel_futures=True)  # of a Ctrl-C too
+        """Of each shard."""
+        scans, total = [], len(self.shards[part])
+        for shard in self.shards[part]:
+            self.progress(f"indexing {part} shards", len(scans), total)
+            scans.append(scan_shard(shard.path, tuple(self.config.image), self.config.label))
+        self.progress(f"indexing {part} shards", total, total)
+        return scans
 
     def refuse_doubles(self, part: str, samples: Samples, first: int) -> None:
         ordered = np.sort(samples.keys)
@@ -168,18 +146,6 @@ def tell_problems(scans: Iterable[Scan]) -> Iterator[str]:
             found[problem] = first, before + count
     for problem, (first, count) in found.items():
         yield f"{first}: {problem}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
-
-
-def follow_parent() -> None:
-    """A Ctrl-C is the parent's to answer; when that was killed this process ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    Thread(target=wait, daemon=True).start()
 
 
 def open_array(path: Path) -> np.ndarray:

@@ -6,8 +6,8 @@ from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.split import choose_by_hash
-from vitlab.data.text import utf8
 from vitlab.data.text.types import Corpus, Examples
+from vitlab.files import read_utf8
 from vitlab.formatting import plural
 
 VERSION = 1  # of the reading
@@ -54,7 +54,7 @@ def read_pairs(keys: list[str], paths: list[Path], skip_empty: bool) -> list[tup
     sides: list[list[str]] = []
     for key, path in zip(keys, paths, strict=True):
         try:
-            lines = [line.strip() for line in utf8.read(path, key).removesuffix("\n").split("\n")]
+            lines = [line.strip() for line in read_utf8(path, key).removesuffix("\n").split("\n")]
         except UserError as error:
             problems += error.problems
             continue

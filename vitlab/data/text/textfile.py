@@ -9,8 +9,8 @@ from vitlab.config import UserError, choices_text
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data.cache.file_stats import stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash, cut_text
-from vitlab.data.text import utf8
 from vitlab.data.text.types import Corpus, Examples
+from vitlab.files import read_utf8
 
 VERSION = 1  # of the reading
 UNITS = ("file", "blank_line")  # what ends a document
@@ -56,7 +56,7 @@ def read_documents(config: TextDataConfig, key: str) -> Iterator[str]:
             raise UserError(
                 f"data.{key}={path}: no text files ({' '.join(endings(config))}); give others by data.extensions=[...]"
             )
-    texts = (utf8.read(Path(name), f"data.{key}") for name in names)
+    texts = (read_utf8(Path(name), f"data.{key}") for name in names)
     if config.split_on == "blank_line":
         texts = (part for text in texts for part in re.split(r"\n\s*\n", text))
     documents = [text.strip("\n") for text in texts if text.strip()]

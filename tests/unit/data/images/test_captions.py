@@ -90,9 +90,3 @@ def test_a_table_reads_no_picture_outside_of_the_root(folder):
     (folder / "linked").symlink_to(folder / "pictures")
     (folder / "captions.txt").write_text("image,caption\n" + "".join(f"{i}.jpg,grey {i}\n" for i in range(4)))
     load(folder, root=str(folder / "linked"))
-
-
-def test_a_caption_that_is_too_long_is_refused_with_the_length_to_give(folder):
-    (line,) = problems(folder, target_length=6, tokenizer="characters")
-    assert line.startswith("data.target_length=6: 16 of 16 captions are longer, the longest has 15 tokens")
-    assert "give data.target_length=15" in line

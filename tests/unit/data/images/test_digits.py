@@ -31,8 +31,3 @@ def test_the_held_out_share_is_stratified_and_always_the_same():
     share = np.bincount(data.test.labels) / (np.bincount(data.test.labels) + np.bincount(data.train.labels))
     assert np.abs(share - 0.2).max() < 0.01
     assert np.array_equal(load().test.labels, data.test.labels)
-
-
-def test_an_oblong_is_cut_out_of_the_middle():
-    whole, oblong = (load(image_size=size).train.read(np.arange(100)).astype(int) for size in (24, [16, 24]))
-    assert np.abs(whole[:, :, 4:20] - oblong).max() <= 1

@@ -1,6 +1,5 @@
 """Folders of real image files of many kinds, with and without a split, whole and broken."""
 
-import os
 import shutil
 
 import numpy as np
@@ -109,14 +108,6 @@ def test_kinds_of_files(root, name, mode, options, tolerance):
     assert sum(near(image, GREEN, tolerance) for image in every) == 1
 
 
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_16_bit_grey_is_brought_to_8(tmp_path, root, suffix):
-    ramp = np.full((23, 37), 201 * 257, dtype=np.uint16)
-    Image.fromarray(ramp).save(root / "dog" / f"deep.{suffix}")
-    found = load(root)
-    assert 201 in levels(found.train) + levels(found.test)
-
-
 def one(root, path, **changes):
     """The pixels of one file of a class, (3, H, W)."""
     from vitlab.data.images import decode
@@ -169,41 +160,6 @@ def test_pictures_are_resized_as_by_pillow(root, width, height):
     assert np.abs(found - expected).max() <= 1
 
 
-def test_a_large_jpeg_is_reduced_as_by_pillow(root):
-    noise = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
-    large = Image.fromarray(noise).resize((1600, 1200), Image.Resampling.BICUBIC)
-    large.save(root / "cat" / "large.jpg", quality=95)
-    expected = np.asarray(large.resize((64, 48), Image.Resampling.BILINEAR)).astype(int)
-    found = one(root, root / "cat" / "large.jpg", size=(48, 64)).transpose(1, 2, 0)
-    assert np.abs(found - expected).mean() < 2
-
-
-def test_files_below_class_folders_links_and_hidden_ones(root, tmp_path):
-    save(tmp_path / "elsewhere" / "linked.png", (231,) * 3)
-    save(root / "cat" / "more" / "deep.png", (233,) * 3)
-    save(root / "cat" / "._hidden.png", (235,) * 3)
-    (root / "cat" / "notes.txt").write_text("no image")
-    (root / ".git").mkdir()
-    (root / "dog" / "link").symlink_to(tmp_path / "elsewhere")
-    (root / "dog" / "loop").symlink_to(root / "dog")
-    found = load(root)
-    seen = levels(found.train) + levels(found.test)
-    assert (231 in seen, 233 in seen, 235 in seen) == (True, True, False)
-    assert found.classes == ("cat", "dog")
-    assert len(seen) == 10 + 1 + 7 + 1  # the loop adds nothing
-
-
-@pytest.mark.parametrize("cache", ["auto", "never"])
-def test_broken_links_are_named_as_skipped(root, cache):
-    (root / "cat" / "gone.png").symlink_to(root / "nowhere.png")
-    (root / "cat" / "itself").symlink_to(root / "cat" / "itself")
-    (root / "bird").symlink_to("bird")
-    (root / "dog" / "notes.txt").symlink_to("nowhere")
-    with pytest.warns(UserWarning, match=r"data.root=.*: skipped 3 broken links: bird, cat/gone.png, cat/itself$"):
-        found = load(root, cache=cache)
-    assert (found.classes, len(found.train) + len(found.test)) == (("cat", "dog"), 17)
-
-
 def test_wrong_folders(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("")
@@ -227,24 +183,6 @@ def test_all_faults_of_the_classes_are_reported_at_once(root):
     assert len(found) == 2
     assert "class 'empty' has no images" in found[0]
     assert "class 'lonely' has a single image" in found[1]
-
-
-def test_names_that_are_not_utf8(root):
-    save(root / "cat" / os.fsdecode(b"caf\xe9.png"), (251,) * 3)
-    node = config.load("data", {"name": "imagefolder", "root": str(root), "image_size": 11})
-    found = data.load(node)
-    assert 251 in levels(found.train) + levels(found.test)
-    assert contents(node, found)
-    save(root / os.fsdecode(b"caf\xe9") / "0.png")
-    assert problems(root) == [f"data.root={root}: the name of class folder b'caf\\xe9' is not UTF-8; rename it"]
-
-
-@pytest.mark.parametrize(("name", "expected"), [("cat", "only one class, 'cat'"), ("train", "only train/; add val/")])
-def test_one_class_is_not_enough(tmp_path, name, expected):
-    for i in range(3):
-        save(tmp_path / "set" / name / f"{i}.png")
-    (line,) = problems(tmp_path / "set")
-    assert line.startswith(f"data.root={tmp_path / 'set'}: {expected}")
 
 
 def test_a_split_must_have_the_same_classes(tmp_path):

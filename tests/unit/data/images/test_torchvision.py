@@ -86,17 +86,6 @@ def test_cifar(tmp_path, monkeypatch, constructor, label_key, classes):
         assert split.labels.tolist() == written[key][1]
 
 
-def test_another_size_is_resized_and_another_root_is_another_set(tmp_path, monkeypatch):
-    written = write_cifar(tmp_path / "one", monkeypatch)
-    half = pixels(load("CIFAR10", tmp_path / "one", image_size=16).train)
-    assert half.shape == (100, 3, 16, 16)
-    for image, original in zip(half[:5], written["train_list"][0], strict=False):
-        expected = Image.fromarray(original.transpose(1, 2, 0)).resize((16, 16), Image.Resampling.BILINEAR)
-        assert np.abs(image.transpose(1, 2, 0).astype(int) - np.asarray(expected)).max() <= 1
-    other = write_cifar(tmp_path / "two", monkeypatch)
-    assert np.array_equal(pixels(load("CIFAR10", tmp_path / "two").train), other["train_list"][0])
-
-
 def test_files_without_their_published_checksum_are_not_unpickled(tmp_path, monkeypatch):
     write_cifar(tmp_path, monkeypatch)
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(print))
@@ -221,12 +210,6 @@ def test_an_archive_that_is_not_the_published_one_is_not_unpacked(tmp_path, monk
     (line,) = problems("CIFAR10", tmp_path, download=True)
     assert "cannot download or unpack it: <urlopen error no network in tests>" in line
     assert not (tmp_path / datasets.CIFAR10.base_folder).exists()
-
-
-def test_options_that_a_set_does_not_take(tmp_path):
-    found = problems("Imagenette", tmp_path, options={"siz": "160px", "train": True})
-    assert found[0] == "data.options.siz=160px: not an option of Imagenette; did you mean 'size'? choices: size"
-    assert found[1].startswith("data.options.train=True: not an option of Imagenette")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,11 +4,10 @@ import pickle
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from tests.texts import ragged
 from vitlab.data.sequences.blocks import NOTHING
-from vitlab.data.sequences.pair_inputs import frame_texts, truncate_pair
+from vitlab.data.sequences.pair_inputs import frame_texts
 from vitlab.data.text.types import NO_TAG, Texts
 
 GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, size=29)
@@ -58,13 +57,6 @@ def by_tokens(first, second, room):
         else:
             second -= 1
     return first, second
-
-
-@pytest.mark.parametrize("room", [1, 2, 5, 8, 13])
-def test_truncation_is_that_of_the_loop_for_all_lengths(room):
-    first, second = (grid.ravel() for grid in np.meshgrid(np.arange(17), np.arange(17)))
-    found = np.stack(truncate_pair(first, second, room), axis=1).tolist()
-    assert found == [list(by_tokens(a, b, room)) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
 
 
 def test_each_choice_is_a_pair_with_the_text():

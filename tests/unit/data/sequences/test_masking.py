@@ -67,15 +67,6 @@ def test_15_percent_of_each_row_up_or_down_and_no_special_token():
     assert chosen.sum().item() / maskable.sum().item() == pytest.approx(0.15, abs=0.0002)
 
 
-def test_every_set_of_tokens_is_as_likely():
-    maskable = torch.tensor([0, 1, 1, 0, 1, 1, 1], dtype=torch.bool).repeat(10007, 1)
-    chosen = choose_tokens(maskable, 0.4, generator())
-    assert (chosen.sum(1) == 2).all()
-    sets = (chosen.long() * 2 ** torch.arange(7)).sum(1).bincount().double()
-    assert (sets > 0).sum() == 10
-    assert chi_square(sets[sets > 0], even(10)) < 27.9, "the 0.999 quantile"
-
-
 @pytest.mark.parametrize("tokens", [1, 3, 7])
 def test_the_share_is_right_in_expectation_for_the_shortest_rows(tokens):
     maskable = torch.arange(11).expand(100003, 11) < tokens
@@ -119,14 +110,6 @@ def test_one_fate_for_all_tokens_of_a_span(spans):
     assert same == pytest.approx(1 / 19, abs=0.02), "each token of a span is drawn by itself"
 
 
-def test_neighbouring_spans_and_rows_have_their_own_fates(spans):
-    seen = corrupted(torch.full(spans.chosen.shape, CLS), spans.chosen, groups=spans.groups)
-    masked = (seen == MASK).double()
-    first, second = ((masked * (spans.chosen & (spans.groups == k) & (spans.index == 1))).sum(1) for k in (0, 1))
-    assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.08
-    assert 0.7 < first.mean() < 0.9, "rows differ"
-
-
 # --- spans ---
 
 
@@ -140,18 +123,6 @@ def test_lengths_are_geometric_and_the_share_is_15_percent():
     assert found.chosen.sum(1).max() <= 0.15 * maskable[0].sum() + 10
     found = choose_spans(maskable, 0.15, generator(4), longest=3)
     assert chi_square(lengths_of(found).bincount(minlength=4)[1:].double(), geometric(3)) < 13.8
-
-
-def test_a_lone_span_begins_anywhere_where_it_fits():
-    maskable = torch.ones(100003, 31, dtype=torch.bool)
-    maskable[:, [0, 13, 30]] = False
-    found = choose_spans(maskable, 0.1, generator())  # 2.8 tokens: one span or none
-    assert found.groups.max() == 0
-    for length, fitting in ((1, [*range(1, 13), *range(14, 30)]), (10, [1, 2, 3, *range(14, 21)])):
-        starts = (found.right - found.left == length + 1) & (found.index == 1)
-        counts = starts.sum(0).double()
-        assert counts.nonzero().squeeze(1).tolist() == fitting
-        assert chi_square(counts[fitting], even(len(fitting))) < {1: 55.5, 10: 27.9}[length], "the 0.999 quantiles"
 
 
 def by_hand(chosen):
@@ -193,14 +164,6 @@ def test_spans_lie_in_maskable_tokens_and_their_boundaries_are_seen(share):
         assert (chosen | beside[:, :-2] | beside[:, 2:])[maskable].all(), "no room is left"
 
 
-def test_spans_stay_off_the_ends_of_a_row_and_none_is_none():
-    everything = torch.ones(41, 19, dtype=torch.bool)
-    assert not choose_spans(everything, 0.7, generator()).chosen[:, [0, -1]].any()
-    for none in (choose_spans(everything, 0, generator()), choose_spans(~everything, 0.5, generator())):
-        assert not none.chosen.any()
-        assert (none.groups == -1).all()
-
-
 def test_all_is_a_function_of_the_generator_alone():
     tokens, maskable = text(17, 101, 47, 3)
 
@@ -227,10 +190,3 @@ def test_the_places_of_the_chosen_tokens_packed():
         expected = [[1, 3, 4, 6], [], [0, 6]]
         assert filled.tolist() == [[k < len(row) for k in range(most)] for row in expected]
         assert places.tolist() == [(row + [0] * most)[:most] for row in expected]
-
-
-def test_as_many_places_as_promised_hold_all_chosen_tokens(spans):
-    for chosen, most in ((choose_tokens(text()[1], 0.15, generator()), 77), (spans.chosen, int(0.15 * LENGTH) + 10)):
-        places, filled = gather_chosen(chosen, most)
-        assert filled.sum() == chosen.sum()
-        assert torch.equal(places[filled], chosen.nonzero()[:, 1])

@@ -86,20 +86,3 @@ def test_half_of_the_second_segments_follow():
     split = pair_segments(ragged(counting(4000)), (START, SEPARATOR, END), length=12)
     assert len(split) > 20_000
     assert abs((split.labels == RANDOM).mean() - 0.5) < 0.01
-
-
-def test_a_lone_text_gives_pairs_from_its_own_parts():
-    (text,) = rows = [np.arange(6, 6 + 4000)]
-    split = pair_segments(ragged([*rows, [7]]), (START, SEPARATOR, END), length=17)
-    assert len(split) > 200
-    assert 0.4 < split.labels.mean() < 0.6
-    for (tokens, segments), label in zip(split.read(np.arange(len(split))), split.labels, strict=True):
-        first, second = (tokens[(segments == k) & (tokens >= 6)] for k in (0, 1))
-        assert (np.diff(first) == 1).all()
-        assert (second[0] == first[-1] + 1) == (label == FOLLOWS)
-        assert {*first, *second} <= set(text)
-
-
-def test_texts_too_short_for_pairs_give_none():
-    assert len(pair_segments(ragged([[7, 8, 9], [7]]), (START, SEPARATOR, END), length=12)) == 0
-    assert len(pair_segments(ragged([[7, 8, 9, 10, 11, 12]]), (START, SEPARATOR, END), length=12)) == 0

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tests.unit.data.sequences.test_masking import chi_square, even
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.sequences.span_corruption import choose_corrupted, corrupt_spans, plan_lengths
 
@@ -60,12 +59,3 @@ def test_shares_and_lengths_of_spans():
     assert (first.sum(1) == 26).all(), "77 / 3 spans: a mean length of 3"
     at_edges = corrupted[:, [0, -1]].double().mean().item()
     assert at_edges == pytest.approx(26 / (512 - 77 + 1), abs=0.01), "each gap is as likely to have a span"
-
-
-def test_every_way_to_place_spans_is_as_likely():
-    # 4 of 8 tokens in 2 spans, of 1 + 3, 2 + 2 or 3 + 1, which are in 2 of the 5 gaps between the others
-    corrupted = choose_corrupted(torch.full((9001,), 8), 9, 0.5, 2.0, generator(3))
-    assert not corrupted[:, 8].any()
-    masks = (corrupted.long() * 2 ** torch.arange(9)).sum(1).bincount().double()
-    assert (masks > 0).sum() == 30
-    assert chi_square(masks[masks > 0], even(30)) < 58.3, "the 0.999 quantile"

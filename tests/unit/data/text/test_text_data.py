@@ -100,15 +100,6 @@ def toy_text(n):
     return " ".join(words[d % 11] for d in range(n % 7 + 1)) + f" {n}" if n % 29 else ""
 
 
-def test_numbers_stay_with_their_texts(toy):
-    found = data.load(toy(shape="number"))
-    kept = [n for n in range(1, 202) if n % 29]
-    assert found.train.targets.tolist() == [n / 4 for n in kept]
-    assert found.train.targets.dtype == np.float32
-    assert found.train.labels.tolist() == [0] * len(kept)
-    assert found.train.tags is None
-
-
 @pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_the_first_token_of_a_word_carries_its_tag(toy, kind):
     found = data.load(toy(shape="tags", tokenizer=kind))
@@ -147,46 +138,6 @@ def test_a_tokenizers_file_is_part_of_the_key(toy, tmp_path):
     assert toy.calls() == 2
 
 
-@pytest.mark.parametrize("file", ["train_part0_values.npy", "test_labels.npy", "tokenizer.json", "data.json"])
-@pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_damaged_entry_is_built_again(toy, file, damage):
-    expected = everything(data.load(toy()))
-    path = toy.cache / toy.entries()[0] / file
-    whole = path.read_bytes()
-    path.unlink()
-    if damage == "cut":
-        path.write_bytes(whole[: len(whole) // 2])
-    again = everything(data.load(toy()))
-    assert (toy.calls(), path.read_bytes()) == (2, whole)
-    assert all(np.array_equal(values, expected[array]) for array, values in again.items())
-
-
-@pytest.mark.parametrize(
-    ("examples", "expected"),
-    [
-        ("([],)", "no held-out texts found in what was read; give more texts there"),
-        ("(['', ''],)", "the held-out texts in what was read have no tokens with data.tokenizer=bpe"),
-        ("(['a', 'b'],), labels=[0]", "1 labels for 2 test texts"),
-        ("(['a', 'b'],), labels=[0, 1]", "a test label is not one of the 0 classes"),
-        ("([['a', 'b']],), tags=[[0]]", "test text 0 has 2 words and 1 tags of 0 classes"),
-    ],
-)
-def test_what_no_training_can_take(toy, examples, expected):
-    source = toy.source.read_text()
-    toy.source.write_text(source.replace("return Corpus(", f"made['test'] = Examples({examples}); return Corpus("))
-    with pytest.raises(UserError) as caught:
-        data.load(toy())
-    assert caught.value.problems == [f"data=toy: {expected}"]
-    assert toy.entries() == []
-
-
-@pytest.mark.parametrize("cache", ["auto", "never"])
-def test_an_unknown_tokenizer_is_said_before_anything_is_read(toy, cache):
-    with pytest.raises(UserError, match=r"data\.tokenizer=no/such\.json: no such file"):
-        data.load(toy(tokenizer="no/such.json", cache=cache))
-    assert not toy.source.with_name("calls").exists()
-
-
 # -- Python's own documentation
 
 
@@ -211,14 +162,6 @@ def test_every_text_set_without_a_path_loads(name):
         assert set(split.labels.tolist()) == set(range(max(1, len(found.classes))))
 
 
-def test_no_paragraph_of_the_reference_is_in_many_chapters():
-    chapters = stdlib.read_topics()
-    assert "compound" in chapters  # all compound statements
-    assert not {"if", "for", "while", "try"} & chapters.keys()  # its sections
-    assert "assert" in chapters
-    assert all(text == text.strip() and text for text in chapters.values())
-
-
 def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit():
     from vitlab.data.text import docstrings
 
@@ -238,20 +181,3 @@ def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit():
     assert len(set(summaries)) == len(summaries)
     assert len(set(bodies)) == len(bodies)
     assert docstrings.read(node).train.labels == read.train.labels
-
-
-def test_packages_have_no_text_in_both_splits():
-    from vitlab.data.text import docstrings
-
-    read = docstrings.read(config.load("data", {"name": "docstrings", "classes": 7, "test_share": 0.25}))
-    assert len(read.classes) == 7
-    assert "tkinter" in read.classes
-    assert not set(read.train.parts[0]) & set(read.test.parts[0])
-    train, test = (np.bincount(split.labels, minlength=7) for split in (read.train, read.test))
-    assert np.abs(test - 0.25 * (train + test)).max() <= 0.5
-
-
-@pytest.mark.parametrize("classes", [1, 9999])
-def test_a_number_of_packages_that_cannot_be(classes):
-    with pytest.raises(UserError, match=f"data.classes={classes}: give from 2 to "):
-        data.load(config.load("data", {"name": "docstrings", "cache": "never", "classes": classes}))

@@ -1,8 +1,6 @@
 """Texts from the user's files: folders of documents, CSV, the files of GLUE, Hugging Face's data sets."""
 
 import json
-import os
-import sys
 import warnings
 
 import numpy as np
@@ -58,51 +56,6 @@ def test_each_file_is_a_document(folder):
     write(folder / "later.txt", "Later")
     later = load("textfile", path=str(folder), test_share=0.25)
     assert len(set(texts(later, "test")) ^ set(test)) <= 2  # those that are there stay where they were
-
-
-@pytest.mark.parametrize(("name", "key"), [("textfile", "path"), ("csv", "path"), ("conll", "path")])
-def test_what_is_no_regular_file_is_not_read(tmp_path, name, key):
-    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever, as /dev/zero never ends
-    (line,) = problems(name, **{key: str(tmp_path / "pipe")})
-    assert line.startswith(f"data.{key}={tmp_path}/pipe: ")
-    assert line.endswith("not a regular file; give a text file")
-
-
-@pytest.mark.filterwarnings("ignore:.*skipped 1 broken link")
-@pytest.mark.parametrize("name", ["textfile", "csv", "conll"])
-def test_a_link_to_itself_is_not_there(tmp_path, name):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    (line,) = problems(name, path=str(tmp_path / "loop"))
-    assert line.startswith(f"data.path={tmp_path}/loop: no such file")
-    (line,) = problems(name, path=str(tmp_path))  # with such a link inside
-    assert line.startswith(f"data.path={tmp_path}: ")
-
-
-def test_a_broken_link_among_documents_is_named(folder):
-    (folder / "gone.txt").symlink_to("nowhere")
-    with pytest.warns(UserWarning, match=r"data\.path=.*books: skipped 1 broken link: gone\.txt"):
-        load("textfile", path=str(folder))
-
-
-def test_where_no_held_out_text_was_found_is_said(tmp_path):
-    path = write(tmp_path / "few.csv", "text,label", "one,a", "two,b")
-    assert problems("csv", path=path, label="label") == [
-        f"data=csv: no held-out texts found in data.path={path} (data.test_share=0.1, 2 other texts); "
-        "give more texts there"
-    ]
-    empty = write(tmp_path / "empty.csv", "text,label", ",a")
-    (line,) = problems("csv", path=path, label="label", test_path=empty)
-    assert line == f"data=csv: the held-out texts in data.test_path={empty} have no tokens with data.tokenizer=bpe"
-
-
-def test_numbers_and_those_too_large_for_training(tmp_path):
-    path = write(tmp_path / "n.csv", "text,score", "one,1", "two,0.5")
-    found = load("csv", path=path, test_path=path, label="score", target="number")
-    assert (found.train.targets.tolist(), found.classes) == ([1, 0.5], ())
-    path = write(tmp_path / "n.csv", "text,score", "one,1", "two,1e300")
-    assert problems("csv", path=path, label="score", target="number") == [
-        f"data.path={path}: row 3: 1e300 is larger than 1e+30; give such numbers in another unit"
-    ]
 
 
 def composed(*words):
@@ -290,24 +243,6 @@ def test_bad_tables(tmp_path):
         assert problems("csv", path=path, **options) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("lines", "encoding", "expected"),
-    [
-        (["text,label"], "utf-8", "no rows below the names of the columns"),
-        ([], "utf-8", "no rows"),
-        (
-            ["text", '"never closed'],
-            "utf-8",
-            "unexpected end of data; for a file without quotes give data.quoting=false",
-        ),
-        (["text", "café"], "latin-1", "byte 8 (0xe9) is not UTF-8; save the file as UTF-8"),
-    ],
-)
-def test_files_that_are_not_tables(tmp_path, lines, encoding, expected):
-    path = write(tmp_path / "a.csv", *lines, encoding=encoding)
-    assert problems("csv", path=path) == [f"data.path={path}: {expected}"]
-
-
 # -- words with tags
 
 
@@ -411,10 +346,3 @@ def test_nothing_is_unpickled(reviews):
     assert line == "data.dataset=pandas: would be unpickled, which can run any program; save it as Parquet, CSV or JSON"
     (line,) = problems("huggingface", dataset=str(reviews / "rows.pkl"))
     assert line.startswith(f"data.dataset={path}: cannot be loaded: ")
-
-
-def test_the_library_is_an_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    assert problems("huggingface", dataset="imdb") == [
-        "data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'"
-    ]

@@ -1,9 +1,6 @@
 """Tokenizers of every kind: what they lose, what they repeat, where their special tokens are."""
 
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -105,20 +102,6 @@ def test_special_tokens_by_role(kind):
 
 
 @pytest.mark.parametrize("kind", tokenization.KINDS)
-def test_training_is_the_same_on_any_number_of_cores(kind):
-    script = (
-        "import hashlib; from tests.unit.data.text.test_tokenize import trained; "
-        f"print(hashlib.sha256(trained({kind!r}, 401).inner.to_str().encode()).hexdigest())"
-    )
-    found = set()
-    for cores in ("1", "3"):  # hash tables differ from process to process too
-        environment = {**os.environ, "RAYON_NUM_THREADS": cores}
-        run = subprocess.run([sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, check=True)
-        found.add(run.stdout)
-    assert len(found) == 1
-
-
-@pytest.mark.parametrize("kind", tokenization.KINDS)
 def test_save_and_load(kind, tmp_path):
     tokenizer = trained(kind)
     tokenizer.save(tmp_path / "tokenizer.json")
@@ -154,16 +137,6 @@ def test_words_are_encoded_as_the_text_they_make(kind):
     for number, word in enumerate(words):
         own = [id for id, of in zip(ids, numbers, strict=True) if of == number]
         assert tokenizer.decode(own).strip() == word
-
-
-def test_a_long_text_is_encoded_in_pieces_as_if_it_were_whole():
-    text = "\n".join(f"line {n} of the text\n\n  indented {n % 13}" for n in range(9001))
-    assert len(list(tokenization.cut_pieces(text))) > 2
-    assert "".join(tokenization.cut_pieces(text)) == text
-    for kind in tokenization.KINDS:
-        tokenizer = trained(kind)
-        assert tokenizer.apart
-        assert tokenizer.encode([text, "a"])[0] == tokenizer.inner.encode(text, add_special_tokens=False).ids
 
 
 def gpt2(folder, special="<|endoftext|>"):
@@ -215,21 +188,6 @@ def test_t5s_file_has_no_start_so_its_decoder_starts_with_padding(tmp_path):
     assert tokenizer.decode([0, *tokenizer.encode(["a ab"])[0], 1]) == "a ab"
 
 
-def test_files_that_are_not_tokenizers(tmp_path):
-    (tmp_path / "other.json").write_text('{"version": 3}')
-    os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
-    for path, expected in {
-        tmp_path / "no.json": "no such file; give a tokenizer.json, or bpe, wordpiece, characters",
-        tmp_path / "pipe": "not a regular file; give a tokenizer.json, or bpe, wordpiece, characters",
-        tmp_path / "other.json": "not a tokenizer.json: ",
-        gpt2(tmp_path, special=""): "no token for the end of a text; known are <|endoftext|>, </s>, [SEP], ",
-    }.items():
-        with pytest.raises(UserError) as caught:
-            tokenization.from_file(path)
-        (line,) = caught.value.problems
-        assert line.startswith(f"data.tokenizer={path}: {expected}")
-
-
 def test_kinds_and_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
@@ -240,14 +198,3 @@ def test_kinds_and_paths(tmp_path, monkeypatch):
         "data.tokenizer=wordpeice: unknown kind; did you mean 'wordpiece'? choices: bpe, wordpiece, characters, "
         "or the path of a tokenizer.json"
     ]
-
-
-def test_a_vocabulary_too_small_is_said_and_one_too_large_is_not_filled():
-    with pytest.raises(UserError, match=r"^data.vocabulary=200: give at least 262, for 256 bytes and 6 special"):
-        trained("bpe", 200)
-    with pytest.raises(UserError, match=r"^data.vocabulary=7: give at least 8"):
-        trained("characters", 7)
-    assert trained("bpe", 262).size == 262
-    assert trained("wordpiece", 16).size <= 16
-    for kind in tokenization.KINDS:
-        assert trained(kind, 60_000).size < 1000

@@ -86,20 +86,6 @@ def test_more_beams_find_better_continuations_and_one_is_greedy():
     assert [row.tolist() for row in plain] == [row.tolist() for row in greedy]
 
 
-def test_sequences_that_have_ended_are_not_read_on():
-    class Counted(Table):
-        read = 0
-
-        def __call__(self, tokens):
-            Counted.read += len(tokens)
-            return super().__call__(tokens)
-
-    together = generate(Counted(range(17)), start(17), LENGTH, end=END)
-    alone = [generate(Table([source]), start(1), LENGTH, end=END)[0] for source in range(17)]
-    assert [row.tolist() for row in together] == [row.tolist() for row in alone]
-    assert Counted.read < 17 * max(len(row) for row in together)
-
-
 def test_a_context_has_one_row_for_all_beams_and_goes_with_its_source():
     read = []
 

@@ -3,9 +3,6 @@
 import pytest
 
 from vitlab.reports.figures import metric_by_cost
-from vitlab.reports.figures.backends import matplotlib_backend
-from vitlab.reports.figures.spec import Axis
-from vitlab.reports.figures.ticks import log_ticks, tick_text
 
 
 def row(model, size, seed, accuracy, flops, seconds, **more):
@@ -84,37 +81,3 @@ def test_runs_without_a_cost_are_left_out(value):
     assert list(of(metric_by_cost.plot_metric_by_flops(rows), "vit_a").x) == [4e12, 3e13]
     assert metric_by_cost.plot_metric_by_flops([{**one, "train_flops": value} for one in ROWS]).series == []
     assert metric_by_cost.plot_metric_by_flops([]).series == []
-
-
-def test_a_metric_that_falls_has_its_labels_outside_too():
-    rows = [{**one, "accuracy": None, "perplexity": 100 - 90 * one["accuracy"], "unit": "token"} for one in ROWS]
-    figure = metric_by_cost.plot_metric_by_flops(rows)
-    assert figure.name == "perplexity_against_flops"
-    first, last = (series for series in figure.series if series.texts)
-    assert (first.texts, first.style, first.y) == (["53"], "text above", [pytest.approx(55)])  # above the worse seed
-    assert (last.texts, last.style, last.y) == (["1,009"], "text below", [pytest.approx(19)])
-    assert first.follows == last.follows == "vit_a"  # hidden with its line
-
-
-def test_labels_that_would_stand_on_each_other_are_left_out():
-    beside = {"model": "vit_c", "train_flops": 3.02e12, "accuracy": 0.49}
-    rows = [*ROWS, *({**one, **beside} for one in ROWS[:2]), {**ROWS[2], "model": "vit_c", "accuracy": 0.91}]
-    labels = [series for series in metric_by_cost.plot_metric_by_flops(rows).series if series.texts]
-    assert [label.texts for label in labels] == [["53"], ["1,009"]]
-    assert [label.y for label in labels] == [[0.49], [0.91]]  # below the lower of both models, above the higher
-    assert matplotlib_backend.png_bytes(metric_by_cost.plot_metric_by_flops(rows))
-
-
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ((2.1e12, 3.4e12), ["2.2T", "2.4T", "2.6T", "2.8T", "3T", "3.2T", "3.4T"]),
-        ((85.0, 155.0), ["90", "100", "110", "120", "130", "140", "150"]),
-        ((3e15, 9.6e16), ["3P", "5P", "10P", "20P", "30P", "50P"]),
-        ((1.0, 2e9), ["1", "10", "100", "1,000", "10,000", "100,000", "1M", "10M", "100M", "1G"]),
-        ((7.0, 7.0), ["7"]),
-        ((0.031, 0.032), ["0.031", "0.0312", "0.0314", "0.0316", "0.0318", "0.032"]),
-    ],
-)
-def test_ticks_of_a_log_axis_are_round_and_inside(values, texts):
-    assert [tick_text(tick, Axis("")) for tick in log_ticks(values)] == texts

@@ -55,19 +55,6 @@ def test_long_curves_are_thinned_to_means():
     assert thin([[(1, None), *points[1:]]])[0].mean is None
 
 
-def test_each_seed_is_thinned_before_its_range_is_taken():
-    """Two seeds whose noise cancels within a point have a range of nothing, not that of their noise."""
-    one = [(step, float(step % 2)) for step in range(1000)]
-    other = [(step, float((step + 1) % 2)) for step in range(1000)]
-    assert {(point.mean, point.low, point.high) for point in thin([one, other], 100)} == {(0.5, 0.5, 0.5)}
-
-
-def test_a_gap_of_one_seed_is_a_gap():
-    found = thin([[(1, 2.0), (2, None), (3, 2.0)], [(1, 4.0), (2, 4.0), (3, 4.0)]])
-    assert [point.mean for point in found] == [3.0, None, 3.0]
-    assert found[1].low is found[1].high is None
-
-
 def test_all_curves_together_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(learning_curves, "ALL_POINTS", 120)
     study = make_study(tmp_path / "one", models=MODELS, sizes=(53,), seeds=(0,), failed=0)  # four curves

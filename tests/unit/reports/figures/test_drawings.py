@@ -97,68 +97,12 @@ def test_every_analysis_is_drawn_to_files_of_its_own_with_its_title(name, tmp_pa
         assert np.asarray(Image.open(png).convert("L")).std() > 5, "not an empty page"
 
 
-def test_heads_are_drawn_in_the_colour_of_their_type():
-    (figure,) = figures("head_types")
-    assert {one.label: len(one.x) for one in figure.series} == {"local": 2 * 3, "sink": 2 * 2}
-    assert len({one.colour_key for one in figure.series}) == 2
-    for one in figure.series:
-        assert {round(x) for x in one.x} == {1, 2}, "each near its layer"
-    assert (figure.y.percent, figure.x.ticks) == (True, (1, 2))
-
-
-@pytest.mark.parametrize("kinds", [["sink"], ["row", "sink"], ["global", "column", "sink", "local"]])
-def test_a_type_looks_the_same_in_every_figure_and_unlike_the_others(kinds):
-    rows = [{**row, **typed(kinds[row["head"] % len(kinds)])} for row in heads()]
-    (figure,) = figures("head_types", rows=rows)
-    looks = {one.label: (one.colour_key, one.marker) for one in figure.series}
-    assert set(looks) == set(kinds)
-    assert looks["sink"] == ("fifth", "triangle-down")
-    assert len({key for key, _ in looks.values()}) == len({marker for _, marker in looks.values()}) == len(kinds)
-    assert figure.title.endswith(", all sink") == (len(kinds) == 1)
-    assert len(figure.legend()) == len(kinds)
-
-
-def test_heads_of_texts_are_drawn_in_the_colour_of_their_pattern_at_the_last_step():
-    before = [{**row, **labelled("same token"), "step": 0} for row in heads()]
-    _, figure = figures("head_patterns", rows=[*before, *GIVEN["head_patterns"]["rows"]])
-    assert figure.name == "head_patterns-labels"
-    assert {one.label: len(one.x) for one in figure.series} == {"null": 2 * 2, "none": 2 * 3}
-    assert len({(one.colour_key, one.marker) for one in figure.series}) == 2
-
-
 def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():
     (figure,) = figures("cka")
     assert figure.values[0][1] == pytest.approx(1 / 6)
     assert figure.values[1][0] == pytest.approx(2 / 3)
     assert (figure.values[2][2], figure.texts[2][2], figure.texts[1][0]) == (None, "", "0.67")
     assert (figure.rows, figure.columns) == (["1", "2", "3"],) * 2
-
-
-@pytest.mark.parametrize(("stem", "expected"), [("stages.2.blocks", "stages.2.blocks.3"), ("a" * 20, "3")])
-def test_layers_are_named_where_the_names_have_room(stem, expected):
-    rows = [
-        {**row, "name": f"{stem}.{row['layer']}", "other_name": f"block{row['other']}"} for row in GIVEN["cka"]["rows"]
-    ]
-    (figure,) = figures("cka", rows=rows)
-    assert figure.rows[2] == expected
-    assert list(figure.columns) == ["block1", "block2", "block3"]
-
-
-def test_of_more_than_two_steps_each_layer_has_a_line_too():
-    rows = [
-        {"step": step, "layer": layer, "head": head, "value": layer * (step + head)}
-        for step in (0, 40, 100)
-        for layer in (1, 2)
-        for head in (1, 2, 3)
-    ]
-    heads, lines = figures("attention_entropy", rows=rows)
-    assert [(one.label, len(one.x)) for one in heads.series] == [("untrained heads", 6), ("trained heads", 6)]
-    assert (lines.name, lines.title) == ("attention_entropy-by-step", "run: entropy of attention while training")
-    assert [(one.label, list(one.x), list(one.y)) for one in lines.series] == [
-        ("layer 1", [0, 40, 100], [2, 42, 102]),
-        ("layer 2", [0, 40, 100], [4, 84, 204]),
-    ]
-    assert len(figures("attention_entropy", rows=[row for row in rows if row["step"] != 40])) == 1
 
 
 def test_curves_have_a_figure_per_kind_and_the_axis_that_the_yaml_names():
@@ -168,32 +112,6 @@ def test_curves_have_a_figure_per_kind_and_the_axis_that_the_yaml_names():
     assert list(occlusion.series[0].y) == [1, 0.5]
     size = figures("receptive_field", **GIVEN["receptive_field"])[1]
     assert (size.x.label, list(size.series[0].y)) == ("layer", [3.5, 11.25])
-
-
-def test_points_are_told_apart_by_class():
-    (figure,) = figures("embedding")
-    assert {one.label: len(one.x) for one in figure.series} == {"c": 2, CLASSES[0]: 1}
-    (alone,) = figures("embedding", labels=None)
-    assert [len(one.x) for one in alone.series] == [B]
-    many = np.arange(26)
-    points = np.stack([many, many], axis=1)
-    (figure,) = figures("embedding", arrays={"points": points}, labels=many, classes=[str(n) for n in many])
-    assert (len(figure.series), figure.legend()) == (26, [])
-    texts = figure.panels[0].texts
-    assert [text for *_, text in texts] == [str(n) for n in many]
-    np.testing.assert_allclose([place for *place, _ in texts], points, atol=1e-3)
-
-
-def test_images_in_one_place_are_points_that_can_be_counted():
-    """20 tight groups of 3, as t-SNE draws groups smaller than its perplexity."""
-    places = np.random.default_rng(3).uniform(-9, 9, (20, 2))
-    (figure,) = figures("embedding", arrays={"points": np.repeat(places, 3, axis=0)}, labels=None)
-    assert figure.title.endswith(", 60 images")
-    drawn = np.array([figure.series[0].x, figure.series[0].y]).T / np.ptp(places, axis=0) * (2, 1)
-    far = np.linalg.norm(drawn[:, None] - drawn[None], axis=2) + 9 * np.eye(60)
-    assert far.min() > 0.019
-    moved = np.linalg.norm(drawn - np.repeat(places, 3, axis=0) / np.ptp(places, axis=0) * (2, 1), axis=1)
-    assert moved.max() < 0.04
 
 
 def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():
@@ -227,12 +145,3 @@ def test_a_grid_keeps_its_places_and_the_scale_of_all_maps():
     where = np.argwhere((figure.images == peak).all(axis=-1))
     assert where.tolist() == [[1, 2, 0, 1]]
     assert figure.ends == (-1, 1)
-
-
-def test_filters_keep_their_sign_around_grey():
-    filters = np.zeros((11, 3, 5, 7))
-    filters[0, 0, 0, 0], filters[0, 2, 1, 1] = 2, -2
-    (figure,) = figures("rgb_filters", arrays={"filters": filters})
-    assert figure.images[0, 0, 0, 0].tolist() == [255, 128, 128]
-    assert figure.images[0, 0, 1, 1].tolist() == [128, 128, 0]
-    assert (figure.images[-1, -1] == 255).all(), "a place without a filter is white"

@@ -9,11 +9,7 @@ import pytest
 
 from tests.unit.reports.few_runs import EVIL_MODEL, EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
 from tests.unit.reports.html_page import Page
-from vitlab.config import UserError
-from vitlab.reports.pages import image_attention
-from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.run_results import RunResults
-from vitlab.reports.results.study_results import load_results
 from vitlab.training.files import RunFiles, write_analysis
 
 
@@ -159,20 +155,3 @@ def test_a_run_lacks_attention_where_an_analysis_of_it_did_not_apply(tmp_path, m
 
 
 # ---- what is malformed or too much
-
-
-def test_pictures_past_the_limit_are_left_out_and_said(copy, monkeypatch):
-    monkeypatch.setattr(image_attention, "MOST", 3 * (5 * 4 * 8 + 5 * 8))
-    write_report(load_results(copy.folder))
-    text = (copy.folder / "attention" / f"{FOUR}.html").read_text()
-    assert len(Page(text).all("img")) == 3
-    assert "5 more are left out" in text
-
-
-def test_malformed_maps_are_one_line_that_names_the_file(copy):
-    path = copy.run(FOUR).analysis_folder / "attention_maps.npz"
-    path.write_text("not a file of numpy")
-    with pytest.raises(UserError) as caught:
-        write_report(load_results(copy.folder))
-    (line,) = caught.value.problems
-    assert line.startswith(f"{path}: ")

@@ -3,13 +3,11 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
 from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
 from tests.unit.reports.html_page import Page, read_script_data
-from tests.unit.reports.written_study import make_study
 from vitlab.reports.pages import compare
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.run_results import RunResults
@@ -120,43 +118,3 @@ def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(few_runs
     monkeypatch.setattr(compare, "MOST", 8 * 5 * 8)
     found, _ = compare.pack_maps(results)
     assert [one.get("why") for one in found][:2] == [None, "has maps, which are left out to keep this page small"]
-
-
-def test_of_runs_with_larger_maps_fewer_of_the_same_pictures_are_shown(browser, copy, monkeypatch):
-    monkeypatch.setattr(compare, "MOST_PICTURES", 3 * 5 * 8)  # 3 of the first run's maps, 7 of the other's
-    write_report(load_results(copy.folder))
-    data = read_script_data((copy.folder / "compare.html").read_text())
-    assert [len(one["pictures"]) for one in data["sets"]] == [7]
-    assert [one["maps"].get("pictures") for one in data["runs"]] == [3, 7, None]
-    browser.open(copy.folder / "compare.html")
-    assert browser.run("document.querySelectorAll('.picture').length") == 3
-    assert "other pictures" not in browser.run("document.getElementById('lacking').textContent")
-    told = browser.run("document.getElementById('maps-note').textContent")
-    assert told.startswith("5 of 8 pictures are left out to keep this page small. Mean over the heads.")
-    two = RunResults(copy.run(EVIL_RUN)).attention_maps().maps.mean(axis=2)
-    assert draws_shares(browser, '[data-picture="2"] [data-side="B"] canvas', two[2, 1], two[:3, 1].max())
-    assert browser.errors == []
-
-
-def test_an_older_study_has_its_comparison_and_no_page(tmp_path):
-    study = make_study(tmp_path / "old")
-    write_report(load_results(study.folder))
-    assert not (study.folder / "attention").exists()
-    data = read_script_data((study.folder / "compare.html").read_text())
-    assert len(data["runs"]) == 15
-    assert data["start"] == ["vit_nano-n32000-s0", "resnet_nano-n32000-s0"]
-    (first, *_) = data["runs"]
-    assert [len(layer) for layer in first["distances"]] == [4] * 4
-    assert len(first["curves"]["train"][0]) == 40
-
-
-def test_one_run_is_compared_with_none(copy):
-    rows = copy.rows()
-    assert Path(copy.folder / "compare.html").is_file()
-    copy.write_rows(rows[:1])
-    for row in rows[1:]:
-        shutil.rmtree(copy.folder / row["run"])
-    write_report(load_results(copy.folder))
-    assert not (copy.folder / "compare.html").exists()
-    assert "compare.html" not in copy.report_path.read_text()
-    assert "compare.html" not in (copy.folder / "attention" / f"{rows[0]['run']}.html").read_text()

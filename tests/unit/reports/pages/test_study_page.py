@@ -7,7 +7,6 @@ from PIL import Image
 
 from tests.unit.reports.html_page import EVIL, Page
 from tests.unit.reports.written_study import make_study
-from vitlab import formatting
 from vitlab.config import UserError
 from vitlab.files import write_json
 from vitlab.reports.figures.metric_by_size import plot_metric_by_size
@@ -15,7 +14,6 @@ from vitlab.reports.figures.samples import write_contact_sheet
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results import provenance
 from vitlab.reports.results.study_results import load_results
-from vitlab.reports.urls import file_stem, folder_link, link
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +93,6 @@ def test_user_text_is_never_markup(tmp_path, page):
     assert not [a["href"] for a in found.all("a") if ":" in a["href"]]
 
 
-def test_addresses_are_quoted():
-    assert link("javascript:alert(1)") == "javascript%3Aalert%281%29"
-    assert folder_link("a b#?%") == "a%20b%23%3F%25/"
-    assert link("run", "analysis/x.json") == "run/analysis/x.json"
-    assert file_stem("a/b:c d") == "a_b_c_d"
-    assert file_stem("../..") == "figure"
-
-
 def test_no_run_has_finished(tmp_path):
     study = make_study(tmp_path / "empty", failed=16)
     assert not study.results_path.exists()
@@ -148,13 +138,6 @@ def test_times_of_different_machines_are_marked_as_not_comparable(tmp_path):
     result["environment"]["device"] = "NVIDIA H200"
     write_json(path, result)
     assert Page(write_report(load_results(study.folder)).read_text()).text.count(said) == 1
-
-
-def test_two_models_with_one_file_name(tmp_path):
-    study = make_study(tmp_path / "same", models={"vit:a": "vit", "vit a": "vit"}, sizes=(500,), failed=0)
-    write_report(load_results(study.folder))
-    assert (study.figures / "attention_distance-vit_a.svg").exists()
-    assert (study.figures / "attention_distance-vit_a-2.svg").exists()
 
 
 @pytest.mark.parametrize(
@@ -206,27 +189,6 @@ def test_a_study_of_many_seeds_has_a_page_of_bounded_length(tmp_path):
     (rings,) = (one for one in plot_metric_by_size(study.rows()).series if one.style == "rings")
     assert len(rings.y) == len(set(rings.links)) == 30
     assert (min(rings.y), max(rings.y)) == (min(accuracies), max(accuracies))
-
-
-def test_seeds_as_text():
-    assert provenance.format_seeds([0]) == "0"
-    assert provenance.format_seeds([9, 2, 1, 0]) == "0, 1, 2, 9"
-    assert provenance.format_seeds([*range(500), 700]) == "0 to 499, 700"
-
-
-def test_machines_that_differ_are_counted():
-    results = [{"environment": {"torch": "2.15", "device": "cpu" if i else "H200"}} for i in range(3)]
-    assert provenance.describe_machines(results) == [("torch", "2.15"), ("device", "cpu (2 runs); H200 (1 run)")]
-
-
-def test_numbers_as_text():
-    assert [formatting.duration(s) for s in (0.21, 7.3, 31, 59.97, 80, 599.6, 3599, 3600, 11100)] == [
-        *("0.2 s", "7 s", "31 s", "1 min 00 s", "1 min 20 s", "10 min", "1 h 00 min", "1 h 00 min", "3 h 05 min")
-    ]
-    assert formatting.with_prefix(1.234e15, "FLOP") == "1.23 PFLOP"
-    assert formatting.with_prefix(999_999, "FLOP") == "1.00 MFLOP"
-    assert formatting.count(46_036) == "46.0k"
-    assert formatting.whole(None) == formatting.significant(float("nan")) == formatting.DASH
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from tests.unit.reports.html_page import read_script_data
-from vitlab.config import UserError
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
 from vitlab.reports.pages.text_views import compute_attention, encode_text
@@ -42,10 +41,3 @@ def test_a_source_is_shown_with_its_target_or_with_what_the_model_writes(name, t
     for weights in (*shown.weights, *shown.target.own, *shown.target.cross):
         np.testing.assert_allclose(np.asarray(weights).sum(axis=-1), 1, rtol=1e-5)
     assert np.shape(shown.target.cross[0])[-2:] == (len(pair.following), len(pair.tokens))
-
-
-def test_a_source_or_a_target_that_is_too_long_is_refused(tokenizer):
-    model = translator("gru_seq2seq_nano", tokenizer, length=4)
-    for parts in (["one two three one two three"], ["one", "1 2 3 1 2 3"]):
-        with pytest.raises(UserError, match=rf"--text '{parts[-1]}': has \d+ tokens, the model takes up to 4"):
-            encode_text(model, tokenizer, parts)

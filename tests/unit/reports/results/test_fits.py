@@ -56,15 +56,3 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
     assert found.law_table[1][-1].startswith("none: it misses measured errors")
     assert {series.label for series in plot_metric_by_size(rows, found).series} >= {"resnet, fit", "crossover"}
     assert "vit, fit" not in {series.label for series in plot_metric_by_size(rows, found).series}
-
-
-def test_models_that_only_guess_have_a_law_without_chance():
-    found = fit_study(make_rows(lambda e: {"accuracy": 0.1 * (1 - e / 20), "chance": 0.1}))
-    assert all(0.85 < fit.predict(64_000) < 0.95 for fit in found.fits.values())
-
-
-def test_an_error_of_0_is_less_than_one_test_item():
-    rows = make_rows(lambda e: {"accuracy": 1.0 if e < 0.04 else 1 - e, "test_items": 1000})
-    assert fit_study(rows).fits["vit"].runs.mean_errors[-1] == pytest.approx(0.0005)
-    assert fit_study(make_rows(lambda e: {"accuracy": 1 - e})[:6]).fits == {}  # two sizes
-    assert fit_study(make_rows(lambda e: {"bleu": 1 - e})).fits == {}

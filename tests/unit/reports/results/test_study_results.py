@@ -9,7 +9,7 @@ from tests.unit.reports.html_page import Page
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.commands.scale import conclude, show
-from vitlab.config import TrainConfig, compose, names, resolved
+from vitlab.config import TrainConfig, compose, resolved
 from vitlab.reports.pages import study as study_page
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.store import StudyFiles
@@ -101,8 +101,3 @@ def test_recipes_that_were_tuned_on_other_data_are_named_with_the_words_that_tun
     for text in (says, Page(study.report_path.read_text()).text):
         assert ("recipes vit_nano and resnet_nano were tuned on glyphs, not on digits" in text) is advised
         assert ("tune.recipe.lr=[0.008,0.016,0.032,0.25,0.5,1]" in text) is advised
-
-
-def test_what_recipes_were_tuned_on_are_names_of_data():
-    recipes = [compose(TrainConfig, [f"recipe={name}"]).recipe for name in names("recipe")]
-    assert {data for recipe in recipes for data in recipe.tuned_on} <= set(names("data"))

@@ -15,8 +15,6 @@ from tests.unit.reports.tracking.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.files import write_json
-from vitlab.reports.figures.theme import THEMES
-from vitlab.reports.tracking.dashboards import show_figures
 
 
 @pytest.fixture
@@ -120,13 +118,6 @@ def test_the_workspace_shows_the_runs_of_this_study_alone(study, offline):
     ]
 
 
-def test_runs_have_the_colour_of_their_family(study, offline):
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    colours = {run: setting.color for run, setting in workspace_of(study).runset_settings.run_settings.items()}
-    light = THEMES["light"]
-    assert colours == {"id0": light["resnet"], "id1": light["resnet"], "id2": light["vit"], "id3": light["vit"]}
-
-
 def test_the_report_has_the_conclusion_the_table_and_a_run_set_per_family(study, offline):
     assert main(["report", str(study.folder), "--wandb"]) == 0
     read = report_of(study)
@@ -154,45 +145,12 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
     assert not any("accuracy" in title for title in found)
 
 
-def test_without_a_finished_run_there_is_nothing_to_show(tmp_path, offline, capsys):
-    study = make_study(tmp_path / "new", sizes=(53,), seeds=(0,), failed=2)
-    assert main(["report", str(study.folder), "--wandb"]) == 2
-    assert "no run has finished yet" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["it's", "x" * 101, "\N{GRINNING FACE}"])
-def test_a_name_that_wandb_does_not_take_is_one_line(tmp_path, offline, capsys, name):
-    study = make_study(tmp_path / "quick", name=name, sizes=(53,), seeds=(0,), failed=0)
-    assert main(["report", str(study.folder), "--wandb"]) == 2
-    assert f"study.yaml: name={name}: give letters" in capsys.readouterr().err
-
-
-def test_a_family_with_a_quote_is_one_line(tmp_path, offline, capsys):
-    study = make_study(tmp_path / "quick", models={"net": "o'net"}, sizes=(53,), seeds=(0,), failed=0)
-    assert main(["report", str(study.folder), "--wandb"]) == 2
-    assert "family=o'net" in capsys.readouterr().err
-
-
-def test_offline_nothing_asks_the_server_also_where_the_team_is_named(study, offline, monkeypatch):
-    study.write_config({**study.config(), "wandb": {"entity": "team", "project": "sizes"}})
-    monkeypatch.setattr("wandb.Api", lambda: pytest.fail("asked"))
-    assert main(["report", str(study.folder), "--wandb"]) == 0
-    assert (workspace_of(study).entity, workspace_of(study).project) == ("team", "sizes")
-    assert (report_of(study).entity, report_of(study).project) == ("team", "sizes")
-
-
 def test_without_the_package_one_line_says_what_to_install(study, offline, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "vitlab.reports.tracking.dashboards", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["report", str(study.folder), "--wandb"]) == 2
     assert "pip install wandb-workspaces" in capsys.readouterr().err
-
-
-def test_a_damaged_file_is_named(study, offline, capsys):
-    (study.folder / "wandb-report.json").write_text("{")
-    assert main(["report", str(study.folder), "--wandb"]) == 2
-    assert "wandb-report.json: cannot read it; delete the file" in capsys.readouterr().err
 
 
 def test_logged_in_both_are_saved_and_the_next_time_changed(study, monkeypatch, capsys):
@@ -232,13 +190,3 @@ def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch,
     line = "vitlab: W&B did not save the dashboards: W&B is down; run the command again\n"
     assert capsys.readouterr().err == line
     assert "accuracy against train_size by family" in panels_of(workspace_of(study))
-
-
-def test_a_panel_of_an_analysis_shows_each_of_its_figures():
-    figures = ["attention_distance", "attention_distance-by-step", "cka", "robustness-occlusion", "robustness-shuffle"]
-    assert show_figures("attention_distance", figures).media_keys == [
-        *("attention_distance/picture", "attention_distance/plot"),
-        *("attention_distance-by-step/picture", "attention_distance-by-step/plot"),
-    ]
-    assert [key.partition("/")[0] for key in show_figures("robustness", figures).media_keys[::2]] == figures[3:]
-    assert show_figures("robustness", []).media_keys[0] == "robustness/picture", "of a study whose pictures are gone"

@@ -111,25 +111,3 @@ def test_who_is_not_logged_in_is_told_how_to(study, server, monkeypatch, capsys)
     out, err = capsys.readouterr()
     assert (out, err) == ("", "vitlab: nobody is logged in to W&B; run `wandb login`, or set WANDB_API_KEY\n")
     assert server.operations == []
-
-
-def test_what_cannot_be_uploaded_is_said(study, capsys):
-    for name, where in zip(RUNS, ({"mode": "online", "url": "https://x/runs/1"}, None), strict=False):
-        write_json(study.run(name).result_path, {**study.run(name).result(), "wandb": where})
-    shutil.rmtree(study.run(RUNS[2]).folder / "wandb")
-    next(study.run(RUNS[3]).folder.glob("wandb/offline-run-*/*.wandb")).with_suffix(".wandb.synced").touch()
-    assert main(["sync", str(study.folder)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{RUNS[0]}  logged online  https://x/runs/1",
-        f"{RUNS[1]}  not logged to W&B",
-        f"{RUNS[2]}  its offline files are gone",
-        f"{RUNS[3]}  uploaded before",
-        "0 runs uploaded",
-    ]
-
-
-def test_a_folder_outside_the_run_is_not_uploaded(study, capsys):
-    run = study.run(RUNS[0])
-    write_json(run.result_path, {**run.result(), "wandb": {"mode": "offline", "path": "../../elsewhere/files"}})
-    assert main(["sync", str(study.folder)]) == 2
-    assert "wandb.path=../../elsewhere/files is not a folder of the run" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """Worker processes: kept from run to run, replaced when they die, gone when their parent is. Real ones throughout."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -20,7 +19,6 @@ from vitlab.studies.events import Event
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec
-from vitlab.training.devices.group import DeviceLost
 from vitlab.training.files import RunFiles
 
 DEADLINE = 300  # seconds after which something hangs, also where other programs take all cores
@@ -108,14 +106,6 @@ def misbehave(spec, report, stop):
     return os.getpid()
 
 
-def lose_a_device_once(spec, report, stop):
-    mark = Path(spec.config["folder"], spec.name)
-    if not mark.exists():
-        mark.touch()
-        raise DeviceLost("device 1 of 2 was ended by SIGKILL", killed=True)
-    return os.getpid()
-
-
 def until_stopped(spec, report, stop):
     """A run that only a stop ends: it says its pid and, when it is told to, leaves a mark and returns."""
     Path(spec.config["folder"], f"{spec.name}.pid").write_text(str(os.getpid()))
@@ -153,23 +143,6 @@ def test_runs_begin_in_order_and_tell_start_progress_and_result():
     assert events == expected
 
 
-def test_ticks_come_while_runs_train(tmp_path):
-    ticks = []
-
-    def notify(event):
-        ticks.append(event.kind == "tick")
-        if sum(ticks) == 3:
-            (tmp_path / "go").touch()
-
-    events = run(wait_for_go, specs("a", folder=str(tmp_path)), notify=notify)
-    assert value(events, "a") == "went"
-
-
-def wait_for_go(spec, report, stop):
-    wait_until(lambda: Path(spec.config["folder"], "go").exists())
-    return "went"
-
-
 # ---- runs that fail
 
 
@@ -200,35 +173,6 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_after_the_others(tmp_p
     assert [event.run for event in events if event.kind == "started"] == ["ok 1", "once", "ok 2", "once"]
     (retry,) = [event.value for event in events if event.kind == "retried"]
     assert retry == "worker exited unexpectedly (SIGKILL: out of memory?); started again alone, after the others"
-
-
-def test_a_run_that_loses_the_process_of_another_device_is_tried_once_more(tmp_path):
-    events = run(lose_a_device_once, specs("run", folder=str(tmp_path)))
-    assert kinds(events, "run") == ["started", "retried", "started", "done"]
-    assert events[1].value == "device 1 of 2 was ended by SIGKILL; started again alone, after the others"
-
-
-def test_every_run_is_told_of_though_every_process_dies_with_two_at_a_time():
-    names = ["kill 1", "exit 1", "raise 1", "ok 1", "kill 2", "exit 2", "ok 2", "kill 3"]
-    events = run(misbehave, specs(*names), jobs=2)
-    for name in names:
-        tries = ["started", "retried"] if name.startswith("kill") else []
-        assert kinds(events, name) == [*tries, "started", "done" if name.startswith("ok") else "failed"]
-    assert value(events, "kill 1") == "worker exited unexpectedly (SIGKILL: out of memory?)"
-
-
-def test_a_process_that_dies_between_two_runs_is_replaced_for_the_run_that_it_was_given():
-    """Killed from outside after its first result: the second run is not lost in silence."""
-
-    def notify(event):
-        if event.kind == "done" and event.run == "a":
-            os.kill(event.value, signal.SIGKILL)
-            wait_until(lambda: not alive(event.value))
-
-    events = run(say_pid, specs("a", "b", "c"), notify=notify)
-    assert kinds(events, "a") == ["started", "done"]
-    assert kinds(events, "b") in (["started", "done"], ["started", "retried", "started", "done"])
-    assert kinds(events, "c") == ["started", "done"]
 
 
 def test_a_run_that_was_killed_trains_alone_and_no_oftener_than_allowed(tmp_path):
@@ -344,22 +288,6 @@ def test_ctrl_c_or_an_error_lets_runs_write_their_checkpoint_and_is_raised_again
         assert not alive(int((tmp_path / f"{name}.pid").read_text()))
 
 
-@pytest.mark.parametrize("kind", ["started", "done"])
-def test_ctrl_c_while_no_run_trains_lets_the_process_end_by_itself(kind):
-    """It waits for work: there is no checkpoint to wait for."""
-    processes = []
-
-    def notify(event):
-        if event.kind == kind and event.run == "b":
-            processes.extend(multiprocessing.active_children())
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(say_pid, specs("a", "b", "c"), notify=notify)
-    (process,) = processes
-    assert process.exitcode == 0, "not ended by force after all patience"
-
-
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     """One that trains cannot report any more; one that waits for work sees the closed pipe."""
     folder = tmp_path / "pids"
@@ -383,14 +311,3 @@ def start_study(folder):
 
     executor = LocalExecutor(report_until_stopped, 2, folder / "study")
     executor.run(specs("busy", "idle", folder=str(folder)), note)
-
-
-def test_a_worker_has_the_environment_of_its_parent(monkeypatch):
-    """The server that it is forked from may be older."""
-    run(say_environment, specs("first"))
-    monkeypatch.setenv("SAID_TO_WORKERS", "later")
-    assert value(run(say_environment, specs("a")), "a") == "later"
-
-
-def say_environment(spec, report, stop):
-    return os.environ.get("SAID_TO_WORKERS")

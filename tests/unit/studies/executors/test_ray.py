@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -92,12 +91,6 @@ def misbehave(spec, report, stop):
     return os.getpid()
 
 
-def say_when(spec, report, stop):
-    begin = time.time()
-    time.sleep(0.3)
-    return begin, time.time()
-
-
 def hold_and_return(spec, report, stop):
     with hold(Path(spec.config["folder"], spec.name)):
         return "trained"
@@ -145,13 +138,6 @@ def test_workers_are_kept_and_only_runs_whose_process_died_are_started_again(stu
     workers = {study.value(f"ok {number}") for number in range(1, 6)}
     assert len(workers) < 5, "a process is kept for several runs"
     assert os.getpid() not in workers
-
-
-def test_no_more_runs_at_a_time_than_asked_for(study):
-    names = ["a", "b", "c"]
-    study.run(say_when, *names, jobs=1)
-    times = sorted(study.value(name) for name in names)
-    assert all(end < begin for (_, end), (begin, _) in pairwise(times))
 
 
 def test_a_run_that_another_start_trains_is_followed_and_taken_when_it_is_let_go(study):
@@ -203,11 +189,6 @@ def test_more_than_any_node_has_is_refused_with_what_the_cluster_has(study):
     assert "1 CPUs, 0 GPUs" in line
     study.config = replace(study.config, ray=replace(study.config.ray, autoscaling=True))
     executor.check(study.config)
-
-
-def test_a_part_of_several_gpus_is_refused():
-    with pytest.raises(UserError, match=r"executor.gpus=1.5: Ray shares one GPU"):
-        executor.check(ExecutorConfig(kind="ray", gpus=1.5))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:10001"])

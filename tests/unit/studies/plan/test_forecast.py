@@ -87,13 +87,3 @@ def test_the_command_prints_a_forecast_of_data_that_are_not_here(capsys, tmp_pat
     assert "5.00 GB of data" in out
     assert "its numbers are those of data.expected" in out
     assert not (tmp_path / "study").exists()
-
-
-def test_numbers_to_expect_that_are_none_are_refused(capsys):
-    words = ["data=webdataset", "data.expected={train: many, classes: 10}", "data.image_size=32"]
-    assert main(["scale", "quick", *words, "--dry-run", "--on", "gpu:2,memory=80,flops=1e15"]) == 2
-    errors = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[2].strip().partition(":")[0] for line in errors] == [
-        "data.expected.test is missing",
-        "data.expected.train=many",
-    ]
