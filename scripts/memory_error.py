@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from vitlab.config import DescribeConfig, compose
 from vitlab.formatting import with_prefix
-from vitlab.models import build, described_shape
+from vitlab.models import build, described_shape, kernels
 from vitlab.models.counting import count, memory
-from vitlab.models.mixers import attention
 
 MODELS = (
     *("vit_s16", "vit_nano", "resnet18", "resnet_nano", "bit_50x1", "mixer_s16", "fnet_nano"),
@@ -26,7 +25,7 @@ BATCHES = (2, 3)  # what a third example adds is its own: weights in bfloat16 ar
 
 
 def main() -> None:
-    attention.FEW_KEYS = 0  # else a CPU computes short attention in bfloat16 as products, as no GPU does
+    kernels.FEW_KEYS = 0  # else a CPU computes short attention in bfloat16 as products, as no GPU does
     print("| model | input | counted | kept in float32 | error | kept in bfloat16 | error |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for name in MODELS:

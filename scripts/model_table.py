@@ -7,6 +7,7 @@ Nothing is trained or allocated: models are counted on the meta device. 20 secon
 
 from vitlab.config import DescribeConfig, compose, extent, names
 from vitlab.models import family
+from vitlab.models.base import as_model
 from vitlab.models.counting import count
 
 OWN_SIZE = {"dinov2_s14": 518, "dinov2_b14": 518}  # pixels; the others were trained at 224
@@ -21,7 +22,13 @@ def main() -> None:
         config = compose(DescribeConfig, [f"model={name}", f"image_size={size}"])
         model = count.meta(config.model, num_classes=1000, image_size=extent(size), channels=3)
         forward, _ = count.flops(model, {"image_size": extent(size), "channels": 3})
-        cells = (name, family(config.model, model), size, f"{count.parameters(model):,}", count.tokens(model) or "")
+        cells = (
+            name,
+            family(config.model, model),
+            size,
+            f"{count.parameters(model):,}",
+            as_model(model).sequence_length or "",
+        )
         print(f"| {' | '.join(map(str, cells))} | {forward / 1e9:.4g} |")
 
 

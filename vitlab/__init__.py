@@ -8,7 +8,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "load_weights": "vitlab.training.sources",
     "export_weights": "vitlab.models.weights.export",
     "load_run": "vitlab.training.load",
-    "extract_features": "vitlab.models.features",
+    "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture.attention",
     "attention_distance": "vitlab.analysis.attention_distance",
     "fit_scaling_law": "vitlab.studies.laws.fit",

@@ -27,6 +27,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.loader import Items
 from vitlab.data.subset import examples
+from vitlab.models.captioner import Captioner
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task
 
@@ -42,14 +43,14 @@ def module_of(config: AnalysisConfig) -> ModuleType:
 def refusal(config: AnalysisConfig, model: nn.Module) -> str | None:
     """Why an analysis cannot look at a model, in a line; None where it can. Raises UserError for a wrong module."""
     module = module_of(config)
-    if module.applies(looked_at(model)):
+    if module.applies(analysis_target(model)):
         return None
     return f"{config.name}: does not apply to {type(model).__name__}: it needs {module.NEEDS}"
 
 
-def looked_at(model: nn.Module) -> nn.Module:
+def analysis_target(model: nn.Module) -> nn.Module:
     """What analyses look at: of a captioner the vision transformer that reads its pictures, else the model."""
-    return getattr(model, "image", model)
+    return model.image if isinstance(model, Captioner) else model
 
 
 def examine(
@@ -76,7 +77,7 @@ def examine(
     given = {"labels": targets if of_classes and labelled else None, "progress": progress}
     given |= {} if task.tokenizer is None else {"token_texts": task.tokenizer.token_texts}
     taken = inspect.signature(module.run).parameters.keys() & given.keys()
-    results = module.run(looked_at(model), inputs, config, **{key: given[key] for key in taken})
+    results = module.run(analysis_target(model), inputs, config, **{key: given[key] for key in taken})
     findings = Findings.of(
         results,
         name=config.name,

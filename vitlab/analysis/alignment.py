@@ -19,6 +19,8 @@ from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.sequences.blocks import NOTHING
+from vitlab.models.heads import TextModel
+from vitlab.models.recurrent import RecurrentEncoderDecoder
 from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "share"
@@ -33,12 +35,14 @@ def find_cross_layers(model: nn.Module) -> list[int]:
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has cross-attention to a text, or says itself how it aligns one."""
-    return hasattr(model, "text") and (hasattr(model, "alignment") or bool(find_cross_layers(model)))
+    return isinstance(model, TextModel) and (
+        isinstance(model, RecurrentEncoderDecoder) or bool(find_cross_layers(model))
+    )
 
 
 def align(model: nn.Module, tokens: Tensor, given: Tensor, mask: Tensor | None = None) -> tuple[int, Tensor]:
     """(the number of the decoder's layer, from 1, its attention (B, H, N, S)) of sources (B, S) and targets (B, N)."""
-    if hasattr(model, "alignment"):
+    if isinstance(model, RecurrentEncoderDecoder):
         with torch.no_grad(), run_eagerly(model):
             return model.decoder.layers.num_layers, model.alignment(tokens, given, mask)[:, None]
     layers = find_cross_layers(model)

@@ -18,6 +18,7 @@ from vitlab.analysis.capture.heads import average_per_head
 from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress
 from vitlab.config.schema import AnalysisConfig
+from vitlab.models.heads import TextModel
 from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "nats"
@@ -31,8 +32,9 @@ def query_entropies(weights: Tensor) -> Tensor:
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention, and takes images or texts."""
-    looked = getattr(model, "text", model)
-    return (takes_images(model) or looked is not model) and bool(find_attention_layers(looked))
+    if isinstance(model, TextModel):
+        return bool(find_attention_layers(model.text))
+    return takes_images(model) and bool(find_attention_layers(model))
 
 
 def run(

@@ -20,8 +20,9 @@ from vitlab.analysis.capture.attention import (
 )
 from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.progress import Progress, track_progress
-from vitlab.analysis.rollout import average_heads, extend_rollout, reads_class_token, rollout_maps
+from vitlab.analysis.rollout import average_heads, extend_rollout, rollout_maps
 from vitlab.config.schema import AnalysisConfig
+from vitlab.models.base import as_model
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
@@ -48,7 +49,11 @@ def run(
 
     `config.identity` as in `rollout`. Raises UserError for a model without attention over patches.
     """
-    places, depth, class_token = find_patches(model), len(find_attention_layers(model)), reads_class_token(model)
+    places, depth, class_token = (
+        find_patches(model),
+        len(find_attention_layers(model)),
+        as_model(model).reads_class_token,
+    )
     maps, reached = [], []
     for chunk in track_progress(images.split(CHUNK), progress):
         found: list[Tensor] = [torch.empty(0)] * depth

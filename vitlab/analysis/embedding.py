@@ -13,7 +13,7 @@ from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
-from vitlab.models.features import before_head, evaluating
+from vitlab.models.base import before_head, evaluating
 
 UNIT = ""  # neither the axes nor the distances between clusters mean anything
 NEEDS = "images, and features before its head"

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config.schema import AnalysisConfig
+from vitlab.models.heads import TextModel
 from vitlab.tasks.common.text import TokenInputs
 
 UNIT = "score"
@@ -137,7 +138,7 @@ def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
 
 def applies(model: nn.Module) -> bool:
     """Whether the model has attention over the tokens of a text."""
-    return hasattr(model, "text") and bool(find_attention_layers(model.text))
+    return isinstance(model, TextModel) and bool(find_attention_layers(model.text))
 
 
 def run(

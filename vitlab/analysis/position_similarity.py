@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitlab.analysis.capture.attention import find_patches
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
+from vitlab.models.base import as_model
 
 UNIT = "cosine similarity"
 NEEDS = "position embeddings that are added to a grid of patches"
@@ -34,8 +35,8 @@ def patch_positions(model: nn.Module) -> Tensor:
     Raises UserError for a model that adds none, such as one with rotary positions.
     """
     rows, columns = find_patches(model).grid_size
-    table = getattr(model, "pos_embed", None)
-    if not isinstance(table, Tensor) or table.ndim != 3 or table.shape[1] < rows * columns:
+    table = as_model(model).position_table
+    if table is None or table.ndim != 3 or table.shape[1] < rows * columns:
         raise UserError(f"{type(model).__name__} does not add position embeddings to its patches")
     return table[0, -rows * columns :]  # those of the prefix tokens come first
 

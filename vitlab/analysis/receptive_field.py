@@ -18,6 +18,7 @@ from vitlab.analysis.capture.layers import find_layers, has_layers, watch_output
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
+from vitlab.models.base import as_model
 
 UNIT = "pixels"
 NEEDS = "images, and layers named as blocks"
@@ -67,13 +68,11 @@ def to_map(model: nn.Module, output: Tensor) -> Tensor:
     Raises UserError for tokens that are no grid of patches.
     """
     if output.ndim == 3:
-        prefix = getattr(model, "num_prefix_tokens", 0)
-        embed = getattr(model, "patch_embed", getattr(model, "stem", None))  # timm's MLP-Mixer has a stem
-        grid_size = getattr(embed, "grid_size", None) or (0, 0)
-        if output.shape[1] != prefix + grid_size[0] * grid_size[1]:
+        patches = as_model(model).patches
+        if patches is None or output.shape[1] != patches.tokens:
             raise UserError(f"{type(model).__name__} has no patch grid, so its layers have no middle")
-        return output[:, prefix:].unflatten(1, tuple(grid_size))
-    return output.movedim(1, -1) if getattr(model, "output_fmt", "NCHW") == "NCHW" else output
+        return output[:, patches.prefix :].unflatten(1, patches.grid_size)
+    return output.movedim(1, -1) if as_model(model).channels_first else output
 
 
 def select_middle(model: nn.Module, output: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
-from vitlab.models.features import evaluating
+from vitlab.models.base import as_model, evaluating
 
 UNIT = "share"
 NEEDS = "images, and classes"
@@ -27,7 +27,7 @@ LARGEST = 16  # patches along a side
 
 def applies(model: nn.Module) -> bool:
     """Whether the model classifies images."""
-    return takes_images(model) and not isinstance(getattr(model, "head", None), nn.Identity)
+    return takes_images(model) and as_model(model).classifies
 
 
 def shuffle_patches(images: Tensor, grid: int, generator: torch.Generator) -> Tensor:

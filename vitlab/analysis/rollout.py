@@ -17,6 +17,7 @@ from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
+from vitlab.models.base import as_model
 
 UNIT = "share"
 NEEDS = "attention over a grid of patches"
@@ -63,12 +64,6 @@ def rollout_maps(joint: Tensor, grid_size: Sequence[int], prefix_tokens: int = 1
     return read[:, prefix_tokens:].unflatten(1, tuple(grid_size))
 
 
-def reads_class_token(model: nn.Module) -> bool:
-    """Whether the model's head reads the class token, rather than the mean over the patches."""
-    # a method of timm's models is called pool
-    return "token" in (getattr(model, "pool", None), getattr(model, "global_pool", None))
-
-
 def run(
     model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
@@ -76,7 +71,7 @@ def run(
 
     Raises UserError as `rollout` does, and for a model without a grid of patches.
     """
-    places, class_token = find_patches(model), reads_class_token(model)
+    places, class_token = find_patches(model), as_model(model).reads_class_token
     maps = [
         rollout_maps(rollout(model, chunk, config.identity), places.grid_size, places.prefix, class_token)
         for chunk in track_progress(images.split(CHUNK), progress)

@@ -13,6 +13,7 @@ from vitlab.config import DescribeConfig, UserError, compose, load
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.formatting import with_prefix
+from vitlab.models.base import as_model
 
 DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
@@ -70,7 +71,7 @@ def describe(config: DescribeConfig, *, as_json: bool) -> int:
         "example": "image" if "image_size" in shape else "pair" if "target_length" in shape else "sequence",
         **{key: list(value) if isinstance(value, tuple) else value for key, value in shape.items()},
         "layers": getattr(config.model, "depth", None),
-        "tokens": count.tokens(model),
+        "tokens": as_model(model).sequence_length,
         "params": params,
         "params_by_part": count.parts(model),
         "forward_flops": forward,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from vitlab.commands.arguments import CommandParser, non_empty_path, status_line
 from vitlab.config import UserError
 from vitlab.files import write_json
+from vitlab.models.base import as_model
 from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def export(run: str, path: Path, *, names: str) -> int:
 
     loaded = load_run(run)
     about, is_text = describe_use(loaded), loaded.config.data.modality == "text"
-    if path.suffix == ".onnx" and (is_text or hasattr(loaded.model, "decoding")):
+    if path.suffix == ".onnx" and (is_text or as_model(loaded.model).decoding):
         raise UserError(
             f"{path}: a model that reads or writes text is exported as a .safetensors file or, as far as transformers "
             "has it, as a folder"

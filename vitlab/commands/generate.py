@@ -26,7 +26,7 @@ from vitlab.training.files import RunFiles, refuse_unwritable
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vitlab.training.writer import Writer
+    from vitlab.training.writer import TextGenerator
 
 DESCRIPTION = """Continue a text with a run's language model, or write one from a source, a text or a picture:
   vitlab generate runs/gpt --prompt "Return the" --temperature 0.8 --top-p 0.9
@@ -174,7 +174,7 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
     return found
 
 
-def choose_search(args: argparse.Namespace, writer: "Writer") -> dict[str, Any]:
+def choose_search(args: argparse.Namespace, writer: "TextGenerator") -> dict[str, Any]:
     """The options of sampling or of the beam search: those given, else the writer's own."""
     if args.beams is not None:
         penalty = args.length_penalty
@@ -191,7 +191,9 @@ def choose_search(args: argparse.Namespace, writer: "Writer") -> dict[str, Any]:
     return {"temperature": temperature, "top_k": args.top_k, "top_p": args.top_p, "generator": generator}
 
 
-def write_file(args: argparse.Namespace, writer: "Writer", search: dict[str, Any], lines: dict[str, list[str]]) -> int:
+def write_file(
+    args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any], lines: dict[str, list[str]]
+) -> int:
     """Write a line for each line of --input, and print how well they match --reference. Raises UserError."""
     from vitlab.tasks.common.decoded import score_exact_match, score_translation
     from vitlab.training.writer import encode_lines, write_lines
@@ -226,7 +228,7 @@ def write_file(args: argparse.Namespace, writer: "Writer", search: dict[str, Any
     return 0
 
 
-def write_prompt(args: argparse.Namespace, writer: "Writer", search: dict[str, Any]) -> int:
+def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any]) -> int:
     """Print what is written from --prompt, `--samples` of it or one by beam search. Raises UserError."""
     from vitlab.training.writer import write_rows
 

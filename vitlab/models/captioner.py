@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from vitlab.config.schema.models import CaptionerConfig
 from vitlab.models import vit
 from vitlab.models.encoder import make_norms
-from vitlab.models.encoder_decoder import Writer, reset_parameters
+from vitlab.models.encoder_decoder import DecoderModel, reset_parameters
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import TextEncoder, build_body
 from vitlab.models.vit import ViT
 
 
-class Captioner(Writer):
+class Captioner(DecoderModel):
     """Images (B, C, Y, X) and the captions so far (B, N) -> logits of each next token (B, N, V).
 
     The decoder looks at the tokens that `image` has before its head; `bridge` is a linear layer where their width is

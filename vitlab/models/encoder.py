@@ -21,8 +21,6 @@ ACTIVATIONS = {
     "relu": nn.ReLU,
 }
 GATED = {"swiglu": nn.SiLU, "geglu": ACTIVATIONS["gelu"], "geglu_tanh": ACTIVATIONS["gelu_tanh"]}
-ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
-GATED_NAMES = {"SiLU": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -193,11 +191,3 @@ def feed_forward(width: int, hidden: int, dropout: float = 0.0, kind: str = "gel
     if kind in GATED:
         return GatedMlp(width, hidden, act=GATED[kind], bias=bias, dropout=dropout)
     return Mlp(width, hidden, act=ACTIVATIONS[kind], bias=bias, dropout=dropout)
-
-
-def mlp_name(mlp: nn.Module) -> str:
-    """The `kind` of `feed_forward` that an MLP is, this project's or timm's; else the class name of its activation."""
-    act = mlp.act
-    name = "gelu_tanh" if getattr(act, "approximate", None) == "tanh" else ACTIVATION_NAMES.get(type(act).__name__)
-    name = name or type(act).__name__
-    return GATED_NAMES.get(name, name) if hasattr(mlp, "fc1_g") else name

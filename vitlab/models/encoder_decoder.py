@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config.schema.models import EncoderDecoderConfig
+from vitlab.models.base import Model
 from vitlab.models.decoding import CachedDecoding
 from vitlab.models.encoder import make_norms
 from vitlab.models.heads import TextModel
@@ -19,7 +20,7 @@ from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import TextEncoder, build_body
 
 
-class Writer(nn.Module):
+class DecoderModel(Model):
     """The base class: an input and the target so far (B, N) -> logits of each next token of the target (B, N, V).
 
     A subclass has `encode`, `decoder` and `output`.
@@ -55,7 +56,7 @@ class Writer(nn.Module):
         return self.decode(tokens, context, mask, caches)[:, -1]
 
 
-class EncoderDecoder(Writer, TextModel):
+class EncoderDecoder(DecoderModel, TextModel):
     """A source (B, S) and the target so far (B, N) -> logits of each next token of the target (B, N, V)."""
 
     def __init__(self, text: TextEncoder, decoder: TextEncoder, output: nn.Linear):

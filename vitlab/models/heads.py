@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitlab.models.base import Model
 from vitlab.models.decoding import CachedDecoding
 
 STD = 0.02  # of the initial weights, as in BERT and GPT-2
@@ -17,7 +18,7 @@ TO_RESIDUAL = ("mixer.proj.weight", "mlp.fc2.weight")
 LONGEST_SPAN = 10  # tokens (Joshi et al., 2020, section 3.1)
 
 
-class TextModel(nn.Module):
+class TextModel(Model):
     """The base class: a body `text`, tokens (B, N) -> hidden states (B, N, D), and a head."""
 
     def __init__(self, text: nn.Module):
@@ -32,11 +33,15 @@ class TextModel(nn.Module):
     def vocabulary(self) -> int:
         return self.text.embed.tokens.num_embeddings
 
+    @property
+    def sequence_length(self) -> int:
+        return self.text.embed.length
+
     def features(self, tokens: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Tokens (B, N) -> hidden states (B, N, D), the input of the head."""
         return self.text(tokens, mask, segments)
 
-    def by_tokens(self, hidden: Tensor) -> Tensor:
+    def unembed(self, hidden: Tensor) -> Tensor:
         """(..., D) -> logits (..., V) with tied embeddings (Press and Wolf, 2017)."""
         return F.linear(hidden, self.text.embed.tokens.weight)
 
@@ -79,7 +84,7 @@ class LanguageModel(TextModel):
         segments: Tensor | None = None,
         caches: Sequence[Any] | None = None,
     ) -> Tensor:
-        return self.by_tokens(self.text(tokens, mask, segments, caches))
+        return self.unembed(self.text(tokens, mask, segments, caches))
 
     def decoding(self) -> CachedDecoding:
         """What continues texts."""
@@ -87,7 +92,7 @@ class LanguageModel(TextModel):
 
     def next_logits(self, tokens: Tensor, caches: Sequence[Any]) -> Tensor:
         """Tokens (B, N) after those in the caches -> logits (B, V) of the next one."""
-        return self.by_tokens(self.text(tokens, caches=caches)[:, -1])
+        return self.unembed(self.text(tokens, caches=caches)[:, -1])
 
     def new_caches(self) -> list[Any]:
         """Empty caches, as `forward` takes them."""
@@ -103,7 +108,7 @@ class MaskedModel(TextModel):
 
     def masked_logits(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V): what a masked token is."""
-        return self.by_tokens(self.norm(F.gelu(self.transform(hidden)))) + self.bias
+        return self.unembed(self.norm(F.gelu(self.transform(hidden)))) + self.bias
 
 
 class Bert(MaskedModel):
@@ -150,7 +155,7 @@ class SpanBert(MaskedModel):
         Section 3.2, equation 1: two layers of GELU and a norm each.
         """
         joined = torch.cat([left, right, self.places(places)], dim=-1)
-        return self.by_tokens(self.boundary(joined)) + self.boundary_bias
+        return self.unembed(self.boundary(joined)) + self.boundary_bias
 
 
 class Classifier(TextModel):
@@ -229,7 +234,7 @@ def reset_parameters(model: nn.Module) -> None:
 
     The last layers of a block's two parts, which add to the residual stream, have the body's `residual_scale` of it.
     """
-    scale = getattr(model.text, "residual_scale", 1.0)
+    scale = model.text.residual_scale
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=STD * scale if name.endswith(TO_RESIDUAL) else STD)

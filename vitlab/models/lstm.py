@@ -58,7 +58,8 @@ class RecurrentEncoder(nn.Module):
             raise ValueError(f"model.width={width}: a bidirectional {cell.upper()} needs an even width")
         self.embed = embed
         self.causal = causal
-        self.heeds_mask = True
+        self.supports_padding_mask = True
+        self.residual_scale = 1.0
         self.cell = cell
         hidden = width if causal else width // 2
         self.add_module(

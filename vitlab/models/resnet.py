@@ -1,6 +1,5 @@
 """A basic-block ResNet of any size for small images (He et al., 2016, section 4.2), of timm's blocks."""
 
-import re
 from typing import Any
 
 from timm.models.resnet import BasicBlock
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitlab.config.schema.models import ResNetConfig
+from vitlab.models.base import Model
 
 
 class StridedPointwise(nn.Conv2d):
@@ -22,7 +22,7 @@ class StridedPointwise(nn.Conv2d):
         return F.conv2d(images[:, :, ::down, ::across], self.weight, self.bias)
 
 
-class ResNet(nn.Module):
+class ResNet(Model):
     """Images (B, C, Y, X) -> logits (B, classes), or features (B, D) with `num_classes=0`.
 
     A 3x3 stem of stride 1, stages that halve the image, mean pooling, a linear head.
@@ -57,11 +57,6 @@ class ResNet(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """The layer of each parameter, in the format of timm's layer-wise decay."""
         return {"stem": r"^stem", "blocks": r"^stages\.(\d+)" if coarse else r"^stages\.(\d+)\.(\d+)"}
-
-    def timm_name(self, name: str) -> str:
-        """A parameter's name in timm's ResNet with a 3x3 convolution as its stem."""
-        name = name.replace("stem.0.", "conv1.").replace("stem.1.", "bn1.").replace("head.", "fc.")
-        return re.sub(r"^stages\.(\d+)\.", lambda match: f"layer{int(match[1]) + 1}.", name)
 
     def features(self, images: Tensor) -> Tensor:
         """(B, C, Y, X) -> (B, D), the input of the head."""

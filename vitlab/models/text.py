@@ -15,8 +15,8 @@ from vitlab.config.schema.models import TextConfig
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
-from vitlab.models.mixers import MixerSpec
-from vitlab.models.mixers.attention import Attention, KeyValueCache
+from vitlab.models.mixers import MixerSpec, refuse_heads, refuse_lacking, traits_of
+from vitlab.models.mixers.attention import KeyValueCache
 from vitlab.models.positions import RelativePositions, rotary1d, sincos1d
 from vitlab.registry import implementation
 
@@ -99,7 +99,7 @@ class TextEncoder(nn.Module):
         self.residual_scale = residual_scale
         self.register_buffer("rotary", rotary, persistent=False)
         self.relative = relative
-        self.heeds_mask = isinstance(encoder.blocks[0].mixer, Attention)
+        self.supports_padding_mask = traits_of(encoder.blocks[0].mixer).attends
 
     def new_caches(self) -> list[KeyValueCache]:
         """Empty caches, one per layer."""
@@ -122,7 +122,7 @@ class TextEncoder(nn.Module):
         first = 0 if caches is None else len(caches[0])
         last = first + tokens.shape[1]
         x = self.embed(tokens, segments, first, mask)
-        attended = None if mask is None or not self.heeds_mask else mask[:, None, None, :]
+        attended = None if mask is None or not self.supports_padding_mask else mask[:, None, None, :]
         if self.relative is not None:  # hides later tokens as well
             attended = self.relative(tokens.shape[1], last, mask)
         return self.encoder(
@@ -205,17 +205,9 @@ def build_body(
 ) -> TextEncoder:
     """Tokens through the shared encoder; with `cross`, the layers' cross-attention, a decoder."""
     mixing = config.mixer if cross is None else groups.load("mixer", "attention")
-    wants = {
-        "model.causal=true": causal,
-        f"model.positions={config.positions}": config.positions in ("rotary", "relative"),
-        "model.bias=false": not bias,
-    }
-    if mixing.kind != "attention" and any(wants.values()):
-        given = next(option for option, is_given in wants.items() if is_given)
-        raise ValueError(f"{given} needs model.mixer=attention, not {mixing.name}")
-    width, head_width = config.width, head_width or config.width // config.heads
+    width, each = config.width, head_width or config.width // config.heads
     _, norm_elsewhere = make_norms(config.norm, config.norm_eps)
-    spec = MixerSpec(width, config.heads, head_width, (1, length), 0, config.dropout, norm_elsewhere, bias)
+    spec = MixerSpec(width, config.heads, each, (1, length), 0, config.dropout, norm_elsewhere, bias)
     mixers = implementation("vitlab.models.mixers", mixing.kind, "build")
     encoder = TransformerEncoder(
         width,
@@ -228,6 +220,14 @@ def build_body(
         norm_last=config.norm_first,
         drop_path=config.drop_path,
     )
+    mixer, positions = encoder.blocks[0].mixer, f"model.positions={config.positions}"
+    refuse_lacking(
+        mixing.name,
+        mixer,
+        attends={"model.causal=true": causal, positions: config.positions == "relative", "model.bias=false": not bias},
+        takes_rotary={positions: config.positions == "rotary"},
+    )
+    refuse_heads(mixer, width, config.heads, head_width)
     embed = TokenEmbed(
         vocabulary,
         width,
@@ -237,6 +237,6 @@ def build_body(
         norm=norm if embed_norm else None,
         dropout=config.dropout,
     )
-    rotary = rotary1d(length, head_width) if config.positions == "rotary" else None
+    rotary = rotary1d(length, each) if config.positions == "rotary" else None
     relative = RelativePositions(config.heads, causal=causal) if config.positions == "relative" else None
     return TextEncoder(embed, encoder, causal=causal, rotary=rotary, relative=relative, residual_scale=residual_scale)

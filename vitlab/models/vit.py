@@ -12,16 +12,15 @@ from torch import Tensor, nn
 
 from vitlab.config import extent
 from vitlab.config.schema.models import ViTConfig
-from vitlab.models.embed import PatchEmbed, hybrid_embed
-from vitlab.models.encoder import TokenBatchNorm, TransformerEncoder, feed_forward, make_norms
-from vitlab.models.mixers import MixerSpec
-from vitlab.models.mixers.attention import Attention
-from vitlab.models.mixers.token_mlp import TokenMLP
+from vitlab.models.base import Model, Patches
+from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms
+from vitlab.models.layers import PatchEmbed, hybrid_embed
+from vitlab.models.mixers import MixerSpec, refuse_heads, refuse_lacking
 from vitlab.models.positions import rotary2d, sincos1d, sincos2d
 from vitlab.registry import implementation
 
 
-class ViT(nn.Module):
+class ViT(Model):
     """Images (B, C, Y, X) -> logits (B, classes); with `num_classes=0` -> features (B, D), as in timm.
 
     `encoder` maps tokens to tokens. `pool` is "token" (the class token's output), "mean" (over the patches) or "none"
@@ -99,6 +98,22 @@ class ViT(nn.Module):
         if self.dist_token is not None:
             nn.init.trunc_normal_(self.dist_token, std=0.02)
 
+    @property
+    def patches(self) -> Patches:
+        return Patches(self.patch_embed.grid_size, self.patch_embed.patch_size, self.num_prefix_tokens)
+
+    @property
+    def position_table(self) -> Tensor | None:
+        return self.pos_embed
+
+    @property
+    def reads_class_token(self) -> bool:
+        return self.pool == "token"
+
+    @property
+    def classifies(self) -> bool:
+        return not isinstance(self.head, nn.Identity)
+
     def prefix(self) -> Iterator[Tensor]:
         """The prefix tokens, (1, n, D) each, in their order."""
         return (token for token in (self.cls_token, self.dist_token, self.reg_token) if token is not None)
@@ -173,29 +188,6 @@ class ViT(nn.Module):
             return "layer_scale"
         return "norms" if path[0] in ("encoder", "norm_pre", "fc_norm") else "embedding"
 
-    def timm_name(self, name: str) -> str:
-        """A parameter's name in timm's VisionTransformer, VisionTransformerDistilled or MlpMixer."""
-        name = name.removeprefix("encoder.").replace("pre_logits.0.", "pre_logits.fc.")
-        if not isinstance(self.encoder.blocks[0].mixer, TokenMLP):
-            return name.replace(".mixer.", ".attn.")
-        name = name.replace("patch_embed.", "stem.").replace(".mlp.", ".mlp_channels.")
-        return name.replace(".mixer.mlp_channels.", ".mlp_tokens.")
-
-    def timm_lacks(self) -> str | None:
-        """An option of this model that the classes of `timm_name` do not have."""
-        mixer, width = self.encoder.blocks[0].mixer, self.width
-        if not isinstance(mixer, (Attention, TokenMLP)):
-            return f"mixer {type(mixer).__name__}"
-        if isinstance(mixer, Attention) and mixer.proj.in_features != width:
-            return f"head_width={mixer.proj.in_features // mixer.heads} with width={width}"
-        if isinstance(mixer, TokenMLP) and (self.num_prefix_tokens or self.pos_embed is not None):
-            return "MLP-Mixer with positions or prefix tokens"
-        if not self.encoder.blocks[0].norm_first:
-            return "post-norm blocks (norm_first=false)"
-        if isinstance(self.encoder.blocks[0].norm1, TokenBatchNorm):
-            return "batch norm over tokens (norm=batchnorm)"
-        return None if self.rotary is None else "rotary positions"
-
 
 def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ViT:
     width, patch_size = config.width, extent(config.patch_size)
@@ -218,8 +210,6 @@ def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], c
     mixers = implementation("vitlab.models.mixers", config.mixer.kind, "build")
     rotary = None
     if config.positions == "rotary":
-        if config.mixer.kind != "attention":
-            raise ValueError(f"model.positions=rotary needs model.mixer=attention, not {config.mixer.name}")
         rotary = rotary2d(patch_embed.grid_size, head_width, spec.prefix_tokens)
     encoder = TransformerEncoder(
         width,
@@ -232,6 +222,9 @@ def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], c
         drop_path=config.drop_path,
         layer_scale=config.layer_scale,
     )
+    mixer = encoder.blocks[0].mixer
+    refuse_lacking(config.mixer.name, mixer, takes_rotary={"model.positions=rotary": rotary is not None})
+    refuse_heads(mixer, width, config.heads, config.head_width)
     return ViT(
         patch_embed,
         encoder,

@@ -23,7 +23,7 @@ from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
-from vitlab.models.features import before_head
+from vitlab.models.base import before_head
 from vitlab.studies import tuning
 from vitlab.studies.claims import Hold, hold
 from vitlab.studies.outcomes import Outcomes, write_outcomes

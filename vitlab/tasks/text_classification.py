@@ -140,7 +140,7 @@ def trim_padding(
     model: nn.Module, tokens: Tensor, mask: Tensor | None, segments: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Sequences (M, N) without the padding that all of them share, for a body that ignores padding."""
-    if mask is None or not model.text.heeds_mask:
+    if mask is None or not model.text.supports_padding_mask:
         return tokens, mask, segments
     longest = int(mask.any(dim=0).sum())
     return tokens[:, :longest], mask[:, :longest], segments[:, :longest]
@@ -151,7 +151,7 @@ def next_token_loss(model: nn.Module, hidden: Tensor, tokens: Tensor, mask: Tens
     before, following = hidden[:, :-1], tokens[:, 1:]
     if mask is not None:
         before, following = before[mask[:, 1:]], following[mask[:, 1:]]
-    return F.cross_entropy(model.by_tokens(before).flatten(0, -2), following.flatten(), reduction="sum")
+    return F.cross_entropy(model.unembed(before).flatten(0, -2), following.flatten(), reduction="sum")
 
 
 def list_problems(config: TaskConfig, data: TextData) -> Iterator[str]:

@@ -15,6 +15,7 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from vitlab.config import TrainConfig, UserError, compose, first_line
 from vitlab.config.huggingface import is_folder
 from vitlab.data.text.tokenization import from_file
+from vitlab.models.captioner import Captioner
 from vitlab.models.counting import count
 from vitlab.models.encoder import TransformerEncoder
 from vitlab.models.timm_adapter import create_pretrained
@@ -64,7 +65,7 @@ def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
     """
     weights = read_weights(str(source))
     state = {}
-    if hasattr(model, "image"):
+    if isinstance(model, Captioner):
         name, encoder = "image", model.image
         of_vit = {key.removeprefix("image."): value for key, value in weights.state.items()}
         state = {key: value for key, value in of_vit.items() if not key.startswith(("decoder.", "bridge.", "output."))}

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitlab.config import UserError
+from vitlab.config import UserError, resolved
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.data.transforms.basic import normalize
+from vitlab.models.base import as_model
 from vitlab.models.captioner import Captioner
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search
@@ -134,10 +135,10 @@ class Captions(Targets):
         return decoding, torch.full((len(rows), 1), self.tokenizer.decoder_start, device=device)
 
 
-Writer = Continuations | Targets
+TextGenerator = Continuations | Targets
 
 
-def load_writer(source: str) -> Writer:
+def load_writer(source: str) -> TextGenerator:
     """A finished run's model, on a GPU if there is one, or that of a folder of Hugging Face's, with its tokenizer.
 
     Raises UserError for models that write no text.
@@ -148,10 +149,11 @@ def load_writer(source: str) -> Writer:
     else:
         run = load_run(source)
         model, path, accelerator = run.model, RunFiles(source).tokenizer_path, evaluation_accelerator(run.config)
-        if hasattr(run.config.task, "beams"):
-            search = {"beams": run.config.task.beams, "length_penalty": run.config.task.length_penalty}
-            source_length = getattr(run.config.data, "length", None)
-    if not hasattr(model, "decoding"):
+        task, data = resolved(run.config.task), resolved(run.config.data)
+        if "beams" in task:
+            search = {"beams": task["beams"], "length_penalty": task["length_penalty"]}
+            source_length = data.get("length")
+    if as_model(model).decoding is None:
         raise UserError(
             f"{source}: {type(model).__name__} writes no text; give a run of a task that does, such as task=causal_lm "
             "or task=translation"
@@ -172,7 +174,7 @@ def load_writer(source: str) -> Writer:
 
 
 def write_rows(
-    writer: Writer,
+    writer: TextGenerator,
     rows: Sequence[Sequence[int]],
     steps: int,
     search: Mapping[str, Any],
@@ -192,7 +194,7 @@ def write_rows(
 
 
 def write_lines(
-    writer: Writer,
+    writer: TextGenerator,
     rows: Sequence[Sequence[int]],
     steps: int,
     search: Mapping[str, Any],
@@ -213,7 +215,7 @@ def write_lines(
     return lines
 
 
-def encode_lines(writer: Writer, source: str, path: Path, lines: Sequence[str]) -> list[list[int]]:
+def encode_lines(writer: TextGenerator, source: str, path: Path, lines: Sequence[str]) -> list[list[int]]:
     """The tokens of each line of a file. Raises UserError that names the lines which are too long for the model."""
     rows = [writer.encode(line) for line in lines]
     wrong = [(number, len(row)) for number, row in enumerate(rows, start=1) if len(row) > writer.longest]

@@ -9,10 +9,11 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from vitlab.analysis.probes import fewshot, knn, linear, measure, module_of
+from vitlab.analysis.probes.features import Features, extract
 from vitlab.config import load, names
 from vitlab.data.base import Split
 from vitlab.models import build_model
-from vitlab.models.features import Features, before_head, evaluating, extract
+from vitlab.models.base import before_head, evaluating
 
 CLASSES = (2, 3, 7)  # labels need not begin at 0
 WIDTH = 11

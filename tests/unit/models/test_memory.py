@@ -8,9 +8,8 @@ from torch import nn
 
 from scripts.memory_error import count_kept
 from vitlab.config import TrainConfig, compose
-from vitlab.models import build_model
+from vitlab.models import build_model, kernels
 from vitlab.models.counting import count, memory
-from vitlab.models.mixers import attention
 from vitlab.training.optimization.optimizers import build_optimizer
 
 CLASSES = 5
@@ -47,7 +46,7 @@ def test_activations_are_those_of_a_real_step(name, changes):
 
 @pytest.mark.parametrize(("name", "changes"), [MODELS[0], *MODELS[2:4]])  # a CPU's GroupNorm is not in float32
 def test_activations_under_autocast_are_about_half(name, changes, monkeypatch):
-    monkeypatch.setattr(attention, "FEW_KEYS", 0)  # which a CPU computes as products in half precision
+    monkeypatch.setattr(kernels, "FEW_KEYS", 0)  # which a CPU computes as products in half precision
     compare(name, changes, half=True, error=0.2)
 
 

@@ -6,8 +6,7 @@ from torch import nn
 
 from vitlab import UserError
 from vitlab.models import build_model
-from vitlab.models.counting import count
-from vitlab.models.embed import PatchEmbed
+from vitlab.models.layers import PatchEmbed
 from vitlab.models.positions import sincos2d
 
 
@@ -67,7 +66,7 @@ def test_the_tokens_before_the_patches_stand_in_order_and_take_positions():
     tokens = torch.cat([model.cls_token, model.dist_token, model.reg_token], dim=1).expand(2, 4, 64)
     expected = torch.cat([tokens, model.patch_embed(images)], dim=1) + model.pos_embed
     torch.testing.assert_close(model.embed(images), expected)
-    assert (model.num_prefix_tokens, count.tokens(model)) == (4, 10)
+    assert (model.num_prefix_tokens, model.sequence_length) == (4, 10)
     logits = model.two_logits(images)
     torch.testing.assert_close(model(images), (logits[0] + logits[1]) / 2)
     assert not torch.allclose(*logits)

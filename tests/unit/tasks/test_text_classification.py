@@ -94,7 +94,7 @@ def test_the_auxiliary_loss_is_that_of_the_next_tokens(kind):
     tokens, mask, _ = flatten_sequences(batch)
     nats = []
     for row, length in zip(tokens, mask.sum(1).tolist(), strict=True):
-        logits = model.by_tokens(model.text(row[None, :length]))[0]
+        logits = model.unembed(model.text(row[None, :length]))[0]
         nats.append(F.cross_entropy(logits[:-1], row[1:length], reduction="none"))
     expected = mean_loss(plain, model, batch) + 0.5 * torch.cat(nats).mean()
     torch.testing.assert_close(mean_loss(both, model, batch), expected)

@@ -20,7 +20,7 @@ class Fixed(torch.nn.Module):
     def __init__(self, logits):
         super().__init__()
         self.logits, self.seen = logits, 0
-        self.text = SimpleNamespace(heeds_mask=True)
+        self.text = SimpleNamespace(supports_padding_mask=True)
 
     def forward(self, tokens, mask, segments):
         first, self.seen = self.seen, self.seen + len(tokens)

@@ -7,7 +7,7 @@ from torch import nn
 
 from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
-from vitlab.models.features import before_head, evaluating
+from vitlab.models.base import before_head, evaluating
 from vitlab.training.optimization.freezing import freeze_body
 from vitlab.training.optimization.optimizers import build_optimizer
 

@@ -24,11 +24,11 @@ from torch.overrides import TorchFunctionMode
 
 from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.config import UserError
-from vitlab.models.mixers.attention import Attention
+from vitlab.models.base import Patches, as_model
+from vitlab.models.mixers import Mixer
 
-# each calls the kernel once, with all of its tokens
+# of timm; each calls the kernel once, with all of its tokens
 KINDS = (
-    Attention,
     timm.layers.Attention,
     timm.layers.AttentionRope,
     BeitAttention,
@@ -38,19 +38,6 @@ KINDS = (
 )
 HIDDEN = -1e4  # a mask that adds this or less to a score hides the key
 BLOCK = 2**20  # weights in memory at a time, as far as whole queries allow
-
-
-@dataclass(frozen=True)
-class Patches:
-    """Where a model's tokens are: `prefix` tokens, then a grid of patches row by row."""
-
-    grid_size: tuple[int, int]  # rows, columns
-    patch_size: tuple[int, int]  # height, width, pixels
-    prefix: int
-
-    @property
-    def tokens(self) -> int:
-        return self.prefix + self.grid_size[0] * self.grid_size[1]
 
 
 @dataclass(frozen=True)
@@ -113,26 +100,20 @@ Reduction = Callable[[Tensor, slice], Tensor]  # weights (B, H, n, M) of these q
 
 def find_attention_layers(model: nn.Module) -> list[nn.Module]:
     """The attention modules of a model in the order of its definition; empty when it has none."""
-    return [module for module in model.modules() if isinstance(module, KINDS)]
+    return [m for m in model.modules() if isinstance(m, KINDS) or (isinstance(m, Mixer) and m.attends)]
 
 
 def find_patches(model: nn.Module) -> Patches:
     """Raises UserError for a model whose tokens are not a grid of patches."""
-    embed = getattr(model, "patch_embed", None)
-    if embed is None or not hasattr(model, "num_prefix_tokens") or getattr(embed, "grid_size", None) is None:
+    patches = as_model(model).patches
+    if patches is None:
         raise UserError(f"{type(model).__name__} has no patch grid: attention over pixels needs a vision transformer")
-    image_size = embed.img_size if hasattr(embed, "img_size") else embed.image_size
-    # not embed.patch_size: behind a convolutional stem a patch is larger than that
-    sides = tuple(pixels // cells for pixels, cells in zip(image_size, embed.grid_size, strict=True))
-    return Patches(tuple(embed.grid_size), sides, model.num_prefix_tokens)
+    return patches
 
 
 def has_patches(model: nn.Module) -> bool:
     """Whether the model has attention over a grid of patches."""
-    try:
-        return bool(find_attention_layers(model)) and bool(find_patches(model))
-    except UserError:
-        return False
+    return bool(find_attention_layers(model)) and as_model(model).patches is not None
 
 
 def attention_maps(
@@ -259,7 +240,7 @@ def make_attention_call(
 @contextmanager
 def enable_fused(modules: dict[nn.Module, int]) -> Iterator[None]:
     """timm's layers among the modules call the kernel; afterwards each as before."""
-    off = [module for module in modules if getattr(module, "fused_attn", True) is False]
+    off = [module for module in modules if isinstance(module, KINDS) and not module.fused_attn]
     for module in off:
         module.fused_attn = True
     try:

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.models.features import evaluating
-
-BLOCKS = r"(?:.*\.)?blocks\.(\d+)"  # of a model that does not say what its layers are
+from vitlab.models.base import BLOCKS, as_model, evaluating
 
 
 def find_layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -23,8 +21,7 @@ def find_layers(model: nn.Module) -> dict[str, nn.Module]:
     Those that the model's `group_matcher` names, as layer-wise decay takes them; timm's models and own ones have it.
     Raises UserError for a model without any.
     """
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
-    groups = model.group_matcher(coarse=False) if hasattr(model, "group_matcher") else None
+    groups = as_model(model).group_matcher()
     patterns = groups.get("blocks", "") if isinstance(groups, dict) else BLOCKS  # a few of timm's give a function
     if not isinstance(patterns, str):  # (pattern, None), or with a number for what is not a block, as the last norm
         patterns = "|".join(pattern for pattern, number in patterns if number is None)

@@ -12,9 +12,9 @@ from types import ModuleType
 import numpy as np
 from torch import Tensor, nn
 
+from vitlab.analysis.probes.features import Progress, extract
 from vitlab.config import load
 from vitlab.config.schema.fields import Choice
-from vitlab.models.features import Progress, extract
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task
 

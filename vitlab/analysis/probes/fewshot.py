@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vitlab.analysis.probes import accuracy
+from vitlab.analysis.probes.features import Features, Progress
 from vitlab.config.schema.fields import Choice
-from vitlab.models.features import Features, Progress
 
 BIAS = 100.0  # so large that the bias is hardly regularised
 LEAST_STD = 1e-5

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitlab.analysis.probes import accuracy
+from vitlab.analysis.probes.features import Features, Progress
 from vitlab.config.schema.fields import Choice
-from vitlab.models.features import Features, Progress
 
 SIMILARITIES = 2**25  # in memory at a time, as far as whole test images allow
 

@@ -9,9 +9,9 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from vitlab.analysis.probes.features import Features, Progress
 from vitlab.config.schema.fields import Choice
 from vitlab.data.subset import subset
-from vitlab.models.features import Features, Progress
 
 HELD_OUT = 0.2  # of the training images, to choose the regularisation on
 

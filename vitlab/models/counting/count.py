@@ -11,6 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 from vitlab.config import UserError, first_line
 from vitlab.config.schema.models import ModelConfig
 from vitlab.models import build
+from vitlab.models.base import as_model
+from vitlab.models.encoder import Block
 
 
 def meta(config: ModelConfig, **shape: Any) -> nn.Module:
@@ -52,7 +54,7 @@ def parts(model: nn.Module) -> dict[str, int]:
 
 def by_part(model: nn.Module, amounts: dict[str, int]) -> dict[str, int]:
     """Amounts by parameter or module name, summed by part."""
-    part_of = getattr(model, "part_of", lambda name: name.partition(".")[0])
+    part_of = as_model(model).part_of
     counts: dict[str, int] = {}
     for name, amount in amounts.items():
         counts[part_of(name)] = counts.get(part_of(name), 0) + amount
@@ -90,9 +92,9 @@ def stacks(model: nn.Module) -> list[Stack]:
         inside = any(name.startswith(f"{stack.name}.") for stack in stacks)
         blocks = list(module) if isinstance(module, nn.ModuleList | nn.Sequential) else []
         if name.rpartition(".")[2] in ("blocks", "layers") and not inside and same_shape(blocks):
-            norms = [m.weight for n, m in blocks[0].named_modules() if "norm" in n and hasattr(m, "weight")]
+            norms = [p for n, p in blocks[0].named_parameters() if "norm" in n and n.endswith("weight")]
             width = norms[0].numel() if norms else None
-            cross = getattr(blocks[0], "cross", None) is not None
+            cross = isinstance(blocks[0], Block) and blocks[0].cross is not None
             stacks.append(Stack(name, len(blocks), width, cross, tuple(weights(blocks[0]))))
     return stacks
 
@@ -118,15 +120,6 @@ def outside(model: nn.Module, stacks: Sequence[Stack]) -> dict[str, int]:
     """Parameters outside these stacks, by part."""
     inside = tuple(f"{stack.name}." for stack in stacks)
     return by_part(model, {n: p.numel() for n, p in model.named_parameters() if not n.startswith(inside)})
-
-
-def tokens(model: nn.Module) -> int | None:
-    """Tokens per example with prefix tokens; None for a model without patches or with fewer tokens at each stage."""
-    if hasattr(model, "text"):
-        return model.text.embed.length
-    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-    prefix = getattr(model, "num_prefix_tokens", None)
-    return None if grid_size is None or prefix is None else grid_size[0] * grid_size[1] + prefix
 
 
 def flops(

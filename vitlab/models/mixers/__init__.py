@@ -1,16 +1,45 @@
 """Token mixers, which exchange information between tokens. One file and one YAML each.
 
-A mixer maps tokens (B, N, D) to (B, N, D): `mixer(x)`. Attention also takes `mask`, `causal`, `rotary` and, as
-cross-attention, `context`; other mixers raise TypeError for them. A mixer's module has
+A mixer maps tokens (B, N, D) to (B, N, D): `mixer(x)`. One that attends also takes `mask`, `causal`, `cache` and, as
+cross-attention, `context`; one that takes rotary positions `rotary`. A mixer's module has
 `build(config, spec) -> nn.Module`, called once per layer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import nn
+from torch import nn
+
+
+class Mixer(nn.Module):
+    """The base class of mixers, which says what one can do; a module without it has none of this."""
+
+    attends = False  # by `vitlab.models.kernels.attention`, so masks, caches and analyses of attention apply
+    takes_rotary = False
+    in_timm = False  # timm has the very same layer; a derived class says so again
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.in_timm = vars(cls).get("in_timm", False)
+
+
+def traits_of(mixer: nn.Module) -> type[Mixer]:
+    """The class whose attributes say what a mixer can do."""
+    return type(mixer) if isinstance(mixer, Mixer) else Mixer
+
+
+def refuse_lacking(name: str, mixer: nn.Module, **wanted: Mapping[str, bool]) -> None:
+    """Raise ValueError where a setting (`key=value`: whether it was given) needs what the mixer `name` cannot do."""
+    for ability, settings in wanted.items():
+        for setting, given in settings.items():
+            if given and not getattr(traits_of(mixer), ability):
+                raise ValueError(f"{setting} needs model.mixer=attention, not {name}")
+
+
+def refuse_heads(mixer: nn.Module, width: int, heads: int, head_width: int | None) -> None:
+    """Raise ValueError for heads of an attention that do not divide the width, unless their width was given."""
+    if traits_of(mixer).attends and head_width is None and width % heads:
+        raise ValueError(f"model.heads={heads}: does not divide model.width={width}; give model.head_width")
 
 
 @dataclass(frozen=True)
@@ -23,7 +52,7 @@ class MixerSpec:
     grid_size: tuple[int, int]
     prefix_tokens: int
     dropout: float
-    norm: "Callable[[int], nn.Module]"
+    norm: Callable[[int], nn.Module]
     bias: bool = True  # of the linear layers of attention
 
     @property

@@ -1,19 +1,17 @@
-"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), fused but where `multiply` is faster.
+"""Multi-head attention (Vaswani et al., 2017, section 3.2.2).
 
 Shapes: B batch, N tokens, M context tokens, D model width, H heads, K head width.
 """
 
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.config.schema.fields import Choice
-from vitlab.models.mixers import MixerSpec
+from vitlab.models.kernels import attention
+from vitlab.models.mixers import Mixer, MixerSpec
 from vitlab.models.positions import rotate
-
-FEW_KEYS = 512  # up to these the weights of attention take less memory than what else a block keeps
 
 
 class KeyValueCache:
@@ -60,13 +58,17 @@ class KeyValueCache:
             self.context = tuple(x.index_select(0, rows) for x in self.context)
 
 
-class Attention(nn.Module):
+class Attention(Mixer):
     """softmax(q k^T / sqrt(K)) v per head, joined by a linear layer.
 
     Queries come from `x`, keys and values from `context` where there is one (cross-attention), else from `x`. The
     heads are `head_width` wide, by default D / H. `qk_norm` makes the norm of queries and keys (Dehghani et al.,
     2023, section 2.1).
     """
+
+    attends = True
+    takes_rotary = True
+    in_timm = True
 
     def __init__(
         self,
@@ -134,39 +136,8 @@ class Attention(nn.Module):
             together = x.reshape(len(context), -1, x.shape[2])
             return self(together, mask, context=context, cache=cache).reshape(x.shape)
         q, k, v = self.queries_keys_values(x, context, rotary, cache)
-        causal = causal and q.shape[2] > 1  # a last token looks at all
-        if causal and (mask is not None or k.shape[2] > q.shape[2]):  # the kernel takes one of them, and has no offset
-            before = k.shape[2] - q.shape[2]
-            earlier = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(before)
-            mask, causal = earlier if mask is None else mask & earlier, False
-        training = torch.is_grad_enabled() and cache is None
-        if training and q.is_cpu and torch.is_autocast_enabled("cpu") and k.shape[2] <= FEW_KEYS:
-            out = multiply(q, k, v, mask, causal, self.scale)
-        else:
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale)
+        out = attention(q, k, v, mask, causal, self.scale)
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
-
-
-def multiply(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
-    """Attention as products of matrices in autocast's type: q (B, H, N, K), k and v (B, H, M, K) -> (B, H, N, K).
-
-    A CPU trains so in 0.5 to 0.6 of the fused kernel's time in float32, which is less than the kernel's in bf16.
-    """
-    dtype = torch.get_autocast_dtype("cpu")
-    least = torch.finfo(dtype).min  # a query that may look at nothing would have no number with -inf
-    if causal:
-        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
-    if mask is None:
-        bias = q.new_empty((), dtype=dtype)
-    elif mask.dtype == torch.bool:
-        bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, least)
-    else:
-        bias = mask.to(dtype).clamp(min=least)
-    if bias.dim() > 2:
-        bias = bias.expand(*q.shape[:2], *bias.shape[-2:]).flatten(0, 1)
-    queries, keys, values = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
-    scores = torch.baddbmm(bias, queries, keys.mT, beta=int(mask is not None), alpha=scale)
-    return torch.bmm(scores.softmax(-1), values).unflatten(0, q.shape[:2])
 
 
 def build(config: Choice, spec: MixerSpec) -> Attention:

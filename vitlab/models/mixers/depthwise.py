@@ -6,10 +6,10 @@ Shapes: B batch, N patches, D model width.
 from torch import Tensor, nn
 
 from vitlab.config.schema.fields import Choice
-from vitlab.models.mixers import MixerSpec
+from vitlab.models.mixers import Mixer, MixerSpec
 
 
-class DepthwiseConvolution(nn.Module):
+class DepthwiseConvolution(Mixer):
     """A kernel x kernel convolution for each channel, zeros around the grid."""
 
     def __init__(self, width: int, grid_size: tuple[int, int], kernel: int, dropout: float = 0.0):

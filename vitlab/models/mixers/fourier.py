@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config.schema.fields import Choice
-from vitlab.models.mixers import MixerSpec
+from vitlab.models.mixers import Mixer, MixerSpec
 
 
-class Fourier(nn.Module):
+class Fourier(Mixer):
     """The real part of the discrete Fourier transform over the tokens and the width."""
 
     def __init__(self, dropout: float = 0.0):

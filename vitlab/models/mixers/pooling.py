@@ -4,13 +4,13 @@ Shapes: B batch, N patches, D model width.
 """
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitlab.config.schema.fields import Choice
-from vitlab.models.mixers import MixerSpec
+from vitlab.models.mixers import Mixer, MixerSpec
 
 
-class Pooling(nn.Module):
+class Pooling(Mixer):
     """The mean of each patch's kernel x kernel neighbours less the patch, for the residual path adds it; no parameters.
 
     At the border the mean is of the patches that are there.

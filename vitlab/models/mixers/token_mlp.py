@@ -3,15 +3,17 @@
 Shapes: B batch, N tokens, D model width.
 """
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitlab.config.schema.fields import LARGEST_LAYER, Choice
 from vitlab.models.layers import Mlp
-from vitlab.models.mixers import MixerSpec
+from vitlab.models.mixers import Mixer, MixerSpec
 
 
-class TokenMLP(nn.Module):
+class TokenMLP(Mixer):
     """The same MLP N -> hidden -> N for every channel; so the number of tokens is fixed."""
+
+    in_timm = True
 
     def __init__(self, tokens: int, hidden: int, dropout: float = 0.0):
         super().__init__()

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
 from vitlab.files import replacing
+from vitlab.models.base import Model
+from vitlab.models.weights.timm_names import find_lacking, name_in_timm
 
 FORMATS = ("own", "timm")
 LARGEST_ONNX = 2**31 - 2**24  # bytes of weights: a protobuf message ends at 2 GiB
@@ -25,15 +27,14 @@ def export_weights(model: nn.Module, format: str = "timm") -> dict[str, Tensor]:
     if format not in FORMATS:
         raise UserError(f"format={format}: unknown format; {choices_text(format, FORMATS)}")
     state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    if format == "own" or not hasattr(model, "timm_name"):  # timm's own models have its names
+    if format == "own" or not isinstance(model, Model):  # timm's own models have its names
         return state
-    lacking = model.timm_lacks() if hasattr(model, "timm_lacks") else None
-    if lacking:
+    if lacking := find_lacking(model):
         raise UserError(f"format=timm: timm's models have no {lacking}; give format=own (--names own)")
-    positions = getattr(model, "pos_embed", None)
+    positions = model.position_table
     if positions is not None and "pos_embed" not in state:
         state["pos_embed"] = positions.detach().cpu()
-    return {model.timm_name(name): value for name, value in state.items()}
+    return {name_in_timm(model, name): value for name, value in state.items()}
 
 
 def save_safetensors(

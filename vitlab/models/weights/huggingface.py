@@ -22,14 +22,16 @@ from vitlab.data.text.tokenization import from_file
 from vitlab.files import replacing, write_json
 from vitlab.models import build, described_shape
 from vitlab.models.counting import count
-from vitlab.models.encoder import TokenBatchNorm, mlp_name
+from vitlab.models.encoder import TokenBatchNorm
 from vitlab.models.encoder_decoder import EncoderDecoder
-from vitlab.models.heads import Bert, LanguageModel
+from vitlab.models.heads import Bert, LanguageModel, TextModel
 from vitlab.models.mixers.attention import Attention
+from vitlab.models.text import TextEncoder
 from vitlab.models.vit import ViT
 from vitlab.models.weights import t5
 from vitlab.models.weights.architectures import READABLE, T5, WRITABLE, Architecture
 from vitlab.models.weights.load import LoadReport, Weights, describe_weights, fit, shorten
+from vitlab.models.weights.options import mlp_name
 
 TIED = ("lm_head.weight", "embed_out.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
 # in files of older versions
@@ -169,14 +171,14 @@ def choose_architecture(model: nn.Module) -> str:
     """The model_type that a model is written as. Raises UserError."""
     if isinstance(model, ViT):
         return "vit"
-    if isinstance(model, (Bert, LanguageModel)) and hasattr(model.text, "encoder"):
+    if isinstance(model, (Bert, LanguageModel)) and isinstance(model.text, TextEncoder):
         rotary = model.text.rotary is not None
         if isinstance(model, Bert):
             return "esm" if rotary else "bert"
         return "gpt_neox" if rotary else "gpt2"
     if isinstance(model, EncoderDecoder):
         return "t5"
-    name = type(getattr(model, "text", model)).__name__
+    name = type(model.text if isinstance(model, TextModel) else model).__name__
     what = type(model).__name__ if name == "TextEncoder" else name
     raise UserError(f"transformers has no {what}; export to a .safetensors file instead")
 

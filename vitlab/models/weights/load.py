@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, choices_text
+from vitlab.models.base import as_model
 from vitlab.models.encoder import ACTIVATIONS, GATED
-from vitlab.models.heads import STD
+from vitlab.models.heads import STD, TextModel
 from vitlab.models.weights.options import differing_options, format_options, options_of
 from vitlab.models.weights.resample import (
     PREFIX,
@@ -22,6 +23,7 @@ from vitlab.models.weights.resample import (
     resample_kernels,
     resample_positions,
 )
+from vitlab.models.weights.timm_names import name_in_timm
 
 HEADS = ("auto", "keep", "new")
 HINTS = {  # part of a tensor's name: the option that a model without this tensor lacks
@@ -72,8 +74,8 @@ class LoadReport:
 
 def describe_weights(model: nn.Module, state: Mapping[str, Tensor], origin: str, **known: Any) -> Weights:
     """The weights of a model that is at hand, if only on the meta device."""
-    grid_size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-    return Weights(state, origin, grid_size and tuple(grid_size), options=options_of(model), **known)
+    patches = as_model(model).patches
+    return Weights(state, origin, patches and patches.grid_size, options=options_of(model), **known)
 
 
 def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequence[str] | None = None) -> LoadReport:
@@ -196,10 +198,16 @@ def optional(model: nn.Module, name: str) -> bool:
 
     A model with a decoder must get one; a classifier that only takes the encoder leaves it out.
     """
-    if hasattr(model, "text"):
-        return not name.startswith("text.") and not (hasattr(model, "decoder") and name.startswith("decoder."))
+    if isinstance(model, TextModel):
+        children = {child for child, _ in model.named_children()}
+        return name.partition(".")[0] not in {"text", "decoder"} & children
     module = name.rpartition(".")[0]
-    return name in PREFIX or module in head_modules(model) or name.startswith("pre_logits.") or "num_batches_" in name
+    return (
+        name in PREFIX
+        or module in as_model(model).head_modules
+        or name.startswith("pre_logits.")
+        or "num_batches_" in name
+    )
 
 
 def cast(value: Tensor, old: Tensor | None) -> Tensor:
@@ -219,30 +227,23 @@ def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
 def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """A state dict in the model's names; it may be in timm's."""
     own = model.state_dict()
-    if not hasattr(model, "timm_name"):
-        return state
-    names = {model.timm_name(name): name for name in own}
+    names = {name_in_timm(model, name): name for name in own}
     if sum(name in own for name in state) >= sum(name in names for name in state):
         return state
     return {names.get(name, name): value for name, value in state.items()}
 
 
-def head_modules(model: nn.Module) -> tuple[str, ...]:
-    """The name of the classifier, and of a distillation token's."""
-    name = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ("head", "head_dist")
-    return (name,) if isinstance(name, str) else tuple(name)
-
-
 def head_names(model: nn.Module) -> list[str]:
     """The parameters of the classifier, and of a distillation token's."""
-    return [name for name in model.state_dict() if name.rpartition(".")[0] in head_modules(model)]
+    heads = as_model(model).head_modules
+    return [name for name in model.state_dict() if name.rpartition(".")[0] in heads]
 
 
 def start_head(model: nn.Module, parameter: Tensor) -> Tensor:
     """The first value of a parameter of a new head."""
     start = torch.zeros_like(parameter)
     # text heads that started at zero learned less: docs/lab-notes.md
-    return nn.init.normal_(start, std=STD) if hasattr(model, "text") and start.dim() > 1 else start
+    return nn.init.normal_(start, std=STD) if isinstance(model, TextModel) and start.dim() > 1 else start
 
 
 def same_head(

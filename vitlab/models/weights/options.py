@@ -8,20 +8,21 @@ from typing import Any
 import timm.layers
 from torch import nn
 
-from vitlab.models.encoder import TokenBatchNorm, mlp_name
+from vitlab.models.encoder import TokenBatchNorm
+from vitlab.models.layers import GatedMlp, Mlp
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import TextEncoder
 from vitlab.models.vit import ViT
+
+ACTIVATION_NAMES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu", "ReLU": "relu"}  # of classes
+GATED_NAMES = {"SiLU": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh"}
 
 
 def options_of(model: nn.Module) -> dict[str, Any]:
     """These options by their keys under `model.`, sorted, of the first part with each; unknown ones are left out."""
     options: dict[str, Any] = {}
-    for name, module in model.named_modules():
-        found = read_options(module)
-        if name.endswith("mlp") and hasattr(module, "act"):  # timm has many classes of them
-            found = {"mlp": mlp_name(module)}
-        options = found | options
+    for module in model.modules():
+        options = read_options(module) | options
     return dict(sorted(options.items()))
 
 
@@ -59,6 +60,15 @@ def _(module: nn.Module) -> dict[str, Any]:
     return {"norm_eps": module.eps}
 
 
+@read_options.register(Mlp)
+@read_options.register(GatedMlp)
+@read_options.register(timm.layers.Mlp)
+@read_options.register(timm.layers.GluMlp)
+@read_options.register(timm.layers.SwiGLU)
+def _(module: nn.Module) -> dict[str, Any]:
+    return {"mlp": mlp_name(module)}
+
+
 def name_positions(text: TextEncoder) -> str:
     """The `positions` of a model of text."""
     if text.rotary is not None:
@@ -86,3 +96,11 @@ def format_options(options: Mapping[str, Any], prefix: str = "") -> str:
     return " ".join(
         f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()
     )
+
+
+def mlp_name(mlp: nn.Module) -> str:
+    """The `kind` of `feed_forward` that an MLP is, this project's or timm's; else the class name of its activation."""
+    act = mlp.act
+    tanh = isinstance(act, nn.GELU) and act.approximate == "tanh"
+    name = "gelu_tanh" if tanh else ACTIVATION_NAMES.get(type(act).__name__, type(act).__name__)
+    return GATED_NAMES.get(name, name) if isinstance(mlp, (GatedMlp, timm.layers.SwiGLU)) else name

@@ -12,6 +12,8 @@ from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from vitlab.config import UserError
+from vitlab.models.base import as_model
+from vitlab.models.vit import ViT
 
 PREFIX = ("cls_token", "dist_token", "reg_token")  # in their order before the patches
 Grid = tuple[int, int]  # rows, columns
@@ -36,9 +38,9 @@ def resample_kernels(weight: Tensor, target: nn.Conv2d) -> Tensor:
 
 def find_grid(model: nn.Module, old: Tensor, value: Tensor) -> Grid | None:
     """The model's grid of patches where `pos_embed` (1, prefix + N, D) covers it; None for other designs."""
-    grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-    fits = grid is not None and value.dim() == old.dim() == 3 and value.shape[-1] == old.shape[-1]
-    return tuple(grid) if fits and old.shape[1] >= math.prod(grid) else None
+    patches = as_model(model).patches
+    fits = patches is not None and value.dim() == old.dim() == 3 and value.shape[-1] == old.shape[-1]
+    return patches.grid_size if fits and old.shape[1] >= math.prod(patches.grid_size) else None
 
 
 def resample_positions(
@@ -66,7 +68,7 @@ def resample_positions(
 def move_token_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: Grid | None) -> dict[str, Tensor]:
     """Prefix tokens plus their positions in a source, for a model that has positions for patches alone."""
     table, own = source.get("pos_embed"), model.state_dict()
-    if getattr(model, "prefix_positions", None) != 0 or table is None or "pos_embed" not in own:
+    if not isinstance(model, ViT) or model.prefix_positions or table is None or "pos_embed" not in own:
         return {}
     if source_grid is None and table.shape == own["pos_embed"].shape:
         return {}

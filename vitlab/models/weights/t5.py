@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from vitlab.config import UserError
 from vitlab.config.huggingface import ACTIVATIONS
-from vitlab.models.encoder import mlp_name
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.weights.architectures import T5
+from vitlab.models.weights.options import mlp_name
 
 TIED = ("text.embed.tokens.weight", "decoder.embed.tokens.weight", "output.weight")
 

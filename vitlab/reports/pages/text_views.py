@@ -15,6 +15,8 @@ from vitlab.data.loader import Items
 from vitlab.data.sequences.blocks import NOTHING
 from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.decoding.generate import generate
+from vitlab.models.encoder_decoder import EncoderDecoder
+from vitlab.models.recurrent import RecurrentEncoderDecoder
 from vitlab.reports.figures import position_embeddings
 from vitlab.reports.figures.backends import matplotlib_backend
 from vitlab.reports.pages.token_attention import TargetAttention, TokenAttention, write_token_attention
@@ -53,7 +55,7 @@ def write_views(
         paths.append(
             write_token_attention(folder / "attention.html", f"Attention between tokens, {name}", shown, heads)
         )
-    table = getattr(model.text.embed, "positions", None)
+    table = model.text.embed.positions
     if table is not None:
         paths += matplotlib_backend.save(
             position_embeddings.plot_distances(position_distances(table).tolist(), name), folder
@@ -66,12 +68,12 @@ def write_views(
 
 def has_attention(model: nn.Module) -> bool:
     """Whether a text model has attention between tokens, a recurrent decoder's too."""
-    return bool(find_attention_layers(model)) or hasattr(model, "alignment")
+    return bool(find_attention_layers(model)) or isinstance(model, RecurrentEncoderDecoder)
 
 
 def has_views(model: nn.Module) -> bool:
     """Whether a text model has attention or position embeddings to draw."""
-    return has_attention(model) or getattr(model.text.embed, "positions", None) is not None
+    return has_attention(model) or model.text.embed.positions is not None
 
 
 def read_held_out(task: Task) -> list[TextInput]:
@@ -97,7 +99,7 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
     encoded = tokenizer.encode(list(parts))
     if not all(encoded):
         raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: the text has no tokens; give some words")
-    if hasattr(model, "decoder"):
+    if isinstance(model, (EncoderDecoder, RecurrentEncoderDecoder)):
         return encode_pair(model, tokenizer, encoded, parts[0])
     if model.text.causal:
         tokens = [token for part in encoded for token in part]

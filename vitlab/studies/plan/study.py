@@ -22,8 +22,8 @@ from vitlab.data.opening import find_data, open_data
 from vitlab.data.subset import count_items, resolve_size, size_problems
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
+from vitlab.models.base import before_head
 from vitlab.models.counting import count
-from vitlab.models.features import before_head
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import serves
 from vitlab.tasks.base import Task

@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
 from vitlab.models.counting.memory import list_blocks
+from vitlab.models.heads import Classifier
 from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.devices.group import PATIENCE
 from vitlab.training.module import TrainingModule
@@ -34,7 +35,7 @@ class ShardedModule(TrainingModule):
         for block in list_blocks(self.model):
             fully_shard(block, mesh=mesh)
         fully_shard(self.model, mesh=mesh)
-        if hasattr(self.model, "hidden"):  # a text model's other way in
+        if isinstance(self.model, Classifier):  # its other way in
             register_fsdp_forward_method(self.model, "hidden")
 
 

@@ -3,6 +3,7 @@
 from torch import nn
 
 from vitlab.config import UserError
+from vitlab.models.heads import TextModel
 from vitlab.models.weights.load import head_names
 
 
@@ -12,7 +13,7 @@ def freeze_body(model: nn.Module) -> None:
     The head is the classifier; in a text model it is all outside the body `text`, so BERT's pooler too. Raises
     UserError for a model without a head.
     """
-    is_text = hasattr(model, "text")
+    is_text = isinstance(model, TextModel)
     names = [name for name, _ in model.named_parameters()]
     head = {name for name in names if not name.startswith("text.")} if is_text else {*head_names(model)} & {*names}
     if not head:

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
+from vitlab.models.base import as_model
 from vitlab.training.devices.bf16 import cpu_has_bf16
 
 
@@ -48,7 +49,7 @@ def make_parameter_groups(
     model: nn.Module, recipe: RecipeConfig, fallback: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """timm's groups, each with its own `lr`; those of the parameters named in `fallback` have `use_fallback`."""
-    kept = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
+    kept = as_model(model).no_weight_decay()
     options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": kept, "fallback_list": fallback}
     if recipe.layer_decay is None:
         return param_groups_weight_decay(model, **options)
@@ -84,11 +85,9 @@ def build_muon(model: nn.Module, recipe: RecipeConfig, fused: bool) -> "Combined
 def find_hidden_matrices(model: nn.Module) -> set[str]:
     """Names of the weights of linear layers in the model's blocks: neither in its first nor in its last layer.
 
-    Layers are those of the model's `group_matcher`; a model without one has none.
+    Layers are those of the model's `group_matcher`.
     """
-    if not hasattr(model, "group_matcher"):
-        return set()
-    layers = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
+    layers = group_parameters(model, as_model(model).group_matcher(), reverse=True)
     linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     return {name for name in linear & layers.keys() if 0 < layers[name] < max(layers.values())}
 

@@ -1,10 +1,9 @@
-"""Features, the input of a model's head: of this project's models and timm's.
+"""Features of a split's images, as probes take them.
 
-Shapes: B batch, C channels, Y x X pixels, N images, D width.
+Shapes: N images, D width.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from vitlab.config import UserError
 from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
+from vitlab.models.base import before_head, evaluating
 
 Progress = Callable[[str, int, int], None]  # the name of the work, steps done, steps in all
 
@@ -25,28 +25,6 @@ class Features:
 
     x: Tensor
     labels: Tensor
-
-
-def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The input of the model's head, for a batch that is on the model's device.
-
-    Images (B, C, Y, X) -> (B, D), also of a model with `num_classes=0`; tokens (B, N) -> (B, D) for a classifier of
-    whole texts, else the hidden states (B, N, D). The model's mode (train or eval) stays. Raises UserError for a model
-    that has neither timm's `forward_features` and `forward_head` nor a method `features`.
-    """
-    return before_head(model)(inputs)
-
-
-def before_head(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The function that `extract_features` calls. Raises UserError for a model without one."""
-    if hasattr(model, "forward_features") and hasattr(model, "forward_head"):
-        return lambda images: model.forward_head(model.forward_features(images), pre_logits=True).flatten(1)
-    # in timm's VGG `features` is a module
-    if callable(getattr(model, "features", None)) and not isinstance(model.features, nn.Module):
-        return model.features
-    raise UserError(
-        f"{type(model).__name__} has no method features(inputs) -> (B, D), which probes and extract_features need"
-    )
 
 
 def extract(
@@ -82,15 +60,3 @@ def extract(
     if not x.isfinite().all():
         raise UserError("the model's features of these images are not finite; check data.mean and data.std")
     return Features(x, labels)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode; afterwards each module has its mode back, as some may be frozen in eval mode."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

@@ -1,0 +1,156 @@
+"""What the rest of vitlab asks of a model: its features, layers, head, patches and tokens.
+
+Own models derive from `Model`. Modules of timm and of users stay as they are: `as_model` answers for them.
+
+Shapes: B batch, C channels, Y x X pixels, N tokens, D width.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitlab.config import UserError
+
+BLOCKS = r"^(?:.*\.)?blocks\.(\d+)"  # the layers of a module that does not name them
+HEADS = ("head", "head_dist")
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Where a model's tokens are: `prefix` tokens, then a grid of patches row by row."""
+
+    grid_size: tuple[int, int]  # rows, columns
+    patch_size: tuple[int, int]  # height, width, pixels
+    prefix: int
+
+    @property
+    def tokens(self) -> int:
+        return self.prefix + self.grid_size[0] * self.grid_size[1]
+
+
+class Interface:
+    """The members of every model, with what they are where a model says nothing else."""
+
+    features: Callable[..., Tensor] | None = None  # inputs (B, ...) -> (B, D), what the head reads
+    decoding: Callable[..., Any] | None = None  # what a text is written after -> `vitlab.models.decoding.Decoding`
+    head_modules: Sequence[str] = HEADS  # the classifier's names; a fine-tuned run replaces these
+    patches: Patches | None = None  # None: its tokens are not a grid of patches, or it has none
+    position_table: Tensor | None = None  # (1, N, D), added to the tokens; the prefix tokens come first
+    reads_class_token = False  # rather than the mean over the patches
+    classifies = True  # False: its outputs are features
+    channels_first = True  # of the maps (B, D, y, x) that its layers give, else (B, y, x, D)
+
+    def group_matcher(self, coarse: bool = False) -> Any:
+        """The layer of each parameter, in the format of timm's layer-wise decay; analyses look at its `blocks`."""
+        return {"blocks": BLOCKS}
+
+    def no_weight_decay(self) -> set[str]:
+        """Parameters without weight decay, beside norms and biases."""
+        return set()
+
+    def part_of(self, name: str) -> str:
+        """The part of the model that a parameter belongs to, for counting."""
+        return name.partition(".")[0]
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Tokens per example; None for a model without tokens or with fewer at each stage."""
+        return self.patches.tokens if self.patches else None
+
+
+class Model(Interface, nn.Module):
+    """The base class of models."""
+
+
+class Foreign(Interface):
+    """A module of timm or of a user, by what it has of timm's names. The module itself is not changed."""
+
+    def __init__(self, module: nn.Module):
+        self.module = module
+        self.head_modules = as_names((self.get("pretrained_cfg") or {}).get("classifier")) or HEADS
+        self.position_table = table if isinstance(table := self.get("pos_embed"), Tensor) else None
+        self.reads_class_token = self.get("global_pool") == "token"
+        self.channels_first = self.get("output_fmt", "NCHW") == "NCHW"
+        self.patches = self.find_patches()
+        self.features = self.find_features()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return getattr(self.module, name, default)
+
+    def find_patches(self) -> Patches | None:
+        embed, prefix = self.get("patch_embed"), self.get("num_prefix_tokens")
+        if embed is None:  # timm's MLP-Mixer
+            embed, prefix = self.get("stem"), 0
+        grid_size = getattr(embed, "grid_size", None)
+        image_size = getattr(embed, "img_size", None) or getattr(embed, "image_size", None)
+        if grid_size is None or image_size is None or prefix is None:
+            return None
+        # not embed.patch_size: behind a convolutional stem a patch is larger than that
+        sides = tuple(pixels // cells for pixels, cells in zip(image_size, grid_size, strict=True))
+        return Patches(tuple(grid_size), sides, prefix)
+
+    def find_features(self) -> Callable[[Tensor], Tensor] | None:
+        if self.get("forward_features") and self.get("forward_head"):
+            return self.read_timm_features
+        own = self.get("features")
+        return own if callable(own) and not isinstance(own, nn.Module) else None  # in timm's VGG it is a module
+
+    def read_timm_features(self, images: Tensor) -> Tensor:
+        return self.module.forward_head(self.module.forward_features(images), pre_logits=True).flatten(1)
+
+    def group_matcher(self, coarse: bool = False) -> Any:
+        own = self.get("group_matcher")
+        return own(coarse=coarse) if own else super().group_matcher(coarse)
+
+    def no_weight_decay(self) -> set[str]:
+        own = self.get("no_weight_decay")
+        return own() if own else set()
+
+    def part_of(self, name: str) -> str:
+        own = self.get("part_of")
+        return own(name) if own else super().part_of(name)
+
+
+def as_names(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def as_model(module: nn.Module) -> Interface:
+    """A module as the members of `Interface`: itself for an own model, also a compiled one, else an adapter."""
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
+    return module if isinstance(module, Model) else Foreign(module)
+
+
+def extract_features(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The input of the model's head, for a batch that is on the model's device.
+
+    Images (B, C, Y, X) -> (B, D), also of a model with `num_classes=0`; tokens (B, N) -> (B, D) for a classifier of
+    whole texts, else the hidden states (B, N, D). The model's mode (train or eval) stays. Raises UserError for a model
+    that has neither timm's `forward_features` and `forward_head` nor a method `features`.
+    """
+    return before_head(model)(inputs)
+
+
+def before_head(model: nn.Module) -> Callable[..., Tensor]:
+    """The function that `extract_features` calls. Raises UserError for a model without one."""
+    features = as_model(model).features
+    if features is None:
+        raise UserError(
+            f"{type(model).__name__} has no method features(inputs) -> (B, D), which probes and extract_features need"
+        )
+    return features
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; afterwards each module has its mode back, as some may be frozen in eval mode."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
