@@ -1,6 +1,7 @@
 """The module that implements a choice's `kind`."""
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 
 from vitlab.config import UserError
@@ -23,6 +24,11 @@ def implementation(package: str, kind: str, function: str = "") -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
         raise no_module from None
-    if function and not hasattr(module, function):
+    if function and not find_function(module, function):
         raise UserError(f"kind={kind}: {name} has no function '{function}'")
     return module
+
+
+def find_function(module: ModuleType, name: str) -> Callable | None:
+    """A function that a module may have."""
+    return getattr(module, name, None)

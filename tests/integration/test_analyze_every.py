@@ -19,7 +19,7 @@ from vitlab.config import TrainConfig, compose, load
 from vitlab.data.opening import open_data
 from vitlab.reports.observer import RunReporter
 from vitlab.studies import experiment
-from vitlab.training.callbacks import Clock, Interrupted, Looking
+from vitlab.training.callbacks import Clock, Interrupted, PeriodicAnalysis
 from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.run import Run
 
@@ -97,7 +97,7 @@ def test_random_numbers_are_those_without_it():
     def look(step):
         random.random(), np.random.random(), torch.rand(1)
 
-    looking = Looking(look, 3, Clock(), lambda module: nullcontext())
+    looking = PeriodicAnalysis(look, 3, Clock(), lambda module: nullcontext())
     random.seed(5), np.random.seed(5), torch.manual_seed(5)
     drawn = []
     for step in (3, 4):

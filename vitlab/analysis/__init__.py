@@ -87,4 +87,4 @@ def examine(
         classes=task.classes,
     )
     findings = replace(findings, rows=[{"step": step, **row} for row in findings.rows])
-    return findings.with_pictures(config.pictures) if getattr(config, "pictures", None) else findings
+    return findings.with_pictures(config.pictures) if vars(config).get("pictures") else findings

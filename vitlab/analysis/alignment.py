@@ -18,7 +18,7 @@ from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config.schema import AnalysisConfig
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.models.heads import TextModel
 from vitlab.models.recurrent import RecurrentEncoderDecoder
 from vitlab.tasks.common.text import TokenInputs
@@ -123,11 +123,11 @@ def run(
         if weights.shape[1] > 1:
             weights = torch.cat([weights, weights.mean(dim=1, keepdim=True)], dim=1)
         special = chunk.tokens[chunk.special].unique()  # each source has the token that ends texts
-        queries = (chunk.following != NOTHING) & ~torch.isin(chunk.following, special)
+        queries = (chunk.following != IGNORE_INDEX) & ~torch.isin(chunk.following, special)
         found.add(weights, queries, chunk.mask & ~chunk.special, chunk.mask)
         for row in (row for row in range(len(weights)) if first + row in drawn):
             source, target = chunk.tokens[row][chunk.mask[row]], chunk.following[row]
-            target = target[target != NOTHING]
+            target = target[target != IGNORE_INDEX]
             cut = weights[row, :, : len(target), : len(source)]
             kept.append((cut.cpu().numpy(), *(token_texts(part.tolist()) for part in (source, target))))
         first += len(weights)

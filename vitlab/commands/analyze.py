@@ -90,7 +90,7 @@ def load_options(overrides: Sequence[str], files: Mapping[str, str]) -> dict[str
         except UserError as error:
             problems += error.problems
     for name, options in analyses.items():
-        if getattr(options, "pictures", 1) < 1:
+        if vars(options).get("pictures", 1) < 1:
             problems.append(f"{name}.pictures={options.pictures}: must be at least 1")
     if problems:
         raise UserError(problems)

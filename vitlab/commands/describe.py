@@ -70,7 +70,7 @@ def describe(config: DescribeConfig, *, as_json: bool) -> int:
         "family": family(config.model, model),
         "example": "image" if "image_size" in shape else "pair" if "target_length" in shape else "sequence",
         **{key: list(value) if isinstance(value, tuple) else value for key, value in shape.items()},
-        "layers": getattr(config.model, "depth", None),
+        "layers": vars(config.model).get("depth"),
         "tokens": as_model(model).sequence_length,
         "params": params,
         "params_by_part": count.parts(model),

@@ -135,7 +135,7 @@ def find_conflicts(args: argparse.Namespace) -> list[str]:
 
 
 def of(args: argparse.Namespace, option: str) -> Any:
-    return getattr(args, option.removeprefix("--").replace("-", "_"))
+    return vars(args)[option.removeprefix("--").replace("-", "_")]
 
 
 def sampling_options(args: argparse.Namespace) -> list[str]:

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import Field
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,7 +105,9 @@ def compose(
     wrong = {problem.key for problem in problems if isinstance(problem, Problem)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
-    problems += [problem for problem in find_problems(config) if getattr(problem, "key", None) not in wrong]
+    problems += [
+        problem for problem in find_problems(config) if not isinstance(problem, Problem) or problem.key not in wrong
+    ]
     if config.get("tune"):
         config.tune = dict(flatten(OmegaConf.to_container(config.tune)))
         problems += check_tune(OmegaConf.to_container(config.tune))
@@ -135,8 +137,9 @@ def make_defaults(schema: type) -> DictConfig:
 def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
     """Whether a key of a choice is read while it is chosen: setting it afterwards would change nothing."""
     choice = OmegaConf.select(config, slot)
-    fields = getattr(OmegaConf.get_type(choice), "__dataclass_fields__", {}) if OmegaConf.is_config(choice) else {}
-    return key in fields and fields[key].metadata.get("fixed", False)
+    declared = OmegaConf.get_type(choice) if OmegaConf.is_config(choice) else None
+    found = [field for field in fields(declared) if field.name == key] if is_dataclass(declared) else []
+    return any(field.metadata.get("fixed", False) for field in found)
 
 
 def refuse_settings(schema: type, config: Any) -> None:

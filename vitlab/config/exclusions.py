@@ -18,7 +18,7 @@ INSTEAD = {"fsdp": ", or trainer.strategy=ddp"}
 def find_excluded(settings: Any, context: str, path: str) -> Iterator[Problem]:
     """The settings at `path` of a configuration that do not go with a context, one of REASONS."""
     for field in fields(settings):
-        key, value = f"{path}.{field.name}", getattr(settings, field.name)
+        key, value = f"{path}.{field.name}", vars(settings)[field.name]
         if is_dataclass(value):
             yield from find_excluded(value, context, key)
         excluded, default = field.metadata.get("excludes", {}).get(context), default_of(field)

@@ -1,6 +1,7 @@
 """Values outside the limits that the fields of a node declare, and values that are missing."""
 
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -11,7 +12,8 @@ from vitlab.config.errors import IS_MISSING, Problem
 
 def check_ranges(node: DictConfig, path: str = "") -> Iterator[str]:
     """Values outside the limits that the dataclass of each node declares."""
-    declared = getattr(OmegaConf.get_type(node), "__dataclass_fields__", {})
+    schema = OmegaConf.get_type(node)
+    declared = {field.name: field for field in fields(schema)} if is_dataclass(schema) else {}
     for key in node:
         if OmegaConf.is_missing(node, key):
             continue

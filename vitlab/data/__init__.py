@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vitlab.config import UserError
 from vitlab.config.schema.data import DataConfig
-from vitlab.registry import implementation
+from vitlab.registry import find_function, implementation
 
 if TYPE_CHECKING:
     from vitlab.data.base import ImageData
@@ -42,7 +42,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     """
     module = module_of(config)
     function = {"image": "load", "text": "read"}[config.modality]
-    if not hasattr(module, function):
+    if not find_function(module, function):
         raise UserError(f"kind={config.kind}: {module.__name__} is not a data set, it has no {function}(config)")
     if config.modality == "text":
         from vitlab.data.text.corpus import TextCache as Cache
@@ -59,10 +59,10 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
         from vitlab.data.split import carve_images
 
         data = carve_images(data)
-    if hasattr(module, "captions"):
+    if captions := find_function(module, "captions"):
         from vitlab.data.images.caption_tokens import add_captions
 
-        data = add_captions(config, data, module.captions(config))
+        data = add_captions(config, data, captions(config))
     return data
 
 
@@ -70,9 +70,9 @@ def misfits(config: DataConfig, data: ImageData) -> Iterator[str]:
     """What the configuration asks for and these images cannot give, one line each."""
     height, width = data.image_size
     for key in ("mean", "std"):
-        if len(getattr(config, key)) not in (1, data.channels):
+        if len(vars(config)[key]) not in (1, data.channels):
             wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
-            yield f"data.{key}={getattr(config, key)}: give {wanted}"
+            yield f"data.{key}={vars(config)[key]}: give {wanted}"
     if config.augment.shift >= min(data.image_size):
         shift = f"data.augment.shift={config.augment.shift}"
         yield f"{shift}: must be below the image's side of {min(height, width)} pixels"

@@ -43,6 +43,11 @@ class Split:
         return len(self) * self.per_item if self.groups is None else len(np.unique(self.groups))
 
 
+def is_decoded(read: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Whether reading is only a copy; such a reader has `decoded = True`."""
+    return getattr(read, "decoded", False)
+
+
 @dataclass(frozen=True, eq=False)
 class ImageData:
     """A data set. `image_size` is (height, width) in pixels.
@@ -67,14 +72,14 @@ class ImageData:
     @property
     def cached(self) -> bool:
         """Whether reading a training image is only a copy, so that worker processes would not help."""
-        return getattr(self.train.read, "decoded", False)
+        return is_decoded(self.train.read)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CaptionData(ImageData):
     """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length + 1).
 
-    A caption is its start token, its own and its end token, padded with NOTHING; so are images with fewer captions. A
+    A caption is its start token, its own and its end token, padded with IGNORE_INDEX; so are images with fewer captions. A
     model reads `target_length` tokens of it and writes as many. With `exact` a caption is the only right one.
     """
 
@@ -96,7 +101,7 @@ class Rows:
 
     @property
     def decoded(self) -> bool:
-        return getattr(self.read, "decoded", False)
+        return is_decoded(self.read)
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         return self.read(self.rows[indices])

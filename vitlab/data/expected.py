@@ -10,7 +10,8 @@ import numpy as np
 from vitlab.config import UserError, extent
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.split import MOST, SHARE
+from vitlab.data.shards.images import ShardImages
+from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION
 
 KEYS = ("train", "test", "classes")
 FORM = "data.expected={train: 1281167, test: 50000, classes: 1000}"
@@ -27,7 +28,7 @@ def expect(config: DataConfig) -> ImageData:
     ]
     if problems:
         raise UserError(problems)
-    held_out = min(MOST, max(1, round(SHARE * found["train"])))
+    held_out = min(MAX_VAL_ITEMS, max(1, round(VAL_FRACTION * found["train"])))
     sizes = {"train": int(found["train"]) - held_out, "validation": held_out, "test": int(found["test"])}
     classes = tuple(map(str, range(int(found["classes"]))))
     splits = {part: Split(np.broadcast_to(np.int64(0), size), read_nothing) for part, size in sizes.items()}
@@ -52,7 +53,7 @@ def count_bytes(data: Any, config: DataConfig) -> int | None:
     if is_expected(data):
         return config.expected.get("bytes")
     splits = (data.train, data.validation, data.test)
-    if all(hasattr(split.read, "samples") for split in splits):
+    if all(isinstance(split.read, ShardImages) for split in splits):
         return sum(int(split.read.samples.sizes.sum(dtype="int64")) for split in splits)
     if config.modality == "image" and data.cached:
         return sum(map(len, splits)) * data.channels * data.image_size[0] * data.image_size[1]

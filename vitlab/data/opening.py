@@ -41,7 +41,7 @@ def find_data(config: DataConfig, console: Console | None = None) -> Any:
     try:
         return open_data(config, console)
     except UserError:
-        if not getattr(config, "expected", None):
+        if not vars(config).get("expected"):
             raise
     return expect(config)
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitlab.data.base import Split
+from vitlab.data.base import Split, is_decoded
 from vitlab.data.items import Items
 
 SHARE = 0.25  # of a GPU's free memory, at most
@@ -37,7 +37,7 @@ class Resident(Items):
 
 def has_room(split: Split, indices: np.ndarray, device: torch.device) -> bool:
     """Whether a device is a GPU that the items of a cached split leave enough memory."""
-    if device.type != "cuda" or not getattr(split.read, "decoded", False):
+    if device.type != "cuda" or not is_decoded(split.read):
         return False
     free, _ = torch.cuda.mem_get_info(device)
     return len(indices) * split.read(indices[:1]).nbytes <= SHARE * free

@@ -15,8 +15,8 @@ from vitlab.data.base import ImageData, Rows
 from vitlab.data.subset import nested_order
 from vitlab.data.text.types import Corpus, Examples
 
-SHARE = 0.1  # of the training data that becomes validation data
-MOST = 5000  # of images or texts that do
+VAL_FRACTION = 0.1  # of the training data that becomes validation data
+MAX_VAL_ITEMS = 5000  # of images or texts that do
 
 
 def choose_by_hash(names: Sequence[str], share: float, seed: int = 0) -> set[str]:
@@ -33,7 +33,7 @@ def choose_validation(labels: np.ndarray) -> np.ndarray:
 
     At least two of four or more items; the only item of a class stays in training, so there may be none.
     """
-    count = min(MOST, max(min(2, len(labels) // 2), round(SHARE * len(labels))))
+    count = min(MAX_VAL_ITEMS, max(min(2, len(labels) // 2), round(VAL_FRACTION * len(labels))))
     _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     order = nested_order(labels, seed=0, every_class=False)
     chosen = np.zeros(len(labels), dtype=bool)
@@ -67,7 +67,7 @@ def carve_texts(corpus: Corpus, name: str) -> Corpus:
         held = chosen[groups]
         return replace(corpus, train=take(train, ~held), validation=take(train, held))
     plain = len(train.parts) == 1 and (train.labels, train.targets, train.tags) == (None, None, None)
-    cut = cut_text(train.parts[0][0], SHARE) if plain and len(first) == 1 else None
+    cut = cut_text(train.parts[0][0], VAL_FRACTION) if plain and len(first) == 1 else None
     if cut is None:
         problem = f"{len(train)} training text{'s' * (len(train) > 1)}, none to spare for validation"
         raise UserError(f"data={name}: {problem}; give more")
@@ -80,8 +80,8 @@ def take(examples: Examples, rows: np.ndarray) -> Examples:
     def kept(values: Sequence | None) -> list | None:
         return None if values is None else [values[row] for row in np.flatnonzero(rows)]
 
-    beside = {key: kept(getattr(examples, key)) for key in ("labels", "targets", "tags")}
-    return Examples(tuple(map(kept, examples.parts)), **beside)
+    beside = map(kept, (examples.labels, examples.targets, examples.tags))
+    return Examples(tuple(map(kept, examples.parts)), *beside)
 
 
 def cut_text(text: str, share: float) -> tuple[str, str] | None:

@@ -72,7 +72,7 @@ def described_shape(config: ModelConfig) -> dict[str, Any]:
         length = config.length or config.model.published_length or LENGTH
         vocabulary = config.vocabulary or config.model.published_vocabulary or VOCABULARY
         shape = {"length": length, "vocabulary": vocabulary}
-        if not hasattr(config.model, "causal"):
+        if "causal" not in vars(config.model):
             return {**shape, "target_length": length, "head": "seq2seq"}
         return {**shape, "head": "next_token" if config.model.causal else "masked"}
     images = {"image_size": extent(config.image_size), "channels": config.channels}

@@ -32,8 +32,8 @@ class DecoderState:
         """Keep the rows of the batch at `rows` (B',), in that order."""
         self.layers.reorder(rows)
         for name in ("context", "keys", "mask", "fed"):
-            part = getattr(self, name)
-            setattr(self, name, None if part is None else part[rows])
+            part = vars(self)[name]
+            vars(self)[name] = None if part is None else part[rows]
 
 
 class AttentionDecoder(nn.Module):

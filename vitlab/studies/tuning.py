@@ -68,7 +68,7 @@ def choose_settings(
     if not finished:
         raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
     best = max(finished, key=lambda trial: score(trial["validation"]))
-    if serves(config):
+    if can_reuse_best_trial(config):
         source = trial_files(files, best["settings"])
         for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
             with replacing(files.folder / name) as file:
@@ -120,7 +120,7 @@ def trial_files(files: RunFiles, values: Mapping[str, Any]) -> TrialFiles:
     return TrialFiles(files.folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
 
 
-def serves(config: TrainConfig) -> bool:
+def can_reuse_best_trial(config: TrainConfig) -> bool:
     """Whether the best trial is the run; analyses that look at a training as it goes need one of their own."""
     return not config.analyses or (config.trainer.analyze_every is None and source_of(config.init) is None)
 
@@ -131,7 +131,7 @@ def list_columns(config: TrainConfig, files: RunFiles) -> dict[str, Any]:
     chosen, spent = read_choice(resolved(config), tune), 0
     for values in list_settings(tune):
         trial = trial_files(files, values)
-        if not (serves(config) and read_choice(trial.config(), tune) == chosen):
+        if not (can_reuse_best_trial(config) and read_choice(trial.config(), tune) == chosen):
             spent += trial.result()["train_flops"]
     return {**read_varied(resolved(config), [*tune]), "tune_flops": spent}
 

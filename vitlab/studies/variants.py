@@ -174,7 +174,7 @@ def has_key(config: TrainConfig, key: str) -> bool:
             return True
         if not is_dataclass(node) or part not in node.__dataclass_fields__:
             return False
-        node = getattr(node, part)
+        node = vars(node)[part]
     return True
 
 
@@ -182,7 +182,7 @@ def is_choice(config: TrainConfig, key: str) -> bool:
     """Whether a dotted key of a configuration holds a choice of a group."""
     node: Any = config
     for part in key.split("."):
-        node = getattr(node, part, None)
+        node = vars(node).get(part) if is_dataclass(node) else None
     return isinstance(node, Choice)
 
 

@@ -17,7 +17,7 @@ from vitlab.config.exclusions import find_excluded
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.tasks.common.decoded import Score, score_exact_match
 from vitlab.tasks.common.images import ImagePreparation
 from vitlab.tasks.common.seq2seq import SequenceToSequence, check_search, trim
@@ -53,13 +53,13 @@ class Captioning(SequenceToSequence):
         images, captions = batch
         target = captions[:, 0]
         if generator is not None and captions.shape[1] > 1:
-            counts = (captions[:, :, 0] != NOTHING).sum(dim=1)
+            counts = (captions[:, :, 0] != IGNORE_INDEX).sum(dim=1)
             shares = torch.rand(len(counts), generator=generator, device=generator.device)
             places = shares.to(counts.device).mul(counts).long()
             target = captions[torch.arange(len(counts), device=counts.device), places]
         target = trim(target)
         given = target[:, :-1]
-        given = given.where(given != NOTHING, self.tokenizer.pad)
+        given = given.where(given != IGNORE_INDEX, self.tokenizer.pad)
         return CaptionBatch(self.images(images, generator), None, given, target[:, 1:], captions)
 
     def inputs(self, batch: CaptionBatch) -> Tensor:
@@ -81,7 +81,8 @@ class Captioning(SequenceToSequence):
     def wanted(self, batch: CaptionBatch) -> list[str] | list[tuple[str, ...]]:
         """The caption of each picture, or where several are right all of them."""
         captions = [
-            tuple(self.decode(row[row != NOTHING]) for row in rows if row[0] != NOTHING) for rows in batch.captions
+            tuple(self.decode(row[row != IGNORE_INDEX]) for row in rows if row[0] != IGNORE_INDEX)
+            for rows in batch.captions
         ]
         return [texts[0] for texts in captions] if self.exact else captions
 

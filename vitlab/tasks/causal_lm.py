@@ -15,13 +15,13 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.sequences.blocks import NOTHING, pack_texts
+from vitlab.data.sequences.blocks import IGNORE_INDEX, pack_texts
 from vitlab.data.text.types import TextData
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
-Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), NOTHING where there is none
+Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), IGNORE_INDEX where there is none
 PACKING = ("stream", "documents")
 CHUNK = 4096  # sequences counted at a time
 
@@ -58,24 +58,24 @@ class CausalLM(Task):
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         sequences = batch[0]
         tokens = sequences[:, :-1]
-        return tokens.where(tokens != NOTHING, self.pad), sequences[:, 1:]
+        return tokens.where(tokens != IGNORE_INDEX, self.pad), sequences[:, 1:]
 
     def inputs(self, batch: Batch) -> TokenInputs:
         tokens, following = batch
-        return TokenInputs.of(tokens, following != NOTHING, None, self.special)
+        return TokenInputs.of(tokens, following != IGNORE_INDEX, None, self.special)
 
     def example(self) -> Batch:
         tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
         return tokens, tokens
 
     def count_targets(self, batch: Batch) -> Tensor:
-        return (batch[1] != NOTHING).sum()[None]
+        return (batch[1] != IGNORE_INDEX).sum()[None]
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
         tokens, following = batch
         logits = model(tokens).flatten(0, 1)
-        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing, "reduction": "sum"}
+        options = {"ignore_index": IGNORE_INDEX, "label_smoothing": self.label_smoothing, "reduction": "sum"}
         return F.cross_entropy(logits, following.flatten(), **options)[None]
 
     @cached_property
@@ -85,7 +85,7 @@ class CausalLM(Task):
         counts = np.ones(self.vocabulary)
         for first in range(0, len(indices), CHUNK):
             following = self.train.read(indices[first : first + CHUNK])[:, 1:]
-            counts += np.bincount(following[following != NOTHING], minlength=self.vocabulary)
+            counts += np.bincount(following[following != IGNORE_INDEX], minlength=self.vocabulary)
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
@@ -106,9 +106,9 @@ class CausalLM(Task):
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         tokens, following = batch
-        kept = following != NOTHING
+        kept = following != IGNORE_INDEX
         logits = model(tokens).flatten(0, 1).float()
-        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING).view_as(kept)
+        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=IGNORE_INDEX).view_as(kept)
         if "outcomes" in metrics:
             metrics["outcomes"].update(nats, kept)
         nats, following = nats[kept], following[kept]

@@ -17,7 +17,7 @@ from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import NOTHING, pack_texts
+from vitlab.data.sequences.blocks import IGNORE_INDEX, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
@@ -36,7 +36,7 @@ SEED = 0x5EED  # of what held-out and statically masked sequences hide
 class Batch:
     """What the model sees: tokens (B, N), mask bool (B, N) or None where all are tokens, segments (B, N) or None.
 
-    places (B, K) of the tokens to predict, targets (B, K), NOTHING where a row has fewer; follows (B,) for pairs.
+    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX where a row has fewer; follows (B,) for pairs.
     """
 
     tokens: Tensor
@@ -93,7 +93,7 @@ class MaskedLM(Task):
         """Masked anew with a generator; without one, or statically, each sequence in its own way, always the same."""
         items, (follows, numbers) = batch[0], batch[1].unbind(1)
         tokens, segments = items.unbind(1) if self.pairs else (self.add_special_tokens(items), None)
-        mask = tokens != NOTHING
+        mask = tokens != IGNORE_INDEX
         tokens = tokens.where(mask, self.tokenizer.pad)
         maskable = mask & ~torch.isin(tokens, torch.tensor(self.tokenizer.special, device=tokens.device))
         if generator is None or not self.dynamic:
@@ -103,9 +103,9 @@ class MaskedLM(Task):
 
     def add_special_tokens(self, items: Tensor) -> Tensor:
         """start, the tokens, end; where a sequence has fewer the end follows its last."""
-        edge = items.new_full((len(items), 1), NOTHING)
+        edge = items.new_full((len(items), 1), IGNORE_INDEX)
         tokens = torch.cat([edge, items, edge], dim=1)
-        last = (tokens != NOTHING).sum(dim=1, keepdim=True) + 1
+        last = (tokens != IGNORE_INDEX).sum(dim=1, keepdim=True) + 1
         tokens = tokens.scatter(1, last, self.tokenizer.end)
         tokens[:, 0] = self.tokenizer.start
         return tokens
@@ -135,13 +135,13 @@ class MaskedLM(Task):
         hidden: tuple[Tensor, ...],
     ) -> Batch:
         seen, places, filled = hidden
-        targets = tokens.gather(1, places).where(filled, NOTHING)
+        targets = tokens.gather(1, places).where(filled, IGNORE_INDEX)
         return Batch(seen, mask, segments, places, targets, follows)
 
     def inputs(self, batch: Batch) -> TokenInputs:
         """The texts as they were before anything was hidden."""
         tokens, rows = batch.tokens.clone(), torch.arange(len(batch.tokens), device=batch.tokens.device)[:, None]
-        kept = batch.targets != NOTHING
+        kept = batch.targets != IGNORE_INDEX
         tokens[rows.expand_as(kept)[kept], batch.places[kept]] = batch.targets[kept]
         return TokenInputs.of(tokens, batch.mask, batch.segments, self.tokenizer.special)
 
@@ -164,7 +164,7 @@ class MaskedLM(Task):
 
     def count_targets(self, batch: Batch) -> Tensor:
         pairs = torch.tensor(len(batch.targets), device=batch.targets.device)
-        masked = (batch.targets != NOTHING).sum()
+        masked = (batch.targets != IGNORE_INDEX).sum()
         return torch.stack([pairs if name == NEXT else masked for name in self.added])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -174,7 +174,7 @@ class MaskedLM(Task):
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, smoothed: bool = True) -> Tensor:
         """(..., C), (...) -> the sum; 0 where nothing is to be predicted."""
-        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing if smoothed else 0.0}
+        options = {"ignore_index": IGNORE_INDEX, "label_smoothing": self.label_smoothing if smoothed else 0.0}
         return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="sum", **options)
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
@@ -196,7 +196,7 @@ class MaskedLM(Task):
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         terms = self.terms(model, batch)
-        kept = {name: targets != NOTHING for name, (_, targets) in terms.items()}
+        kept = {name: targets != IGNORE_INDEX for name, (_, targets) in terms.items()}
         terms = {name: (logits[kept[name]].float(), targets[kept[name]]) for name, (logits, targets) in terms.items()}
         nats = {name: F.cross_entropy(*term, reduction="none") for name, term in terms.items()}
         right = {name: (logits.argmax(-1) == targets).float() for name, (logits, targets) in terms.items()}
@@ -221,9 +221,9 @@ def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
 def refuse_options(config: TaskConfig, data: TextData) -> None:
     """Raise UserError for invalid options, and for a tokenizer without a mask token."""
     problems = [
-        f"task.{key}={getattr(config, key)}: unknown; {choices_text(getattr(config, key), choices)}"
+        f"task.{key}={vars(config)[key]}: unknown; {choices_text(vars(config)[key], choices)}"
         for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
-        if hasattr(config, key) and getattr(config, key) not in choices
+        if key in vars(config) and vars(config)[key] not in choices
     ]
     if not LEAST_SHARE <= config.share < 1:
         problems.append(f"task.share={config.share}: must be at least {LEAST_SHARE} and below 1")

@@ -13,7 +13,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import NOTHING, pack_texts
+from vitlab.data.sequences.blocks import IGNORE_INDEX, pack_texts
 from vitlab.data.sequences.mask_tokens import Random, RowGenerators
 from vitlab.data.sequences.span_corruption import choose_corrupted, corrupt_spans, plan_lengths
 from vitlab.data.text.corpus import join_rows
@@ -72,7 +72,7 @@ class SpanCorruption(SequenceToSequence):
         """Spans drawn anew with a generator; without one, of each sequence in its own way, always the same."""
         tokens, numbers = batch
         draw: Random = generator or RowGenerators([SEED + number for number in numbers.tolist()])
-        lengths = (tokens != NOTHING).sum(dim=1)
+        lengths = (tokens != IGNORE_INDEX).sum(dim=1)
         corrupted = choose_corrupted(lengths, tokens.shape[1], self.share, self.mean_span, draw)
         source, target = corrupt_spans(
             tokens, corrupted, self.tokenizer.sentinels, self.tokenizer.end, self.plan.source, self.plan.target

@@ -16,7 +16,7 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.sequences.pair_inputs import frame_texts
 from vitlab.data.text.types import NO_TAG, TextData
 from vitlab.tasks.base import Task
@@ -69,7 +69,7 @@ class TextClassification(Task):
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
         planes, targets = batch
         tokens = planes[..., 0, :]
-        mask = tokens != NOTHING
+        mask = tokens != IGNORE_INDEX
         return tokens.where(mask, self.pad), mask, planes[..., 1, :], planes[..., 2, :] if self.tagged else targets
 
     def inputs(self, batch: Batch) -> TokenInputs:

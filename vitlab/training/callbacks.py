@@ -179,7 +179,7 @@ def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
         logger.log_metrics(row, step)
 
 
-class Looking(L.Callback):
+class PeriodicAnalysis(L.Callback):
     """Calls `look(step)` every `every` steps except the last, without an effect on training or its times.
 
     `weights(module)` puts the weights that are evaluated into the module meanwhile. This callback comes before those

@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
@@ -172,4 +173,4 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 
 def gather(tensor: Tensor) -> Tensor:
     """A tensor whole, where it is sharded."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -28,7 +28,7 @@ from vitlab.models.counting.memory import checkpointed
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, settings
-from vitlab.training.callbacks import Clock, Looking, Measurements, Reporting, refuse_not_finite
+from vitlab.training.callbacks import Clock, PeriodicAnalysis, Measurements, Reporting, refuse_not_finite
 from vitlab.training.devices.group import ALONE, Group, refuse_parts
 from vitlab.training.devices.sharding import ShardedModule
 from vitlab.training.files import RunFiles, source_of
@@ -159,7 +159,7 @@ class Run:
         if self.group.leads:
             write_json(self.files.data_path, {"sha256": self.contents, "steps": self.steps})
             self.drop_rows_after_checkpoint()
-            settled = {key: getattr(self.settings, key) for key in keys_per_study(TrainerConfig)}
+            settled = {key: asdict(self.settings)[key] for key in keys_per_study(TrainerConfig)}
             placement = asdict(replace(self.placement, settled=settled))
             order = {"config": resolved(self.config), "folder": str(self.files.folder), "placement": placement}
             self.group.order(order)
@@ -190,7 +190,7 @@ class Run:
             seed=self.config.seed,
             shape=self.task.shape,
             classes=self.task.classes,
-            width=getattr(self.config.model, "width", None),
+            width=vars(self.config.model).get("width"),
             log_to_loggers=False,  # Measurements writes the rows
             part=self.group.part,
             accumulate=trainer_config.accumulate,
@@ -204,7 +204,7 @@ class Run:
         weights = averages[0].show_average if averages else nullcontext
         selection = Selection(recipe.patience, recipe.keep == "best", weights)
         every = trainer_config.analyze_every
-        looking = [Looking(look, every, clock, weights)] if look and every else []
+        looking = [PeriodicAnalysis(look, every, clock, weights)] if look and every else []
         trainer = build_trainer(
             self.settings,
             check_claim,

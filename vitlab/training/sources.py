@@ -12,7 +12,7 @@ from timm.models import clean_state_dict, load_state_dict
 from torch import Tensor, nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
-from vitlab.config import TrainConfig, UserError, compose, first_line
+from vitlab.config import TrainConfig, UserError, compose, first_line, resolved
 from vitlab.config.huggingface import is_folder
 from vitlab.data.text.tokenization import from_file
 from vitlab.models.captioner import Captioner
@@ -110,7 +110,7 @@ def initialise(model: nn.Module, config: TrainConfig, classes: Sequence[str]) ->
     """Load the initial weights that a run's configuration names. Raises UserError."""
     if config.init.weights is None:
         return load_encoder(model, config.init.encoder)
-    mean, std = (list(getattr(config.data, key)) if hasattr(config.data, key) else None for key in ("mean", "std"))
+    mean, std = (resolved(config.data).get(key) for key in ("mean", "std"))
     return load_weights(model, config.init.weights, head=config.init.head, classes=classes, mean=mean, std=std)
 
 

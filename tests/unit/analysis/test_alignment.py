@@ -6,7 +6,7 @@ import torch
 from vitlab.analysis import alignment
 from vitlab.analysis.capture.attention import attention_maps
 from vitlab.config import load
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.models import build_model
 from vitlab.tasks.common.text import TokenInputs
 
@@ -48,7 +48,7 @@ def test_a_step_back_counts_and_a_shorter_target_has_a_steeper_diagonal():
 def inputs(count=5):
     tokens = torch.tensor([[5, 6, 7, 8, END], [9, 5, END, PAD, PAD]]).repeat(count, 1)
     given = torch.tensor([[2, 11, 12, 13], [2, 14, 15, 15]]).repeat(count, 1)
-    following = torch.tensor([[11, 12, 13, END], [14, END, NOTHING, NOTHING]]).repeat(count, 1)
+    following = torch.tensor([[11, 12, 13, END], [14, END, IGNORE_INDEX, IGNORE_INDEX]]).repeat(count, 1)
     made = TokenInputs.of(tokens, tokens != PAD, None, special=(PAD, END, 2))
     return made._replace(given=given, following=following)
 

@@ -7,7 +7,7 @@ from PIL import Image
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache.content_hash import hash_contents
-from vitlab.data.split import MOST, choose_validation
+from vitlab.data.split import MAX_VAL_ITEMS, choose_validation
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_a_tenth_of_each_class_is_chosen_and_never_the_last_of_one():
     labels = np.repeat([0, 1, 2, 3], [600, 300, 99, 1])
     chosen = choose_validation(labels)
     assert np.bincount(labels[chosen], minlength=4).tolist() == [60, 30, 10, 0]
-    assert choose_validation(np.zeros(10 * MOST + 70)).sum() == MOST
+    assert choose_validation(np.zeros(10 * MAX_VAL_ITEMS + 70)).sum() == MAX_VAL_ITEMS
     assert choose_validation(np.arange(7)).sum() == 0
     assert [int(choose_validation(np.zeros(n)).sum()) for n in (1, 2, 4, 15, 40)] == [0, 1, 2, 2, 4]
 

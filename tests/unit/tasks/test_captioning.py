@@ -8,7 +8,7 @@ from tests.learning import mean_loss
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items, eval_loader
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.models import build
 from vitlab.tasks.captioning import score_captions
 from vitlab.training.optimization.optimizers import build_optimizer
@@ -44,7 +44,7 @@ def test_a_decoder_reads_a_caption_and_predicts_its_next_tokens():
 def test_training_takes_any_of_a_pictures_captions_and_evaluation_compares_with_all():
     task, _ = built(captioned(captions=2))
     drawn = {
-        task.decode(row[row != NOTHING])
+        task.decode(row[row != IGNORE_INDEX])
         for seed in range(20)
         for row in batch_of(task, [0, 1], torch.Generator().manual_seed(seed)).following
     }

@@ -11,7 +11,7 @@ from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data import load
 from vitlab.data.loader import Items
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_spans_are_drawn_anew_in_training_and_are_always_the_same_when_measured(
     last = len(task.test) - 1  # not a whole sequence
     alone = batch_of(task, [last], split="test")
     beside = batch_of(task, [0, last], split="test")
-    used = int((alone.following != NOTHING).sum())
+    used = int((alone.following != IGNORE_INDEX).sum())
     assert torch.equal(alone.following[0, :used], beside.following[1, :used])
     assert alone.mask.sum() == beside.mask[1].sum() < 24
 

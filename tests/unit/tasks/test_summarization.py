@@ -11,7 +11,7 @@ from tests.texts import END, PAD, SEPARATOR, ragged, texts
 from tests.unit.tasks.test_seq2seq import batch_of, data
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, compose
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 
 SIZES = {"transformer_nano": ["model.width=32", "model.heads=2"], "gpt_nano": ["model.width=32", "model.heads=2"]}
 SIZES["lstm_nano"] = ["model.width=32"]
@@ -45,7 +45,7 @@ def test_a_language_model_reads_the_source_and_predicts_only_the_target():
     shown = replace(data(), train=replace(texts(rows), parts=(ragged(rows), ragged([[21], [22, 23]]))))
     task, _ = build("gpt_nano", shown)
     batch = batch_of(task)
-    none = NOTHING
+    none = IGNORE_INDEX
     assert batch.given.tolist() == [[7, 8, 9, 10, SEPARATOR, 21], [11, SEPARATOR, 22, 23, END, PAD]]
     assert batch.following.tolist() == [[none, none, none, none, 21, END], [none, 22, 23, END, none, none]]
     assert batch.inputs[batch.mask].tolist() == [7, 8, 9, 10, SEPARATOR, 11, SEPARATOR]
@@ -71,7 +71,7 @@ def test_each_part_of_a_mixture_has_its_own_scores():
     shown = replace(data(), train=mixed, test=mixed, classes=("even", "odd"))
     task, _ = build("transformer_nano", shown)
     batch, metrics = batch_of(task), task.metrics(detailed=True)
-    wanted = [task.decode(row[row != NOTHING]) for row in batch.following]
+    wanted = [task.decode(row[row != IGNORE_INDEX]) for row in batch.following]
     task.compare_texts(metrics, batch, [text if row % 2 else "" for row, text in enumerate(wanted)], wanted)
     for part, right in (("even", 0), ("odd", 1)):
         found = metrics[f"texts_{part}"].compute()

@@ -11,7 +11,7 @@ from tests.texts import MASK, STOP, TOKENIZER, WORDS, counting, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.models.counting import count
 from vitlab.tasks.masked_lm import SEED
 
@@ -99,7 +99,7 @@ def test_a_language_models_metrics_are_those_by_hand():
         task.update(metrics, net, batch)
         tokens, following = batch
         chances = net(tokens).log_softmax(-1)
-        for row, column in (following != NOTHING).nonzero().tolist():
+        for row, column in (following != IGNORE_INDEX).nonzero().tolist():
             nats.append(-chances[row, column, following[row, column]].item())
             unigram.append(following[row, column].item())
     found = metrics.compute()
@@ -122,8 +122,8 @@ def test_nothing_behind_a_text_is_predicted():
     assert (tokens >= 0).all()
     assert not torch.isin(following, torch.tensor(TOKENIZER.special[:3])).any()
     net = built(task, config).eval()
-    row = int((following == NOTHING).any(dim=1).nonzero()[0])
-    changed, last = tokens[row : row + 1].clone(), int((following[row] != NOTHING).sum())
+    row = int((following == IGNORE_INDEX).any(dim=1).nonzero()[0])
+    changed, last = tokens[row : row + 1].clone(), int((following[row] != IGNORE_INDEX).sum())
     changed[0, last:] = 17
     found, expected = (
         mean_loss(task, net, (one, following[row : row + 1])) for one in (changed, tokens[row : row + 1])
@@ -150,7 +150,7 @@ def test_the_held_out_loss_is_the_sum_that_training_makes_small(name, words, ter
         task.update(metrics, net, batch_of(task, rows, split="test"))
     found = {key: value.item() for key, value in metrics.compute().items()}
     assert found["loss"] == pytest.approx(mean_loss(task, net, whole).item(), rel=1e-5)
-    kept = whole.targets != NOTHING
+    kept = whole.targets != IGNORE_INDEX
     logits = task.logits(net, whole)[0]
     masked = torch.nn.functional.cross_entropy(logits[kept], whole.targets[kept]).item()
     assert found["perplexity"] == pytest.approx(math.exp(masked), rel=1e-5)
@@ -167,7 +167,7 @@ def test_what_is_hidden_and_what_is_seen():
     plain = [torch.from_numpy(task.train.read(np.arange(i, i + 50)))[:, 0] for i in range(0, 400, 50)]
     chosen = kept = masked = 0
     for batch, tokens in zip(whole, plain, strict=True):
-        filled = batch.targets != NOTHING
+        filled = batch.targets != IGNORE_INDEX
         assert (tokens.gather(1, batch.places)[filled] == batch.targets[filled]).all()
         assert (batch.targets[filled] >= 6).all(), "special tokens are not predicted"
         seen = batch.tokens.gather(1, batch.places)[filled]
@@ -175,7 +175,7 @@ def test_what_is_hidden_and_what_is_seen():
         kept += (tokens >= 6).sum()
         other = torch.ones_like(tokens, dtype=torch.bool).scatter(1, batch.places.where(filled, 0), False)
         other[:, 0] = True
-        assert (batch.tokens[other] == tokens.where(tokens != NOTHING, 0)[other]).all()
+        assert (batch.tokens[other] == tokens.where(tokens != IGNORE_INDEX, 0)[other]).all()
     assert chosen / kept == pytest.approx(0.15, abs=0.01)
     assert masked / chosen == pytest.approx(0.8, abs=0.05)
 
@@ -191,7 +191,7 @@ def test_each_held_out_sequence_hides_what_its_number_alone_seeds(name):
         alone = task.hide(tokens[row : row + 1], tokens[row : row + 1] > 5, own)
         assert torch.equal(together.tokens[row], alone[0][0])
         assert torch.equal(together.places[row], alone[1][0])
-        assert torch.equal(together.targets[row] != NOTHING, alone[2][0])
+        assert torch.equal(together.targets[row] != IGNORE_INDEX, alone[2][0])
 
 
 @pytest.mark.parametrize("name", ["masked_lm", "span_lm"])

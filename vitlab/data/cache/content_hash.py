@@ -12,6 +12,7 @@ from vitlab.data.base import Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.cache.store import named_files
 from vitlab.data.text.types import list_arrays
+from vitlab.registry import find_function
 
 HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
 
@@ -35,9 +36,9 @@ def hash_contents(config: DataConfig, data: Any) -> str:
             digest.update(f"{name} {values.dtype} {len(values)}".encode())
             digest.update(np.ascontiguousarray(values).data)
     module = module_of(config)
-    if hasattr(module, "contents"):
-        digest.update(module.contents(config).encode(errors="surrogateescape"))
-    elif not hasattr(module, "fingerprint") and isinstance(data.train, Split):
+    if of := find_function(module, "contents"):
+        digest.update(of(config).encode(errors="surrogateescape"))
+    elif not find_function(module, "fingerprint") and isinstance(data.train, Split):
         for path in named_files(config).values():
             digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
     return digest.hexdigest()

@@ -100,7 +100,7 @@ class ImageCache(Cache[ImageData]):
                         file.write(np.ascontiguousarray(images).data)
                     done += count
                     self.progress(f"caching {data.name}", done, total)
-            beside = {name: getattr(split, name) for name in BESIDE if getattr(split, name) is not None}
+            beside = {name: vars(split)[name] for name in BESIDE if vars(split)[name] is not None}
             for name, values in {"labels": np.asarray(split.labels, dtype=np.int64), **beside}.items():
                 with replacing(entry / f"{part}_{name}.npy") as file:
                     np.save(file, values, allow_pickle=False)

@@ -24,6 +24,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.data.cache.file_stats import stat_files
+from vitlab.registry import find_function
 
 FILE_KEYS = ("root", "path", "test_path", "file", "folder")  # keys whose values are paths
 
@@ -72,8 +73,8 @@ class Cache(ABC, Generic[T]):
 
     def fingerprint(self) -> Any:
         """What an entry depends on besides: what the module says, else its source and the files that are named."""
-        if hasattr(self.module, "fingerprint"):
-            return self.module.fingerprint(self.config)
+        if of := find_function(self.module, "fingerprint"):
+            return of(self.config)
         source = Path(self.module.__file__).read_bytes() if self.module.__file__ else b""
         files = [stat_files(path) for path in named_files(self.config).values()]
         return {"source": hashlib.sha256(source).hexdigest(), "files": files}
@@ -142,7 +143,7 @@ def named_files(config: DataConfig) -> dict[str, str]:
     """
     found = {}
     for field in fields(config):
-        value = getattr(config, field.name)
+        value = vars(config)[field.name]
         if isinstance(value, str):
             path = os.path.expanduser(value)
             if field.metadata.get("path", not field.metadata and os.path.exists(path)):

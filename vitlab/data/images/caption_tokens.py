@@ -8,7 +8,7 @@ import numpy as np
 from vitlab.config import UserError
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import CaptionData, ImageData
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.text import tokenization
 from vitlab.data.text.tokenization import Tokenizer
 
@@ -31,7 +31,7 @@ def add_captions(config: ImageDataConfig, data: ImageData, captions: Mapping[str
     if problems:
         raise UserError(problems)
     splits = {
-        part: replace(getattr(data, part), targets=pad_captions(rows, tokenizer, config.target_length))
+        part: replace(vars(data)[part], targets=pad_captions(rows, tokenizer, config.target_length))
         for part, rows in encoded.items()
     }
     about = {"tokenizer": tokenizer, "target_length": config.target_length, "exact": config.exact}
@@ -52,7 +52,7 @@ def check_lengths(config: ImageDataConfig, encoded: Mapping[str, list[list[list[
 
 def pad_captions(rows: list[list[list[int]]], tokenizer: Tokenizer, length: int) -> np.ndarray:
     """int64 (N, most captions of an image, length + 1), see CaptionData."""
-    targets = np.full((len(rows), max(map(len, rows)), length + 1), NOTHING, dtype=np.int64)
+    targets = np.full((len(rows), max(map(len, rows)), length + 1), IGNORE_INDEX, dtype=np.int64)
     for row, of_image in enumerate(rows):
         for place, ids in enumerate(of_image):
             targets[row, place, : len(ids) + 2] = [tokenizer.decoder_start, *ids, tokenizer.end]

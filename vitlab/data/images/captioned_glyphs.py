@@ -53,7 +53,7 @@ def check_glyphs(config: ImageDataConfig) -> Iterator[str]:
     if not counts or not all(isinstance(count, int) and count >= 1 for count in counts):
         yield f"data.glyphs={counts}: give how many characters a picture may have, for example [2,3]"
         return
-    small, large = (list(getattr(config, key)) for key in ("scale", "large"))
+    small, large = (list(vars(config)[key]) for key in ("scale", "large"))
     if len(large) != 2 or not 0 < large[0] <= large[1]:
         yield f"data.large={large}: give [smallest, largest], both above 0"
     elif large[1] * max(counts) > 1:

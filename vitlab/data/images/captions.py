@@ -83,7 +83,7 @@ def read_captions(config: ImageDataConfig) -> Captions:
         problems = [f"{source}: no rows below the names of the columns"]
     if problems:
         raise UserError(problems)
-    places = [names.index(getattr(config, key)) for key in ("image_column", "caption_column")]
+    places = [names.index(vars(config)[key]) for key in ("image_column", "caption_column")]
     found: dict[str, list[str]] = {}
     for number, row in rows[1:]:
         image, caption = (" ".join(row[place].split()) if place < len(row) else "" for place in places)

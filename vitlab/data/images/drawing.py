@@ -34,11 +34,11 @@ def list_versions() -> list[str]:
 def check_drawing(config: ImageDataConfig, classes: int) -> Iterator[str]:
     """What is wrong with the keys that all drawn data sets have, one line each."""
     for key in ("train_images", "test_images"):
-        if getattr(config, key) < classes:
-            yield f"data.{key}={getattr(config, key)}: give at least {classes}, one image of each class"
+        if vars(config)[key] < classes:
+            yield f"data.{key}={vars(config)[key]}: give at least {classes}, one image of each class"
     for key in ("seed", "rotation", "shift", "noise"):
-        if not 0 <= getattr(config, key) < math.inf:
-            yield f"data.{key}={getattr(config, key)}: must be 0 or more"
+        if not 0 <= vars(config)[key] < math.inf:
+            yield f"data.{key}={vars(config)[key]}: must be 0 or more"
     scale = list(config.scale)
     if len(scale) != 2 or not 0 < scale[0] <= scale[1] < math.inf:
         yield f"data.scale={scale}: give [smallest, largest], both above 0"

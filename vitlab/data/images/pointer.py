@@ -43,9 +43,7 @@ def check_cells(config: ImageDataConfig) -> Iterator[str]:
     size, cell, reach = extent(config.image_size), config.cell, config.reach
     if cell < 1 or reach < 1:
         yield from (
-            f"data.{key}={getattr(config, key)}: must be at least 1"
-            for key in ("cell", "reach")
-            if getattr(config, key) < 1
+            f"data.{key}={vars(config)[key]}: must be at least 1" for key in ("cell", "reach") if vars(config)[key] < 1
         )
         return
     if any(side % (2 * cell) != cell for side in size):

@@ -95,17 +95,19 @@ def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
             yield f"data.options.{key}={value}: not an option of {name}; {known}"
     for key in free:
         if accepted[key].default is inspect.Parameter.empty and key not in config.options:
-            values = ", ".join(getattr(constructor, f"{key}s", ()))
+            values = ", ".join(find_attribute(constructor, f"{key}s") or ())
             yield f"data.options.{key} is missing: {name} needs it; give data.options.{key}=X, one of {values}"
+
+
+def find_attribute(dataset: Any, *names: str) -> Any:
+    """The first of these attributes that a set has; its sets have no interface beyond their items."""
+    return next((found for name in names if (found := getattr(dataset, name, None)) is not None), None)
 
 
 def read_labels(dataset: Any) -> np.ndarray:
     """The label of every item, int64 (N,), as the set counts them."""
-    samples = getattr(dataset, "_samples", None)
-    if samples is not None:
-        labels = [label for _, label in samples]
-    else:
-        labels = next((getattr(dataset, key) for key in LABELS if hasattr(dataset, key)), None)
+    samples = find_attribute(dataset, "_samples")
+    labels = find_attribute(dataset, *LABELS) if samples is None else [label for _, label in samples]
     if labels is None:  # PCAM keeps them in a file
         labels = [dataset[i][1] for i in range(len(dataset))]
     if isinstance(labels, list) and None in labels:
@@ -116,7 +118,7 @@ def read_labels(dataset: Any) -> np.ndarray:
 
 def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str, ...], list[np.ndarray]]:
     """(class names, each part's labels counted from 0 in their order); numbers where the set gives no names."""
-    names = getattr(dataset, "classes", None) or getattr(dataset, "categories", None)
+    names = find_attribute(dataset, "classes", "categories")
     if names is None:
         values = np.unique(np.concatenate(labels))
         return tuple(str(value) for value in values), [np.searchsorted(values, part) for part in labels]
@@ -141,9 +143,11 @@ def count_channels(sets: Sequence[Any]) -> int:
 
 def get_array(dataset: Any) -> np.ndarray | None:
     """uint8 (N, C, H, W), a view of the images of a set that torchvision holds as one array."""
-    data = getattr(dataset, "data", None)
-    array = data if isinstance(data, np.ndarray) else data.numpy() if hasattr(data, "numpy") else None
-    if array is None or array.dtype != np.uint8 or array.ndim not in (3, 4):
+    data = find_attribute(dataset, "data")
+    if data is None or isinstance(data, list):
+        return None
+    array = data if isinstance(data, np.ndarray) else data.numpy()
+    if array.dtype != np.uint8 or array.ndim not in (3, 4):
         return None
     if array.ndim == 3:
         return array[:, None]
@@ -184,7 +188,7 @@ class ItemImages:
 
 def hold_out_images(dataset: Any, labels: np.ndarray, read: Any, share: float) -> tuple[Split, Split]:
     """(train, test) of a set that comes whole: a share of each class is held out, always the same images."""
-    paths = getattr(dataset, "_image_files", None)
+    paths = find_attribute(dataset, "_image_files")
     stable = np.arange(len(labels)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")
     train, test = (np.sort(stable[rows]) for rows in hold_out(labels[stable], share))
     return Split(labels[train], Rows(read, train)), Split(labels[test], Rows(read, test))

@@ -59,7 +59,7 @@ def list_given(config: ImageDataConfig) -> list[str]:
         raise UserError("data=webdataset needs the library 'webdataset': pip install 'vitlab[webdataset]'") from None
     if config.train is None:
         raise UserError("data.train is missing: give data.train=SHARDS, such as 'shards/train-{000000..000099}.tar'")
-    return [part for part in SPLITS if getattr(config, part) is not None]
+    return [part for part in SPLITS if vars(config)[part] is not None]
 
 
 def skip(*_: object) -> None:

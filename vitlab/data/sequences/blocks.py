@@ -1,6 +1,6 @@
 """Sequences of one length from texts: a stream cut into blocks, or each text in blocks of its own.
 
-What is behind a text's end is NOTHING in a sequence; the end itself is the tokenizer's token for it.
+What is behind a text's end is IGNORE_INDEX in a sequence; the end itself is the tokenizer's token for it.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 from vitlab.data.base import Split
 from vitlab.data.text.types import Ragged
 
-NOTHING = -100  # in the place of a token where a sequence has none; torch's cross-entropy ignores it
+IGNORE_INDEX = -100  # in the place of a token where a sequence has none; torch's cross-entropy ignores it
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +53,11 @@ class Blocks:
 
 
 def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
-    """The tokens at places of texts, of the same shape: `end` just behind a text's last, NOTHING beyond."""
+    """The tokens at places of texts, of the same shape: `end` just behind a text's last, IGNORE_INDEX beyond."""
     lengths = texts.lengths[text]
     inside = texts.starts[text] + np.minimum(offset, lengths - 1)
     tokens = texts.values[inside].astype(np.int64)
-    return np.where(offset < lengths, tokens, np.where(offset == lengths, end, NOTHING))
+    return np.where(offset < lengths, tokens, np.where(offset == lengths, end, IGNORE_INDEX))
 
 
 def pack_texts(

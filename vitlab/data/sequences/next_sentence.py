@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import NOTHING, read_tokens
+from vitlab.data.sequences.blocks import IGNORE_INDEX, read_tokens
 from vitlab.data.text.types import Ragged
 
 FOLLOWS, RANDOM = 0, 1  # as BERT numbers them
@@ -34,7 +34,7 @@ class Pairs:
     size: np.ndarray
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """int64 (B,) -> int64 (B, 2, length): tokens, NOTHING behind the end, and segments."""
+        """int64 (B,) -> int64 (B, 2, length): tokens, IGNORE_INDEX behind the end, and segments."""
         start, separator, end = self.frame
         first, second = self.size[indices].T[..., None]
         place = np.broadcast_to(np.arange(self.length), (len(indices), self.length))
@@ -42,10 +42,10 @@ class Pairs:
         offset = np.where(b, place - first - 2, place - 1)
         text = np.take_along_axis(self.text[indices], b, axis=1)
         begin = np.take_along_axis(self.offset[indices], b, axis=1)
-        tokens = read_tokens(self.texts, text, begin + np.maximum(offset, 0), NOTHING)
+        tokens = read_tokens(self.texts, text, begin + np.maximum(offset, 0), IGNORE_INDEX)
         for where, token in ((0, start), (first + 1, separator), (first + second + 2, end)):
             tokens = np.where(place == where, token, tokens)
-        tokens = np.where(place > first + second + 2, NOTHING, tokens)
+        tokens = np.where(place > first + second + 2, IGNORE_INDEX, tokens)
         return np.stack([tokens, (place > first + 1).astype(np.int64)], axis=1)
 
 

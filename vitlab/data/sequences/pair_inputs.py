@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.text.types import Ragged, Texts
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class PairInputs:
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """int64 (B,) -> int64 (B, 2, N), or (B, S, 2, N) where an item has several sequences.
 
-        Planes: the tokens, NOTHING behind the end; the segments, 1 for B and what ends it; with tags a third, NO_TAG
-        (which is NOTHING) where a token has none.
+        Planes: the tokens, IGNORE_INDEX behind the end; the segments, 1 for B and what ends it; with tags a third, NO_TAG
+        (which is IGNORE_INDEX) where a token has none.
         """
         indices = np.asarray(indices)
         sequences = np.stack([self.read_sequence(indices, numbers) for numbers in self.sequences], axis=1)
@@ -49,7 +49,7 @@ class PairInputs:
 
     def read_sequence(self, indices: np.ndarray, numbers: tuple[int, ...]) -> np.ndarray:
         """The planes (B, 2 or 3, N) of one sequence of each item."""
-        planes = np.full((len(indices), 2 if self.tags is None else 3, self.length), NOTHING, dtype=np.int64)
+        planes = np.full((len(indices), 2 if self.tags is None else 3, self.length), IGNORE_INDEX, dtype=np.int64)
         tokens, segments = planes[:, 0], planes[:, 1]
         places, rows = np.arange(self.length), np.arange(len(indices))
         tokens[:, 0], segments[:] = self.start, 0

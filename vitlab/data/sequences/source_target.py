@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitlab.data.base import Rows, Split
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.sequences.pair_inputs import write_texts
 from vitlab.data.text.types import Ragged, Texts
 
@@ -29,9 +29,9 @@ class SourceTarget:
     target_length: int
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """int64 (B,) -> int64 (B, S + T), NOTHING behind the end of each."""
+        """int64 (B,) -> int64 (B, S + T), IGNORE_INDEX behind the end of each."""
         indices = np.asarray(indices)
-        found = np.full((len(indices), self.source_length + self.target_length), NOTHING, dtype=np.int64)
+        found = np.full((len(indices), self.source_length + self.target_length), IGNORE_INDEX, dtype=np.int64)
         source, target = found[:, : self.source_length], found[:, self.source_length :]
         rows, zeros = np.arange(len(indices)), np.zeros(len(indices), dtype=np.int64)
         count = np.minimum(self.sources.lengths[indices], self.source_length - 1)

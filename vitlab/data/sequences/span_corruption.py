@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.sequences.mask_tokens import Random, draw_uniform
 
 
@@ -75,13 +75,13 @@ def compose(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Te
 def corrupt_spans(
     tokens: Tensor, corrupted: Tensor, sentinels: Sequence[int], end: int, source: int, target: int
 ) -> tuple[Tensor, Tensor]:
-    """tokens int64 (B, N), NOTHING behind a row's end, and corrupted, bool (B, N) -> the input (B, S) and the target
-    (B, T), each with its end and NOTHING behind that.
+    """tokens int64 (B, N), IGNORE_INDEX behind a row's end, and corrupted, bool (B, N) -> the input (B, S) and the target
+    (B, T), each with its end and IGNORE_INDEX behind that.
 
     A row needs one sentinel more than it has spans.
     """
     names = torch.tensor(sentinels, device=tokens.device)
-    real = tokens != NOTHING
+    real = tokens != IGNORE_INDEX
     first = corrupted & ~F.pad(corrupted, (1, 0))[:, :-1]
     span = first.cumsum(1)  # from 1
     before = names[(span - 1).clamp(min=0)]
@@ -96,12 +96,12 @@ def corrupt_spans(
 
 
 def gather_front(values: Tensor, kept: Tensor, length: int) -> Tensor:
-    """The kept ones of values (B, N), moved to the front of (B, length), and NOTHING behind them."""
+    """The kept ones of values (B, N), moved to the front of (B, length), and IGNORE_INDEX behind them."""
     places = (kept.cumsum(1) - 1).where(kept, length)  # the last column, cut off below, takes the rest
-    into = values.new_full((len(values), length + 1), NOTHING)
+    into = values.new_full((len(values), length + 1), IGNORE_INDEX)
     return into.scatter(1, places, values)[:, :-1]
 
 
 def close(rows: Tensor, token: Tensor) -> Tensor:
     """Rows (B, N) with a token (B, 1) behind each one's last."""
-    return rows.scatter(1, (rows != NOTHING).sum(1, keepdim=True), token)
+    return rows.scatter(1, (rows != IGNORE_INDEX).sum(1, keepdim=True), token)

@@ -21,7 +21,7 @@ from vitlab.data.keys import choose_count, hash_key
 from vitlab.data.shards.classes import Classes
 from vitlab.data.shards.locate import Shard
 from vitlab.data.shards.scan import Scan, list_samples, scan_shard
-from vitlab.data.split import MOST, SHARE
+from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION
 from vitlab.files import replacing, write_json
 from vitlab.formatting import plural
 
@@ -41,7 +41,7 @@ class Samples:
     sizes: np.ndarray  # uint32: bytes of the image
 
     def take(self, rows: np.ndarray) -> "Samples":
-        return Samples(*(getattr(self, name)[rows] for name in ARRAYS))
+        return Samples(*(values[rows] for values in vars(self).values()))
 
 
 ARRAYS = tuple(field.name for field in fields(Samples))
@@ -121,7 +121,7 @@ class ShardIndex(Cache[Index]):
         for part, samples in index.splits.items():
             for name in ARRAYS:
                 with replacing(entry / f"{part}_{name}.npy") as file:
-                    np.save(file, getattr(samples, name), allow_pickle=False)
+                    np.save(file, vars(samples)[name], allow_pickle=False)
         about = {"classes": index.classes, "splits": list(index.splits), "digest": index.digest}
         write_json(entry / "index.json", {**about, "shards": index.shards})
 
@@ -169,7 +169,7 @@ def carve(splits: dict[str, Samples], test_share: float) -> dict[str, Samples]:
     train = splits.pop("train")
     if len(train.keys) < LEAST:
         raise UserError(f"data.train: {plural(len(train.keys), 'sample')}; give {LEAST} or more")
-    for part, share, most in (("test", test_share, len(train.keys)), ("validation", SHARE, MOST)):
+    for part, share, most in (("test", test_share, len(train.keys)), ("validation", VAL_FRACTION, MAX_VAL_ITEMS)):
         if part not in splits:
             count = min(max(1, round(share * len(train.keys))), most)
             chosen = choose_count(train.keys, count, part)

@@ -43,7 +43,7 @@ def list_sources(config: ImageDataConfig, key: str) -> list[str]:
     """The files and addresses that `data.<key>` names: braces expanded, globs and folders listed. Raises UserError."""
     from webdataset.shardlists import expand_urls
 
-    asked = getattr(config, key)
+    asked = vars(config)[key]
     found: list[str] = []
     for pattern in asked if isinstance(asked, list) else [asked]:
         if not isinstance(pattern, str) or not pattern:
@@ -100,10 +100,10 @@ def fetch_shards(config: ImageDataConfig, key: str, progress: Progress) -> list[
     absent = [source for source in sources if not os.path.isfile(place_of(source))]
     if missing := [source for source in absent if not is_address(source)]:
         if len(sources) == 1:
-            raise UserError(f"data.{key}={getattr(config, key)}: no such file or folder")
+            raise UserError(f"data.{key}={vars(config)[key]}: no such file or folder")
         named = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
         raise UserError(
-            f"data.{key}={getattr(config, key)}: {len(missing)} of {plural(len(sources), 'shard')} not there: {named}"
+            f"data.{key}={vars(config)[key]}: {len(missing)} of {plural(len(sources), 'shard')} not there: {named}"
         )
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for done, problem in enumerate(pool.map(download, absent)):

@@ -24,7 +24,7 @@ def read_table(config: TextDataConfig, key: str) -> Table:
 
     Lines that begin with `#` and a space are comments, as in CoNLL-U.
     """
-    path = Path(getattr(config, key)).expanduser()
+    path = Path(vars(config)[key]).expanduser()
     source = f"data.{key}={path}"
     words: list[list[str]] = [[]]
     tags: list[list[str]] = [[]]

@@ -55,8 +55,7 @@ class TextCache(Cache[TextData]):
         progress(f"reading {config.name}", 0, 1)
         corpus: Corpus = self.module.read(config)
         progress(f"reading {config.name}", 1, 1)
-        given = [split for split in SPLITS if getattr(corpus, split) is not None]
-        problems = [line for split in given for line in check_examples(config, corpus, split)]
+        problems = [line for split in corpus.splits for line in check_examples(config, corpus, split)]
         if problems:
             raise UserError(problems)
         corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
@@ -65,7 +64,7 @@ class TextCache(Cache[TextData]):
             tokenizer = tokenization.train(
                 texts, config.tokenizer, config.vocabulary, config.lowercase, config.split_digits
             )
-        total = sum(len(getattr(corpus, split)) * len(corpus.train.parts) for split in SPLITS)
+        total = sum(map(len, corpus.splits.values())) * len(corpus.train.parts)
         done = 0
 
         def track(texts: Iterable[T]) -> Iterator[T]:
@@ -77,10 +76,10 @@ class TextCache(Cache[TextData]):
                     progress(f"encoding {config.name}", done, total)
 
         progress(f"encoding {config.name}", 0, total)
-        splits = {split: encode_examples(getattr(corpus, split), tokenizer, track) for split in SPLITS}
+        splits = {split: encode_examples(examples, tokenizer, track) for split, examples in corpus.splits.items()}
         for split, texts in splits.items():
             if not len(texts):
-                where = name_source(config, split, len(getattr(corpus, "test" if split == "train" else "train")))
+                where = name_source(config, split, len(corpus.test if split == "train" else corpus.train))
                 which = f"the {SPLITS[split]} texts in {where}"
                 raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")
         return self.data(tuple(corpus.classes), tokenizer, splits)
@@ -94,8 +93,7 @@ class TextCache(Cache[TextData]):
 
     def write(self, data: TextData, entry: Path) -> None:
         about: dict[str, Any] = {"classes": list(data.classes)}
-        for split in SPLITS:
-            texts: Texts = getattr(data, split)
+        for split, texts in data.splits.items():
             for name, values in list_arrays(texts).items():
                 with replacing(entry / f"{split}_{name}.npy") as file:
                     np.save(file, values, allow_pickle=False)
@@ -120,7 +118,7 @@ class TextCache(Cache[TextData]):
 
 def check_examples(config: TextDataConfig, corpus: Corpus, split: str) -> Iterator[str]:
     """What is wrong with the texts of a split, one line each."""
-    examples: Examples = getattr(corpus, split)
+    examples = corpus.splits[split]
     name = config.name
     if not examples.parts or not len(examples):
         other = corpus.test if split == "train" else corpus.train
@@ -146,14 +144,14 @@ def check_examples(config: TextDataConfig, corpus: Corpus, split: str) -> Iterat
 
 def name_source(config: TextDataConfig, split: str, others: int) -> str:
     """Where the texts of a split come from, as a user gave it; `others` are the texts of the other split."""
-    key = next((k for k in ("test_path", "test_files", "test_split", "test_source") if getattr(config, k, None)), None)
+    key = next((k for k in ("test_path", "test_files", "test_split", "test_source") if vars(config).get(k)), None)
     if split == "test" and key is not None:
-        return f"data.{key}={getattr(config, key)}"
+        return f"data.{key}={vars(config)[key]}"
     source = next(
-        (f"data.{k}={getattr(config, k)}" for k in ("path", "dataset", "source") if getattr(config, k, None)),
+        (f"data.{k}={vars(config)[k]}" for k in ("path", "dataset", "source") if vars(config).get(k)),
         "what was read",
     )
-    if key is not None or not hasattr(config, "test_share"):
+    if key is not None or "test_share" not in vars(config):
         return source
     return f"{source} (data.test_share={config.test_share}, {others} other texts)"
 

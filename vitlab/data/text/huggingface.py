@@ -32,10 +32,10 @@ def read(config: TextDataConfig) -> Corpus:
     """
     test_split = config.test_split or ("test" if config.test_files else None)
     splits = load_splits(config, test_split)
-    unknown = [key for key in ("split", "test_split") if getattr(config, key) and getattr(config, key) not in splits]
+    unknown = [key for key in ("split", "test_split") if vars(config)[key] and vars(config)[key] not in splits]
     if unknown:
         raise UserError(
-            f"data.{key}={getattr(config, key)}: no such split; {choices_text(getattr(config, key), splits)}"
+            f"data.{key}={vars(config)[key]}: no such split; {choices_text(vars(config)[key], splits)}"
             for key in unknown
         )
     test = read_table(config, splits, test_split) if test_split else None
@@ -50,7 +50,7 @@ def load_splits(config: TextDataConfig, test_split: str | None) -> Any:
         raise UserError("data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'") from None
     files = {}
     for split, key in ((config.split, "files"), (test_split, "test_files")):
-        if paths := [os.path.expanduser(path) for path in as_list(getattr(config, key))]:
+        if paths := [os.path.expanduser(path) for path in as_list(vars(config)[key])]:
             files[split] = paths
     source = f"data.dataset={config.dataset}"
     try:

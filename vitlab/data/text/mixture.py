@@ -13,6 +13,7 @@ from vitlab.data import module_of
 from vitlab.data.split import carve_texts, choose_by_hash, take
 from vitlab.data.text.corpus import SPLITS, check_examples
 from vitlab.data.text.types import Corpus, Examples
+from vitlab.registry import find_function
 
 VERSION = 1  # of the mixing
 DEFAULT = {"numbers": "numbers", "summarize": "summaries"}
@@ -22,8 +23,8 @@ def fingerprint(config: TextDataConfig) -> list:
     """What each part depends on; of a module that does not say it, nothing more than its configuration."""
     parts = load_parts(config).items()
     modules = {name: (module_of(part), part) for name, part in parts}
-    own = {name: module.fingerprint(part) for name, (module, part) in modules.items() if hasattr(module, "fingerprint")}
-    return [VERSION, own]
+    known = {name: find_function(module, "fingerprint") for name, (module, _) in modules.items()}
+    return [VERSION, {name: of(modules[name][1]) for name, of in known.items() if of}]
 
 
 def read(config: TextDataConfig) -> Corpus:
@@ -37,7 +38,7 @@ def read(config: TextDataConfig) -> Corpus:
             problems += [f"data.parts.{name}: {problem}" for problem in error.problems]
     if problems:
         raise UserError(problems)
-    joined = {split: join([getattr(corpus, split) for corpus in found.values()]) for split in SPLITS}
+    joined = {split: join([corpus.splits[split] for corpus in found.values()]) for split in SPLITS}
     return Corpus(**joined, classes=tuple(found))
 
 
@@ -66,12 +67,11 @@ def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
 def read_part(name: str, config: TextDataConfig, limit: int | None) -> Corpus:
     """Pairs (source, target) of one data set, at most `limit` of them for training. Raises UserError."""
     corpus: Corpus = module_of(config).read(config)
-    given = [split for split in SPLITS if getattr(corpus, split) is not None]
-    if problems := [line for split in given for line in check_examples(config, corpus, split)]:
+    if problems := [line for split in corpus.splits for line in check_examples(config, corpus, split)]:
         raise UserError(problems)
     if corpus.validation is None:
         corpus = carve_texts(corpus, config.name)
-    splits = {split: make_pairs(name, getattr(corpus, split), corpus.classes, config) for split in SPLITS}
+    splits = {split: make_pairs(name, part, corpus.classes, config) for split, part in corpus.splits.items()}
     sources = splits["train"].parts[0]
     if limit is not None and limit < len(sources):
         kept = choose_by_hash(list(dict.fromkeys(sources)), limit / len(sources))

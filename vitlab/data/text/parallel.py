@@ -15,7 +15,7 @@ PREFIXES = {"train": "", "validation": "validation_", "test": "test_"}  # of the
 
 
 def fingerprint(config: TextDataConfig) -> list:
-    paths = [getattr(config, f"{prefix}{side}") for prefix in PREFIXES.values() for side in ("source", "target")]
+    paths = [vars(config)[f"{prefix}{side}"] for prefix in PREFIXES.values() for side in ("source", "target")]
     return [VERSION, *(stat_files(Path(path).expanduser()) for path in paths if path)]
 
 
@@ -27,7 +27,7 @@ def read(config: TextDataConfig) -> Corpus:
     splits: dict[str, list[tuple[str, str]]] = {}
     for split, prefix in PREFIXES.items():
         keys = [f"data.{prefix}{side}" for side in ("source", "target")]
-        paths = [getattr(config, key.removeprefix("data.")) for key in keys]
+        paths = [vars(config)[key.removeprefix("data.")] for key in keys]
         if not any(paths):
             continue
         if not all(paths):

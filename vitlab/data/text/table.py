@@ -25,7 +25,7 @@ def read(config: TextDataConfig) -> Corpus:
 
 def read_table(config: TextDataConfig, key: str) -> Table:
     """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
-    path = Path(getattr(config, key)).expanduser()
+    path = Path(vars(config)[key]).expanduser()
     source = f"data.{key}={path}"
     try:
         numbered = list(parse_rows(utf8.read(path, f"data.{key}"), config.delimiter, config.quoting))

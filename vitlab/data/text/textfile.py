@@ -45,7 +45,7 @@ def read(config: TextDataConfig) -> Corpus:
 
 def read_documents(config: TextDataConfig, key: str) -> Iterator[str]:
     """The documents of the files that a key names, those of a folder in the order of their paths."""
-    path = Path(getattr(config, key)).expanduser()
+    path = Path(vars(config)[key]).expanduser()
     if not os.path.exists(path):
         raise UserError(f"data.{key}={path}: no such file or folder")
     names, broken = [os.fspath(path)], []

@@ -45,6 +45,12 @@ class Corpus:
     classes: tuple[str, ...] = ()
     validation: Examples | None = None
 
+    @property
+    def splits(self) -> dict[str, Examples]:
+        """The splits that there are, by their names."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: examples for name, examples in splits.items() if examples is not None}
+
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
@@ -113,6 +119,10 @@ class TextData:
     target_length: int = 0
     exact: bool = False
     cached = True
+
+    @property
+    def splits(self) -> dict[str, Texts]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
 
     @property
     def shape(self) -> dict[str, Any]:

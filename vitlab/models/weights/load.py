@@ -67,7 +67,7 @@ class LoadReport:
     def __str__(self) -> str:
         lines = [f"{self.origin}: {len(self.loaded)} of {len(self.loaded) + len(self.new) + len(self.missing)} loaded"]
         for what in ("resized", "new", "missing", "unused"):
-            lines += [f"  {what}: {shorten(getattr(self, what), 6)}"] if getattr(self, what) else []
+            lines += [f"  {what}: {shorten(names, 6)}"] if (names := vars(self)[what]) else []
         lines += [f"  {self.advice}"] if self.advice else []
         return "\n".join(lines)
 

@@ -12,7 +12,7 @@ from vitlab.analysis.capture.attention import attention_maps, find_attention_lay
 from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.config import UserError
 from vitlab.data.loader import Items
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.decoding.generate import generate
 from vitlab.models.encoder_decoder import EncoderDecoder
@@ -85,7 +85,7 @@ def read_held_out(task: Task) -> list[TextInput]:
         count = min(int(inputs.mask[row].sum()), LONGEST)
         text = TextInput(inputs.tokens[row, :count], None if inputs.segments is None else inputs.segments[row, :count])
         if inputs.following is not None:
-            count = min(int((inputs.following[row] != NOTHING).sum()), LONGEST)
+            count = min(int((inputs.following[row] != IGNORE_INDEX).sum()), LONGEST)
             text = text._replace(given=inputs.given[row, :count], following=inputs.following[row, :count])
         texts.append(text)
     return texts

@@ -174,7 +174,7 @@ def compare_settings(results: StudyResults) -> list[list[str]]:
     lines = [["parameters", *(join_distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
     for source, part, labels in (("config", "recipe", RECIPE), ("result", "settings", SETTINGS)):
         for key, label in labels.items():
-            values = {m: [(getattr(run, source).get(part) or {}).get(key) for run in runs[m]] for m in models}
+            values = {m: [(vars(run)[source].get(part) or {}).get(key) for run in runs[m]] for m in models}
             if any(value is not None for of_model in values.values() for value in of_model):
                 lines.append([label, *(join_distinct(format_value(value) for value in values[m]) for m in models)])
     return lines

@@ -49,11 +49,11 @@ class LocalExecutor:
         self.workers = [self.make_worker(place) for place in range(min(self.jobs, len(specs)))]
         try:
             while True:
-                self.hand_out()
+                self.dispatch()
                 if not self.busy and not self.queue.elsewhere:
                     return
                 for connection in wait([worker.connection for worker in self.busy], timeout=tick):
-                    self.hear(next(worker for worker in self.busy if worker.connection is connection))
+                    self.handle_message(next(worker for worker in self.busy if worker.connection is connection))
                 self.queue.look()
                 notify(Event("tick", ""))
         except BaseException:  # such as a study.yaml that somebody has changed into none
@@ -79,7 +79,7 @@ class LocalExecutor:
             environment["CUDA_VISIBLE_DEVICES"] = share_gpus(self.gpus, place, self.gpus_each)
         return Worker(self.context, self.job, self.stop, environment)
 
-    def hand_out(self) -> None:
+    def dispatch(self) -> None:
         """Give runs to idle workers, as far as they may train beside those that do."""
         for place, worker in enumerate(self.workers):
             while not worker.spec and self.queue.waiting and self.may_start(self.queue.waiting[0]):
@@ -93,7 +93,7 @@ class LocalExecutor:
         beside = [worker.spec.name for worker in self.busy]
         return not beside or not self.killed.keys() & {spec.name, *beside}
 
-    def hear(self, worker: "Worker") -> None:
+    def handle_message(self, worker: "Worker") -> None:
         """Receive what a worker says, or that it has died."""
         spec, (kind, value) = worker.spec, worker.receive()
         if kind != "progress":
@@ -115,7 +115,7 @@ class LocalExecutor:
 def check(config: ExecutorConfig) -> None:
     """Nothing is needed but this machine, of which a run gets what `--jobs` and the trainer's settings leave it."""
     asked = [
-        f"executor.{key}" for key in ("cpus", "gpus", "memory") if getattr(config, key) != getattr(ExecutorConfig, key)
+        f"executor.{key}" for key in ("cpus", "gpus", "memory") if vars(config)[key] != getattr(ExecutorConfig, key)
     ]
     if asked:
         warnings.warn(f"{' and '.join(asked)}: only for executor=ray and slurm, has no effect here", stacklevel=1)

@@ -138,7 +138,7 @@ def check(config: ExecutorConfig) -> None:
     connect(config.ray.address)
     if not count_places(config) and not config.ray.autoscaling:
         needs = ", ".join(
-            f"executor.{key}={getattr(config, key):g}" for key in ("cpus", "gpus", "memory") if getattr(config, key)
+            f"executor.{key}={vars(config)[key]:g}" for key in ("cpus", "gpus", "memory") if vars(config)[key]
         )
         nodes = Counter(map(describe_resources, list_nodes()))
         has = "; ".join(f"{plural(number, 'node')} of {one}" for one, number in nodes.items())

@@ -98,7 +98,7 @@ def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
             reader.fieldnames = columns
             rows = [(reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or f"is not a CSV file ({error})"
+        reason = error.strerror if isinstance(error, OSError) else f"is not a CSV file ({error})"
         raise UserError(f"{path}: {reason}; give a CSV file with the names of its columns in the first line") from None
     if not rows:
         raise UserError(f"{path}: has no rows{' below the names of its columns' if columns else ''}")

@@ -96,7 +96,7 @@ class Plan:
 
     def trainings(self, model: ModelPlan) -> int:
         """How often a run of a model is trained in all: its best trial may not serve as the run."""
-        return self.trials + (bool(self.config.tune) and not serves(model.config))
+        return self.trials + (bool(self.config.tune) and not can_reuse_best_trial(model.config))
 
     @cached_property
     def budget(self) -> str:

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -81,7 +81,7 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
 
 def average(copies: list[Times]) -> Times:
     """The mean of each part."""
-    return Times(*(mean(getattr(one, name) for one in copies) for name in Times.__dataclass_fields__))
+    return Times(*(mean(values) for values in zip(*map(astuple, copies), strict=True)))
 
 
 def time_run(

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.text.types import TextData
 from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch, trim
 from vitlab.tasks.common.text import TokenInputs
@@ -28,16 +28,16 @@ class OneSequence(SequenceToSequence):
         inputs, mask, _, following, part = super().prepare(batch, generator)
         # what ends the source separates it from the target
         inputs = inputs.scatter(1, mask.sum(dim=1, keepdim=True) - 1, self.tokenizer.separator)
-        tokens = torch.cat([inputs.where(mask, NOTHING), following], dim=1)
+        tokens = torch.cat([inputs.where(mask, IGNORE_INDEX), following], dim=1)
         # padding between the two moves to the end
-        order = (tokens == NOTHING).int().argsort(dim=1, stable=True)
+        order = (tokens == IGNORE_INDEX).int().argsort(dim=1, stable=True)
         tokens = trim(tokens.gather(1, order))
         of_target = order[:, : tokens.shape[1]] >= inputs.shape[1]
-        given = tokens.where(tokens != NOTHING, self.tokenizer.pad)
-        return SourceTargetBatch(inputs, mask, given[:, :-1], tokens.where(of_target, NOTHING)[:, 1:], part)
+        given = tokens.where(tokens != IGNORE_INDEX, self.tokenizer.pad)
+        return SourceTargetBatch(inputs, mask, given[:, :-1], tokens.where(of_target, IGNORE_INDEX)[:, 1:], part)
 
     def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
-        used = batch.mask.sum(dim=1) + (batch.following != NOTHING).sum(dim=1)
+        used = batch.mask.sum(dim=1) + (batch.following != IGNORE_INDEX).sum(dim=1)
         mask = torch.arange(batch.given.shape[1], device=used.device) < used[:, None]
         return TokenInputs.of(batch.given, mask, None, self.tokenizer.special)
 

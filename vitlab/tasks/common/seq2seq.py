@@ -15,7 +15,7 @@ from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.sequences.source_target import join_pairs
 from vitlab.data.text.corpus import SPLITS
 from vitlab.data.text.types import TextData
@@ -34,7 +34,7 @@ LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the m
 
 class SourceTargetBatch(NamedTuple):
     """inputs: tokens (B, S), or images; mask bool (B, S), False at padding, or None; given (B, N): what a decoder
-    reads; following (B, N): what it predicts, NOTHING where there is nothing; part (B,): of a mixture.
+    reads; following (B, N): what it predicts, IGNORE_INDEX where there is nothing; part (B,): of a mixture.
     """
 
     inputs: Tensor
@@ -83,10 +83,12 @@ class SequenceToSequence(Task):
     def make_batch(self, source: Tensor, target: Tensor, part: Tensor | None = None) -> SourceTargetBatch:
         """Of sources (B, S) and targets (B, 1 + T) that begin with what a decoder reads first."""
         source, target = trim(source), trim(target)
-        mask = source != NOTHING
+        mask = source != IGNORE_INDEX
         given, following = target[:, :-1], target[:, 1:]
         pad = self.tokenizer.pad
-        return SourceTargetBatch(source.where(mask, pad), mask, given.where(given != NOTHING, pad), following, part)
+        return SourceTargetBatch(
+            source.where(mask, pad), mask, given.where(given != IGNORE_INDEX, pad), following, part
+        )
 
     def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
         """The sources, with what a decoder reads and predicts of their targets."""
@@ -104,11 +106,11 @@ class SequenceToSequence(Task):
         return model(batch.inputs, batch.given, batch.mask)
 
     def count_targets(self, batch: SourceTargetBatch) -> Tensor:
-        return (batch.following != NOTHING).sum()[None]
+        return (batch.following != IGNORE_INDEX).sum()[None]
 
     def loss(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
         logits = self.logits(model, batch).flatten(0, 1)
-        options = {"ignore_index": NOTHING, "label_smoothing": self.label_smoothing, "reduction": "sum"}
+        options = {"ignore_index": IGNORE_INDEX, "label_smoothing": self.label_smoothing, "reduction": "sum"}
         return F.cross_entropy(logits, batch.following.flatten(), **options)[None]
 
     @property
@@ -132,8 +134,8 @@ class SequenceToSequence(Task):
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
         logits = self.logits(model, batch).flatten(0, 1).float()
-        following, kept = batch.following, batch.following != NOTHING
-        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=NOTHING).view_as(kept)
+        following, kept = batch.following, batch.following != IGNORE_INDEX
+        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=IGNORE_INDEX).view_as(kept)
         for name in ("loss", "perplexity"):
             metrics[name].update(nats[kept])
         right = None
@@ -150,7 +152,7 @@ class SequenceToSequence(Task):
 
     def wanted(self, batch: SourceTargetBatch) -> list[Any]:
         """The texts that are right, as `scores` take them."""
-        return [self.decode(row[row != NOTHING]) for row in batch.following]
+        return [self.decode(row[row != IGNORE_INDEX]) for row in batch.following]
 
     def compare_texts(
         self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[Any]
@@ -201,12 +203,12 @@ def list_long_texts(data: TextData, long: str) -> Iterator[str]:
         yield f"task.long={long}: unknown; {choices_text(long, LONG)}"
         return
     for side, key in enumerate(("length", "target_length")):
-        room, counts, needed = getattr(data, key), {}, 0
+        room, counts, needed = vars(data)[key], {}, 0
         for split in SPLITS:
             reference = split == "test" and side == 1
             if (long == "cut" and not reference) or (long == "leave_out" and split != "test"):
                 continue
-            lengths = getattr(data, split).parts[side].lengths + 1  # with the end
+            lengths = data.splits[split].parts[side].lengths + 1  # with the end
             if count := int((lengths > room).sum()):
                 counts[split], needed = count, max(needed, int(lengths.max()))
         if counts:
@@ -219,5 +221,5 @@ def list_long_texts(data: TextData, long: str) -> Iterator[str]:
 
 def trim(tokens: Tensor) -> Tensor:
     """(B, N) without the columns at the end that are padding in every row."""
-    used = (tokens != NOTHING).any(dim=0).sum()
+    used = (tokens != IGNORE_INDEX).any(dim=0).sum()
     return tokens[:, : int(used)]

@@ -16,7 +16,7 @@ class TokenInputs(NamedTuple):
     """Texts as a model takes them: tokens (B, N), mask bool (B, N), False at padding, segments (B, N) or None.
 
     special bool (B, N) is True at special tokens such as [CLS]. Of sources, `given` (B, T) is what a decoder reads of
-    their targets, and `following` (B, T) what it predicts, NOTHING at padding.
+    their targets, and `following` (B, T) what it predicts, IGNORE_INDEX at padding.
     """
 
     tokens: Tensor

@@ -134,7 +134,7 @@ def refuse_parts(config: TrainConfig, model: nn.Module, accelerator: str) -> Non
     """Raise UserError for what does not go with a batch in parts, or cannot be sharded."""
     recipe, trainer = config.recipe, config.trainer
     devices, parts = trainer.devices * trainer.nodes, count_parts(vars(trainer))
-    given = {key: getattr(trainer, key) for key in ("devices", "nodes", "accumulate") if getattr(trainer, key) > 1}
+    given = {key: vars(trainer)[key] for key in ("devices", "nodes", "accumulate") if vars(trainer)[key] > 1}
     shown = " ".join(f"trainer.{key}={value}" for key, value in given.items())
     problems = []
     if recipe.batch_size % parts:

@@ -7,6 +7,7 @@ Checkpoints are those of one device, so that any strategy goes on from them: the
 from collections.abc import Callable
 from typing import Any
 
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -46,7 +47,7 @@ class ShardedStrategy(ModelParallelStrategy):
         super().__init__(devices, 1, save_distributed_checkpoint=False, timeout=PATIENCE)
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        plain = getattr(optimizer, "_optimizer", optimizer)
+        plain = unwrap(optimizer)
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         found = get_optimizer_state_dict(self.model, plain, options=options)
         if not found:  # not the first device
@@ -61,7 +62,7 @@ class ShardedStrategy(ModelParallelStrategy):
         set_model_state_dict(self.model, state["state_dict"], options=options)
         names = {parameter: name for name, parameter in self.model.named_parameters()}
         for optimizer, saved in zip(self.optimizers, state["optimizer_states"], strict=True):
-            plain = getattr(optimizer, "_optimizer", optimizer)
+            plain = unwrap(optimizer)
             order = [names[parameter] for group in plain.param_groups for parameter in group["params"]]
             numbers = [number for group in saved["param_groups"] for number in group["params"]]
             named = rename(saved, dict(zip(numbers, order, strict=True)).__getitem__)
@@ -73,3 +74,8 @@ def rename(state: dict[str, Any], name: Callable[[Any], Any]) -> dict[str, Any]:
     """An optimizer's state with other names of the parameters."""
     groups = [{**group, "params": [name(one) for one in group["params"]]} for group in state["param_groups"]]
     return {"state": {name(one): values for one, values in state["state"].items()}, "param_groups": groups}
+
+
+def unwrap(optimizer: Any) -> Any:
+    """torch's optimizer inside Lightning's."""
+    return optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer

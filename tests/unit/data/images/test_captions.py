@@ -7,7 +7,7 @@ from PIL import Image
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache.content_hash import contents
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_each_picture_has_its_captions(folder):
     for split in (found.train, found.validation, found.test):
         for image, rows in zip(split.read(np.arange(len(split))), split.targets, strict=True):
             number = round(image.mean() / 10)
-            texts = [found.tokenizer.decode(row[row != NOTHING]) for row in rows]
+            texts = [found.tokenizer.decode(row[row != IGNORE_INDEX]) for row in rows]
             again = f"the {number}, again" if number < 4 else ""
             assert texts == [f"grey number {number}", again][: len(texts)]
             seen.add(number)

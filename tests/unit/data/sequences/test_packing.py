@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.texts import END, SEPARATOR, START, STOP, counting, ragged
-from vitlab.data.sequences.blocks import NOTHING, pack_texts
+from vitlab.data.sequences.blocks import IGNORE_INDEX, pack_texts
 from vitlab.data.sequences.next_sentence import FOLLOWS, RANDOM, pair_segments
 from vitlab.data.subset import training_items
 
@@ -20,7 +20,7 @@ def test_a_stream_joins_all_texts():
     assert read(split) == [[10, 11, 12, STOP], [20, 21, 22, 23], [24, 25, 26, STOP]]
     assert (split.unit, split.per_item, split.total) == ("token", 4, 12)
     whole = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=False, whole=False)
-    assert read(whole)[3] == [30, STOP, NOTHING, NOTHING]
+    assert read(whole)[3] == [30, STOP, IGNORE_INDEX, IGNORE_INDEX]
 
 
 def test_each_token_of_a_stream_is_ahead_of_one_sequence_and_in_the_next():
@@ -29,17 +29,17 @@ def test_each_token_of_a_stream_is_ahead_of_one_sequence_and_in_the_next():
         [10, 11, 12, STOP, 20],
         [20, 21, 22, 23, 24],
         [24, 25, 26, STOP, 30],
-        [30, STOP, NOTHING, NOTHING, NOTHING],
+        [30, STOP, IGNORE_INDEX, IGNORE_INDEX, IGNORE_INDEX],
     ]
 
 
 def test_blocks_do_not_cross_texts_and_count_documents():
     split = pack_texts(ragged(DOCUMENTS), STOP, 4, within_texts=True, ahead=1)
     assert read(split) == [
-        [10, 11, 12, STOP, NOTHING],
+        [10, 11, 12, STOP, IGNORE_INDEX],
         [20, 21, 22, 23, 24],
-        [24, 25, 26, STOP, NOTHING],
-        [30, STOP, NOTHING, NOTHING, NOTHING],
+        [24, 25, 26, STOP, IGNORE_INDEX],
+        [30, STOP, IGNORE_INDEX, IGNORE_INDEX, IGNORE_INDEX],
     ]
     assert (split.unit, split.total, split.groups.tolist()) == ("document", 3, [0, 1, 1, 2])
 
@@ -52,7 +52,7 @@ def test_every_token_is_predicted_once(within, length):
     predicted = split.read(np.arange(len(split)))[:, 1:]
     stream = np.concatenate([[*row, STOP] for row in rows])
     expected = np.concatenate([[*row[1:], STOP] for row in rows]) if within else stream[1:]
-    assert predicted[predicted != NOTHING].tolist() == expected.tolist()
+    assert predicted[predicted != IGNORE_INDEX].tolist() == expected.tolist()
 
 
 def test_training_sets_by_tokens_and_by_documents_are_nested():
@@ -72,10 +72,10 @@ def test_pairs_are_framed_with_their_segments():
     for i, (tokens, segments) in enumerate(split.read(np.arange(len(split)))):
         (text, other), (begin, from_), (first, second) = split.read.text[i], split.read.offset[i], split.read.size[i]
         a, b = texts[text][begin : begin + first], texts[other][from_ : from_ + second]
-        kept = tokens[tokens != NOTHING]
+        kept = tokens[tokens != IGNORE_INDEX]
         assert kept.tolist() == [START, *a, SEPARATOR, *b, END]
         assert segments[: len(kept)].tolist() == [0] * (first + 2) + [1] * (second + 1)
-        assert tokens[len(kept) :].tolist() == [NOTHING] * (17 - len(kept))
+        assert tokens[len(kept) :].tolist() == [IGNORE_INDEX] * (17 - len(kept))
         if split.labels[i] == FOLLOWS:
             assert (other, from_) == (text, begin + first)
         else:

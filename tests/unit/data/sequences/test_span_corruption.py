@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitlab.data.sequences.blocks import NOTHING
+from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.sequences.span_corruption import choose_corrupted, corrupt_spans, plan_lengths
 
 X, Y, Z, END = 91, 92, 93, 1
@@ -20,7 +20,7 @@ def test_figure_2_of_the_paper():
     tokens = torch.tensor([[names[word] for word in words]])
     corrupted = torch.tensor([[word in ("for", "inviting", "last") for word in words]])
     inputs, target = corrupt_spans(tokens, corrupted, (X, Y, Z), END, 13, 11)
-    shown = [" ".join(text[token] for token in row[0].tolist() if token != NOTHING) for row in (inputs, target)]
+    shown = [" ".join(text[token] for token in row[0].tolist() if token != IGNORE_INDEX) for row in (inputs, target)]
     assert shown == ["Thank you <X> me to your party <Y> week . </s>", "<X> for inviting <Y> last <Z> </s>"]
     assert (inputs.shape, target.shape) == ((1, 13), (1, 11))
 
@@ -35,12 +35,12 @@ def test_whole_sequences_fill_the_input_and_nothing_is_lost(source):
     plan = plan_lengths(source, 0.15, 3.0)
     lengths = torch.tensor([plan.tokens] * 5 + list(range(1, plan.tokens)))
     tokens = torch.arange(plan.tokens).expand(len(lengths), -1) + 1000
-    tokens = tokens.where(torch.arange(plan.tokens) < lengths[:, None], NOTHING)
+    tokens = tokens.where(torch.arange(plan.tokens) < lengths[:, None], IGNORE_INDEX)
     corrupted = choose_corrupted(lengths, plan.tokens, 0.15, 3.0, generator())
     sentinels = torch.arange(plan.spans + 1) + 100
     inputs, targets = corrupt_spans(tokens, corrupted, sentinels.tolist(), END, plan.source, plan.target)
-    assert (inputs[:5] != NOTHING).all()
-    assert (targets[:5] != NOTHING).all()
+    assert (inputs[:5] != IGNORE_INDEX).all()
+    assert (targets[:5] != IGNORE_INDEX).all()
     for row, read, said in zip(tokens, inputs.tolist(), targets.tolist(), strict=True):
         spans, name = {}, None
         for token in said[: said.index(END)]:
@@ -48,7 +48,7 @@ def test_whole_sequences_fill_the_input_and_nothing_is_lost(source):
             spans.setdefault(name, []).extend([token] * (token >= 1000))
         assert spans.pop(max(spans)) == [], "the last sentinel has nothing behind it"
         rebuilt = [token for place in read[: read.index(END)] for token in spans.get(place, [place])]
-        assert rebuilt == row[row != NOTHING].tolist()
+        assert rebuilt == row[row != IGNORE_INDEX].tolist()
 
 
 def test_shares_and_lengths_of_spans():

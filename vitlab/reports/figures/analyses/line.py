@@ -15,7 +15,7 @@ OTHER = ("kind", "step", "value")
 def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of rows with "value", a number under another key, and perhaps "kind"; `config.axes` names the axis of each."""
     kinds = list(dict.fromkeys(row.get("kind") for row in found.rows))
-    axes = getattr(config, "axes", None) or {}
+    axes = vars(config).get("axes") or {}
     for kind in kinds:
         rows = [row for row in found.rows if row.get("kind") == kind]
         key = next(key for key in rows[0] if key not in OTHER)

@@ -17,7 +17,7 @@ def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Hea
     """
     cells = {(row["layer"], row["other"]): row["value"] for row in found.rows}
     rows, columns = (sorted({pair[side] for pair in cells}) for side in (0, 1))
-    against = getattr(config, "other", None)
+    against = vars(config).get("other")
     values = [[cells.get((row, column)) for column in columns] for row in rows]
     yield HeatMap(
         name=file_stem(found.name),
