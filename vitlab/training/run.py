@@ -28,7 +28,7 @@ from vitlab.models.counting.memory import checkpointed
 from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, settings
-from vitlab.training.callbacks import Clock, PeriodicAnalysis, Measurements, Reporting, refuse_not_finite
+from vitlab.training.callbacks import Clock, Measurements, PeriodicAnalysis, Reporting, refuse_not_finite
 from vitlab.training.devices.group import ALONE, Group, refuse_parts
 from vitlab.training.devices.sharding import ShardedModule
 from vitlab.training.files import RunFiles, source_of

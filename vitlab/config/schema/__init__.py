@@ -15,7 +15,7 @@ from vitlab.config.schema.fields import (
     LARGEST_IMAGE,
     LARGEST_LAYER,
     LARGEST_LENGTH,
-    IGNORE_INDEX,
+    NO_EFFECT,
     WEIGHTS,
     Choice,
     Extent,
@@ -35,9 +35,9 @@ class AnalysisConfig(Choice):
 @dataclass(frozen=True)
 class TaskConfig(Choice):
     modality: Modality = setting("image", fixed=True)
-    data: str = setting("glyphs", affects=IGNORE_INDEX, fixed=True)  # the data of a run that names none
-    model: str = setting("vit_nano", affects=IGNORE_INDEX, fixed=True)  # and its model
-    analyses: list[str] = setting([], affects=IGNORE_INDEX, fixed=True)  # and its analyses
+    data: str = setting("glyphs", affects=NO_EFFECT, fixed=True)  # the data of a run that names none
+    model: str = setting("vit_nano", affects=NO_EFFECT, fixed=True)  # and its model
+    analyses: list[str] = setting([], affects=NO_EFFECT, fixed=True)  # and its analyses
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class RecipeConfig(Choice):
     ema: Optional[float] = setting(None, above=0, below=1, excludes={"fsdp": ANY})
     # or the mean of this many checkpoints, the last ones of a hundred that are evenly spaced
     average: Optional[int] = setting(None, least=2, most=100, excludes={"fsdp": ANY})
-    budget: BudgetConfig = setting(BudgetConfig, affects=IGNORE_INDEX)  # of `vitlab train`, when the user names none
+    budget: BudgetConfig = setting(BudgetConfig, affects=NO_EFFECT)  # of `vitlab train`, when the user names none
     # names of the data that its values were chosen on, where this project chose them
-    tuned_on: list[str] = setting([], affects=IGNORE_INDEX)
+    tuned_on: list[str] = setting([], affects=NO_EFFECT)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class TrainConfig:
     task: Any = setting(None, group="task", per="study")  # the data's own; classification when neither is named
     recipe: Any = setting(None, group="recipe")  # the model's own
     # what tables call the run's model; empty: the model's name
-    variant: str = setting("", affects=IGNORE_INDEX, per="study")
+    variant: str = setting("", affects=NO_EFFECT, per="study")
     # a count, a share up to 1.0, or all
     train_size: Union[int, float, str] = setting("all", affects=WEIGHTS, per="study")
     # of the first weights, the order of batches, augmentation, dropout
@@ -176,12 +176,12 @@ class TrainConfig:
     # of the training subset; none: seed
     subset_seed: Optional[int] = setting(None, least=0, most=2**31 - 1, affects=WEIGHTS)
     init: InitConfig = setting(InitConfig, affects=WEIGHTS)
-    study: str = setting("", affects=IGNORE_INDEX, per="study")
+    study: str = setting("", affects=NO_EFFECT, per="study")
     budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000), affects=WEIGHTS)
     # keys of recipe or model -> values, chosen on validation
     tune: dict[str, Any] = setting({}, affects=WEIGHTS, per="study")
     trainer: TrainerConfig = setting(TrainerConfig)
-    wandb: WandbConfig = setting(WandbConfig, affects=IGNORE_INDEX, per="study")
+    wandb: WandbConfig = setting(WandbConfig, affects=NO_EFFECT, per="study")
     analyses: Optional[list[str]] = setting(None, affects=COST)  # the task's own
     probes: list[str] = setting([], affects=COST)  # of the trained model's features
 

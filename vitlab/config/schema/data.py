@@ -9,7 +9,7 @@ from vitlab.config.schema.fields import (
     LARGEST_LAYER,
     LARGEST_LENGTH,
     MISSING,
-    IGNORE_INDEX,
+    NO_EFFECT,
     WEIGHTS,
     Choice,
     Extent,
@@ -32,8 +32,8 @@ class AugmentConfig:
 @dataclass(frozen=True)
 class DataConfig(Choice):
     modality: Modality = setting("image", affects=TRAINING, fixed=True)
-    task: str = setting("classification", affects=IGNORE_INDEX, fixed=True)  # the task of a run that names none
-    sizes: list[Any] = setting(["all"], affects=IGNORE_INDEX)  # training-set sizes of a study that names none
+    task: str = setting("classification", affects=NO_EFFECT, fixed=True)  # the task of a run that names none
+    sizes: list[Any] = setting(["all"], affects=NO_EFFECT)  # training-set sizes of a study that names none
     # auto: images decoded once as uint8, up to 2 GB; texts always
     cache: Literal["auto", "always", "never"] = setting("auto", affects=COST)
 
@@ -49,7 +49,7 @@ class ImageDataConfig(DataConfig):
 @dataclass(frozen=True)
 class TextDataConfig(DataConfig):
     modality: Modality = setting("text", affects=TRAINING, fixed=True)
-    task: str = setting("causal_lm", affects=IGNORE_INDEX, fixed=True)
+    task: str = setting("causal_lm", affects=NO_EFFECT, fixed=True)
     length: int = setting(128, least=4, most=LARGEST_LENGTH, affects=TRAINING)  # tokens of a sequence
     # bpe, wordpiece, characters: trained on the training texts; or the path of a tokenizer.json
     tokenizer: str = "bpe"
@@ -72,7 +72,7 @@ class FolderConfig(ImageDataConfig):
 class TorchvisionConfig(ImageDataConfig):
     kind: str = setting("torchvision", fixed=True)
     root: str = setting("data", path=True)
-    download: bool = setting(True, affects=IGNORE_INDEX)
+    download: bool = setting(True, affects=NO_EFFECT)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class WebDatasetConfig(ImageDataConfig):
     train: Any = setting(None, path=True)
     validation: Any = setting(None, path=True)
     test: Any = setting(None, path=True)
-    expected: dict[str, Any] = setting({}, affects=IGNORE_INDEX)
+    expected: dict[str, Any] = setting({}, affects=NO_EFFECT)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ Modality = Literal["image", "text"]
 WEIGHTS = "weights"  # a run's final weights: the setting is part of the run's identity
 COST = "cost"  # the time or memory of a step
 CACHE = "cache"  # what the cache holds of a data set
-IGNORE_INDEX = ""
+NO_EFFECT = ""
 ANY = object()  # of `excludes`: any value but the default
 
 

@@ -10,7 +10,7 @@ from vitlab.config.schema.fields import (
     LARGEST_IMAGE,
     LARGEST_LAYER,
     LARGEST_LENGTH,
-    IGNORE_INDEX,
+    NO_EFFECT,
     WEIGHTS,
     Choice,
     Extent,
@@ -24,7 +24,7 @@ class ModelConfig(Choice):
     modality: Modality = setting("image", fixed=True)  # what the model takes
     family: str = ""  # groups models in figures; empty: the module that defines the model
     recipe: str = setting("adamw", affects=WEIGHTS, fixed=True)  # the recipe when the user names none
-    init: Optional[str] = setting(None, affects=IGNORE_INDEX, fixed=True)  # the first weights when the user names none
+    init: Optional[str] = setting(None, affects=NO_EFFECT, fixed=True)  # the first weights when the user names none
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class ViTConfig(ModelConfig):
 
     kind: str = setting("vit", fixed=True)
     family: str = "vit"
-    published_image_size: Optional[Extent] = setting(None, least=1, most=LARGEST_IMAGE, affects=IGNORE_INDEX)
-    published_channels: Optional[int] = setting(None, least=1, most=LARGEST_LAYER, affects=IGNORE_INDEX)
-    published_num_classes: Optional[int] = setting(None, least=0, most=10**8, affects=IGNORE_INDEX)
+    published_image_size: Optional[Extent] = setting(None, least=1, most=LARGEST_IMAGE, affects=NO_EFFECT)
+    published_channels: Optional[int] = setting(None, least=1, most=LARGEST_LAYER, affects=NO_EFFECT)
+    published_num_classes: Optional[int] = setting(None, least=0, most=10**8, affects=NO_EFFECT)
     depth: int = setting(12, least=1, most=LARGEST_DEPTH)
     width: int = setting(768, least=1, most=LARGEST_LAYER)
     heads: int = setting(12, least=1, most=LARGEST_LAYER)
@@ -93,8 +93,8 @@ class TextModelConfig(ModelConfig):
     """A model of text. A run has the vocabulary and the length of its data; `describe` counts with the published."""
 
     modality: Modality = setting("text", fixed=True)
-    published_vocabulary: Optional[int] = setting(None, least=1, most=10**8, affects=IGNORE_INDEX)
-    published_length: Optional[int] = setting(None, least=1, most=LARGEST_LENGTH, affects=IGNORE_INDEX)  # tokens
+    published_vocabulary: Optional[int] = setting(None, least=1, most=10**8, affects=NO_EFFECT)
+    published_length: Optional[int] = setting(None, least=1, most=LARGEST_LENGTH, affects=NO_EFFECT)  # tokens
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from vitlab.hardware import count_cores
 from vitlab.models.base import before_head
 from vitlab.models.counting import count
 from vitlab.studies.grid import Spec, compose_models, expand
-from vitlab.studies.tuning import serves
+from vitlab.studies.tuning import can_reuse_best_trial
 from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
 from vitlab.training.devices.group import refuse_parts
