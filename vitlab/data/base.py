@@ -79,8 +79,8 @@ class ImageData:
 class CaptionData(ImageData):
     """Images with captions: the targets of each split are tokens, int64 (N, captions of an image, target_length + 1).
 
-    A caption is its start token, its own and its end token, padded with IGNORE_INDEX; so are images with fewer captions. A
-    model reads `target_length` tokens of it and writes as many. With `exact` a caption is the only right one.
+    A caption is its start token, its own and its end token, padded with IGNORE_INDEX; so are images with fewer
+    captions. A model reads `target_length` tokens of it and writes as many. With `exact` no other caption is right.
     """
 
     tokenizer: "Tokenizer"

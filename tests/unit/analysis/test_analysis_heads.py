@@ -20,7 +20,7 @@ from vitlab.tasks.common.text import TokenInputs
 
 B, HEADS, GRID = 2, 3, (5, 7)
 PATCHES = GRID[0] * GRID[1]
-SIZE, IGNORE_INDEX = (10, 21), SimpleNamespace()
+SIZE, OPTIONS = (10, 21), SimpleNamespace()
 
 
 def model(**changes):
@@ -49,7 +49,7 @@ def test_attention_to_one_token_has_none_and_to_two_that_of_a_coin():
 def test_the_entropy_of_every_head_is_that_of_its_maps(pool, monkeypatch):
     monkeypatch.setattr(heads, "CHUNK", 3)
     made, images = model(pool=pool), torch.randn(7, 3, *SIZE)
-    rows = attention_entropy_module.run(made, images, IGNORE_INDEX)["rows"]
+    rows = attention_entropy_module.run(made, images, OPTIONS)["rows"]
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3)]
     expected = torch.cat([query_entropies(weights).mean(dim=(0, 2)) for _, weights in attention_maps(made, images)])
     assert [row["value"] for row in rows] == pytest.approx(expected.tolist(), abs=2e-5)
@@ -84,14 +84,14 @@ def text_model(build, weight):
 @pytest.mark.parametrize("build", [bert, language_model])
 def test_uniform_attention_of_a_text_has_the_entropy_of_its_own_tokens(build, monkeypatch):
     monkeypatch.setattr(heads, "CHUNK", 2)
-    found = attention_entropy_module.run(text_model(build, 0.0), texts(), IGNORE_INDEX)
+    found = attention_entropy_module.run(text_model(build, 0.0), texts(), OPTIONS)
     seen = {  # of n tokens: all see all n; or the k-th sees k
         bert: [math.log(n) for n in LENGTHS],
         language_model: [math.fsum(math.log(k) for k in range(1, n + 1)) / n for n in LENGTHS],
     }
     expected = math.fsum(seen[build]) / len(LENGTHS)
     assert [row["value"] for row in found["rows"]] == pytest.approx([expected, expected], abs=1e-5)
-    sharp = attention_entropy_module.run(text_model(build, 10.0), texts(), IGNORE_INDEX)
+    sharp = attention_entropy_module.run(text_model(build, 10.0), texts(), OPTIONS)
     assert sharp["rows"][0]["value"] < 0.01
     for one in (found, sharp):
         assert one["references"] == {"uniform attention": pytest.approx(expected, abs=1e-5)}, "whatever the heads do"
@@ -103,17 +103,16 @@ def test_what_is_in_the_padding_and_how_much_of_it_is_no_matter(build):
     for parameter in made.parameters():
         nn.init.normal_(parameter, std=0.4)
     given = texts()
-    rows = attention_entropy_module.run(made, given, IGNORE_INDEX)["rows"]
+    rows = attention_entropy_module.run(made, given, OPTIONS)["rows"]
     longer = given._replace(
         tokens=torch.cat([torch.where(given.mask, given.tokens, 3), torch.full((5, 4), 9)], dim=1),
         mask=torch.cat([given.mask, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
         special=torch.cat([given.special, torch.zeros(5, 4, dtype=torch.bool)], dim=1),
     )
-    again = attention_entropy_module.run(made, longer, IGNORE_INDEX)["rows"]
+    again = attention_entropy_module.run(made, longer, OPTIONS)["rows"]
     assert [row["value"] for row in again] == pytest.approx([row["value"] for row in rows], abs=2e-5)
     alone = [
-        attention_entropy_module.run(made, given.tokens[k : k + 1, :n], IGNORE_INDEX)["rows"]
-        for k, n in enumerate(LENGTHS)
+        attention_entropy_module.run(made, given.tokens[k : k + 1, :n], OPTIONS)["rows"] for k, n in enumerate(LENGTHS)
     ]
     means = [math.fsum(row["value"] for row in one) / len(LENGTHS) for one in zip(*alone, strict=True)]
     assert [row["value"] for row in rows] == pytest.approx(means, abs=3e-5), "the mean over texts"
@@ -176,7 +175,7 @@ def test_the_types_of_a_models_heads_are_those_of_its_maps(pool, registers, quer
     size = 3 * HEADS * (PATCHES + prefix) * queries  # of so many queries of 3 images
     monkeypatch.setattr(head_types.AttentionCall, "blocks", lambda call: blocks(call, size))
     made, images = model(pool=pool, registers=registers), torch.randn(7, 3, *SIZE)
-    rows = head_types.run(made, images, IGNORE_INDEX)
+    rows = head_types.run(made, images, OPTIONS)
     expected = torch.cat([score_types(w, GRID, prefix) for _, w in attention_maps(made, images)])
     assert [[row[name] for name in TYPES] for row in rows] == [pytest.approx(e, abs=2e-5) for e in expected.tolist()]
     for row in rows:

@@ -19,7 +19,7 @@ from vitlab.models.positions import sincos1d
 
 B, HEADS, GRID, PATCH, SIZE, D, DEPTH, N = 2, 3, (2, 7), (5, 3), (10, 21), 24, 3, 11
 PATCHES = GRID[0] * GRID[1]
-IGNORE_INDEX = SimpleNamespace()
+OPTIONS = SimpleNamespace()
 
 
 def model(**changes):

@@ -40,8 +40,8 @@ class PairInputs:
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """int64 (B,) -> int64 (B, 2, N), or (B, S, 2, N) where an item has several sequences.
 
-        Planes: the tokens, IGNORE_INDEX behind the end; the segments, 1 for B and what ends it; with tags a third, NO_TAG
-        (which is IGNORE_INDEX) where a token has none.
+        Planes: the tokens, IGNORE_INDEX behind the end; the segments, 1 for B and what ends it; with tags a third,
+        NO_TAG (which is IGNORE_INDEX) where a token has none.
         """
         indices = np.asarray(indices)
         sequences = np.stack([self.read_sequence(indices, numbers) for numbers in self.sequences], axis=1)

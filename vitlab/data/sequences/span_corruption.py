@@ -75,8 +75,8 @@ def compose(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Te
 def corrupt_spans(
     tokens: Tensor, corrupted: Tensor, sentinels: Sequence[int], end: int, source: int, target: int
 ) -> tuple[Tensor, Tensor]:
-    """tokens int64 (B, N), IGNORE_INDEX behind a row's end, and corrupted, bool (B, N) -> the input (B, S) and the target
-    (B, T), each with its end and IGNORE_INDEX behind that.
+    """tokens int64 (B, N), IGNORE_INDEX behind a row's end, and corrupted, bool (B, N) -> the input (B, S) and the
+    target (B, T), each with its end and IGNORE_INDEX behind that.
 
     A row needs one sentinel more than it has spans.
     """

@@ -15,7 +15,7 @@ from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.metrics import main_metric
 
 Rows = list[dict[str, Any]]
-IGNORE_INDEX = PublishedFigures()
+NO_FIGURES = PublishedFigures()
 WHOLE = "whole set"  # its size where the study's files do not tell it
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -45,7 +45,7 @@ def find_tables(folder: Path) -> list[Path]:
 
 
 def format_markdown(
-    rows: Rows, others: PublishedFigures = IGNORE_INDEX, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN
+    rows: Rows, others: PublishedFigures = NO_FIGURES, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN
 ) -> str:
     """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
     table = make_size_table(rows, outcomes, margin)
@@ -55,7 +55,7 @@ def format_markdown(
 
 
 def format_latex(
-    rows: Rows, others: PublishedFigures = IGNORE_INDEX, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN
+    rows: Rows, others: PublishedFigures = NO_FIGURES, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN
 ) -> str:
     """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
     table = make_size_table(rows, outcomes, margin)
