@@ -1,8 +1,9 @@
 """The module that implements a choice's `kind`."""
 
-import importlib
-from collections.abc import Callable
+import importlib.util
+import pkgutil
 from types import ModuleType
+from typing import Any
 
 from vitlab.config import UserError
 
@@ -29,6 +30,12 @@ def implementation(package: str, kind: str, function: str = "") -> ModuleType:
     return module
 
 
-def find_function(module: ModuleType, name: str) -> Callable | None:
-    """A function that a module may have."""
+def list_modules(package: str) -> list[str]:
+    """The names of the modules in a package's folder, which are not imported."""
+    spec = importlib.util.find_spec(package)
+    return sorted(module.name for module in pkgutil.iter_modules(spec.submodule_search_locations))
+
+
+def find_function(module: ModuleType, name: str) -> Any:
+    """A function, or a constant, that a module may have."""
     return getattr(module, name, None)

@@ -9,7 +9,7 @@ from tests.conftest import ROOT
 from tests.integration import commands
 from tests.integration.test_scale import results
 from tests.slurm import one_node
-from vitlab.studies.executors.slurm_jobs import read_submitted
+from vitlab.studies.launching.slurm_jobs import read_submitted
 
 STUDY = [
     "quick",

@@ -23,9 +23,9 @@ from vitlab.formatting import plural
 from vitlab.reports.results.conclusion import Conclusion, conclude, is_finished
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.claims import hold
-from vitlab.studies.executors import check_executor
-from vitlab.studies.executors.processes import start_server
+from vitlab.studies.executors import can_detach, check_executor, is_on_this_machine
 from vitlab.studies.grid import compose_models, compose_study
+from vitlab.studies.launching.processes import start_server
 from vitlab.studies.plan.machine import EXAMPLE, Machine, parse_machine
 from vitlab.studies.rounds import Target
 from vitlab.studies.store import StudyFiles, collect
@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
         help="runs at a time; auto (default): what the cores have room for, one a GPU, on "
         "a cluster what it has room for",
     )
-    parser.add_argument("--executor", choices=["local", "ray", "slurm"], help="where runs train (default: local)")
+    parser.add_argument("--executor", metavar="local|ray|slurm", help="where runs train (default: local)")
     parser.add_argument("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
     parser.add_argument(
         "--until",
@@ -83,10 +83,10 @@ def main(words: Sequence[str]) -> int:
     if args.on is not None and not args.dry_run:
         raise UserError(f"--on {args.on}: is for --dry-run; give both")
     machine = parse_machine(args.on) if args.on is not None else None
-    kind = config.executor.kind
-    if args.detach and kind != "slurm":
+    if args.detach and not can_detach(config.executor):
         raise UserError(
-            f"--detach: runs on executor={kind} end with this command; leave it out, or give --executor slurm"
+            f"--detach: runs on executor={config.executor.kind} end with this command; leave it out, or give "
+            "--executor slurm"
         )
     files = StudyFiles(folder)
     if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
@@ -138,7 +138,7 @@ def scale(
         submit,
     )
 
-    if config.executor.kind == "local" and not machine:
+    if is_on_this_machine(config.executor) and not machine:
         start_server(list_worker_modules(compose_models(config).values()))  # they import while this process does
     with status_line("loading torch, lightning and timm"):
         from vitlab.data.cache.content_hash import contents
@@ -200,7 +200,7 @@ def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup:
 
     if machine:
         forecast_table.show_forecast(forecast.forecast(plan, machine))
-    elif plan.config.executor.kind != "local" and plan.config.executor.gpus:  # which are not here
+    elif plan.config.executor.gpus and not is_on_this_machine(plan.config.executor):  # which are not here
         table.show_plan(plan, {}, startup)
     else:
         with progress_bar(console) as progress:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from vitlab.formatting import finite
 from vitlab.studies.cells import Cell, read_cell
-from vitlab.studies.executors.slurm_jobs import read_submitted
 from vitlab.studies.grid import name_run
+from vitlab.studies.launching.slurm_jobs import read_submitted
 from vitlab.studies.store import StudyFiles
 
 

@@ -108,7 +108,7 @@ MISTAKES = [
     (("scal",), "vitlab: unknown command 'scal'; did you mean 'scale'? choices: scale, status"),
     (("train", "--ouut", "x"), "unrecognized arguments: --ouut; did you mean '--out'?"),
     (("scale", "--jobs", "0"), "--jobs: '0' is not a positive integer, nor auto"),
-    (("scale", "--executor", "locl"), "--executor: unknown 'locl'; did you mean 'local'? choices: local"),
+    (("scale", "--executor", "locl"), "executor=locl: unknown executor; did you mean 'local'? choices: local"),
     (("scale", "--detach"), "--detach: runs on executor=local end with this command; leave it out, or give --executor"),
     (("scale", "qick"), "study=qick: unknown study; did you mean 'quick'?"),
     (("scale", "quick", "other"), "'other' is not key=value, and the study is 'quick' already"),

@@ -213,13 +213,14 @@ class ExecutorConfig:
 
     SHORTHAND: ClassVar[str] = "kind"
 
-    kind: Literal["local", "ray", "slurm"] = "local"
+    kind: str = "local"  # a module of vitlab.studies.executors, or PACKAGE.MODULE
     cpus: int = setting(1, least=1)  # of a run on a cluster
     gpus: float = setting(0, least=0)  # of a run on a cluster; below 1: several runs share one
     memory: Optional[float] = setting(None, above=0)  # GB of a run on a cluster
     retries: int = setting(2, least=0)  # of a run whose process, node or allocation was lost
     ray: RayConfig = setting(RayConfig)
     slurm: SlurmConfig = setting(SlurmConfig)
+    options: dict[str, Any] = setting({})  # of an executor of your own
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from vitlab.studies.executors.processes import blocked_sigint, start_server
+from vitlab.studies.launching.processes import blocked_sigint, start_server
 
 SHARE = 0.05  # of a core's time that rewriting may take
 LOG = "report.log"  # below the study's folder: what went wrong in its report

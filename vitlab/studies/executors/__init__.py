@@ -1,10 +1,17 @@
-"""Where the runs of a study train: one module for each executor, which starts cells; their files say how they end."""
+"""Where the runs of a study train: one module for each executor, which starts cells; their files say how they end.
 
-from importlib import import_module
+A module has `check(config)`, which raises UserError where runs cannot be started, and `build(config, job, jobs,
+study)`, which gives an `Executor`: `jobs` is how many runs train at a time, at most, `study` the study's folder. It may
+have `ON_THIS_MACHINE = True`, so that runs share this machine's cores and GPUs, and `DETACHES = True` where the
+executor's `submit` starts runs that go on without this program.
+"""
+
 from pathlib import Path
 from types import ModuleType
 
+from vitlab.config import UserError, choices_text
 from vitlab.config.schema import ExecutorConfig
+from vitlab.registry import find_function, implementation, list_modules
 from vitlab.studies.events import Executor, Job
 
 
@@ -14,12 +21,21 @@ def check_executor(config: ExecutorConfig) -> None:
 
 
 def build_executor(config: ExecutorConfig, job: Job, jobs: int, study: Path) -> Executor:
-    """The executor of a configuration (`ExecutorConfig`) for a study's folder.
-
-    `jobs` is how many runs train at a time, at most.
-    """
+    """The executor of a configuration for a study's folder."""
     return load_executor(config).build(config, job, jobs, study)
 
 
+def is_on_this_machine(config: ExecutorConfig) -> bool:
+    return bool(find_function(load_executor(config), "ON_THIS_MACHINE"))
+
+
+def can_detach(config: ExecutorConfig) -> bool:
+    return bool(find_function(load_executor(config), "DETACHES"))
+
+
 def load_executor(config: ExecutorConfig) -> ModuleType:
-    return import_module(f"vitlab.studies.executors.{config.kind}")
+    """The module of an executor. Raises UserError for one that does not exist."""
+    known = list_modules(__name__)
+    if config.kind not in known and "." not in config.kind:
+        raise UserError(f"executor={config.kind}: unknown executor; {choices_text(config.kind, known)}")
+    return implementation(__name__, config.kind, "build")

@@ -19,10 +19,11 @@ from vitlab.config.schema import ExecutorConfig
 from vitlab.hardware import list_gpus, share_gpus
 from vitlab.studies.cells import write_failure
 from vitlab.studies.events import Event, Job, do
-from vitlab.studies.executors.processes import blocked_sigint, start_server
-from vitlab.studies.executors.queue import Queue
 from vitlab.studies.grid import Spec
+from vitlab.studies.launching.processes import blocked_sigint, start_server
+from vitlab.studies.launching.queue import Queue
 
+ON_THIS_MACHINE = True
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
 
 

@@ -27,8 +27,8 @@ from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 from vitlab.studies.cells import read_cell, write_failure
 from vitlab.studies.events import Event, Job, do, summarize_error
-from vitlab.studies.executors.queue import Queue
 from vitlab.studies.grid import Spec
+from vitlab.studies.launching.queue import Queue
 
 LOOK = 1.0  # seconds between two looks at the cluster and at the files of the runs that train there
 PATIENCE = 30.0  # seconds that runs have to write a checkpoint when the study is stopped

@@ -19,8 +19,9 @@ from vitlab.formatting import plural
 from vitlab.studies.cells import Cell, read_cell
 from vitlab.studies.claims import hold
 from vitlab.studies.events import Event, Job
-from vitlab.studies.executors.slurm_allocation import Allocation
-from vitlab.studies.executors.slurm_jobs import (
+from vitlab.studies.grid import Spec
+from vitlab.studies.launching.slurm_allocation import Allocation
+from vitlab.studies.launching.slurm_jobs import (
     FOLDER,
     find_option_problems,
     make_parameters,
@@ -28,9 +29,9 @@ from vitlab.studies.executors.slurm_jobs import (
     read_submitted,
     submit_array,
 )
-from vitlab.studies.grid import Spec
 from vitlab.training.files import RunFiles
 
+DETACHES = True
 LOOK = 2.0  # seconds between two looks at the files of runs
 ASK = 10.0  # seconds between two questions to SLURM
 NO_ANSWER = "executor=slurm: squeue does not answer on this host; run the command again when it does"

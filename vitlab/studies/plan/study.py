@@ -24,6 +24,7 @@ from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 from vitlab.models.base import before_head
 from vitlab.models.counting import count
+from vitlab.studies.executors import is_on_this_machine
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import can_reuse_best_trial
 from vitlab.tasks.base import Task
@@ -81,13 +82,13 @@ class Plan:
     @property
     def neighbours(self) -> int:
         """How many runs share this machine; a run on a cluster has cores of its own."""
-        return self.jobs if self.config.executor.kind == "local" else 1
+        return self.jobs if is_on_this_machine(self.config.executor) else 1
 
     @property
     def cores(self) -> int:
         """The cores that a run has."""
         executor = self.config.executor
-        return max(1, count_cores() // self.jobs) if executor.kind == "local" else executor.cpus
+        return max(1, count_cores() // self.jobs) if is_on_this_machine(executor) else executor.cpus
 
     @cached_property
     def trials(self) -> int:
@@ -147,7 +148,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsew
         raise UserError(dict.fromkeys(problems))
     sizes = [resolve_size(size, task.train.total) for size in asked]
     specs = expand(config, sizes, first)
-    most = choose_jobs(by_variant, len(specs)) if config.executor.kind == "local" else len(specs)
+    most = choose_jobs(by_variant, len(specs)) if is_on_this_machine(config.executor) else len(specs)
     jobs = min(jobs or most, len(specs))
     plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
     for spec in specs:
@@ -190,7 +191,7 @@ def place(
             f"trainer.nodes={trainer.nodes}: a study trains each run on one machine; leave it out, or train the run "
             "with 'vitlab train' under srun or torchrun"
         )
-    if executor.kind == "local":
+    if is_on_this_machine(executor):
         return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
     kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
     if trainer.devices > max(1, has):

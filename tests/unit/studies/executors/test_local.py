@@ -17,8 +17,8 @@ from vitlab.hardware import list_gpus
 from vitlab.studies.claims import hold
 from vitlab.studies.events import Event
 from vitlab.studies.executors.local import LocalExecutor
-from vitlab.studies.executors.processes import start_server
 from vitlab.studies.grid import Spec
+from vitlab.studies.launching.processes import start_server
 from vitlab.training.files import RunFiles
 
 DEADLINE = 300  # seconds after which something hangs, also where other programs take all cores

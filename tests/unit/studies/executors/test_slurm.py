@@ -15,9 +15,10 @@ from tests.slurm import one_node
 from vitlab.config import StudyConfig, UserError, compose
 from vitlab.files import write_json
 from vitlab.studies.claims import JOB, hold
-from vitlab.studies.executors import slurm, slurm_jobs
-from vitlab.studies.executors.slurm_jobs import read_submitted
+from vitlab.studies.executors import slurm
 from vitlab.studies.grid import Spec
+from vitlab.studies.launching import slurm_jobs
+from vitlab.studies.launching.slurm_jobs import read_submitted
 from vitlab.training.files import RunFiles
 
 DEADLINE = 120  # seconds after which something hangs

@@ -12,8 +12,8 @@ from typing import Any
 
 from vitlab.studies.claims import JOB, ClaimLost, Held
 from vitlab.studies.events import Job, summarize_error
-from vitlab.studies.executors.slurm_jobs import read_queue
 from vitlab.studies.grid import Spec
+from vitlab.studies.launching.slurm_jobs import read_queue
 from vitlab.training.files import RunFiles
 
 
