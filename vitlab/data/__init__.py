@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vitlab.config import UserError
-from vitlab.config.schema.data import DataConfig
 from vitlab.registry import find_function, implementation
 
 if TYPE_CHECKING:
+    from vitlab.config.schema.data import DataConfig
     from vitlab.data.base import ImageData
     from vitlab.data.text.types import TextData
 

@@ -13,7 +13,7 @@ from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import ImageData
-from vitlab.data.transforms.mixup_cutmix import Mixing
+from vitlab.data.mixing import Mixing
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.images import ImagePreparation
 from vitlab.tasks.common.metrics import BalancedAccuracy, Confusion, LargestShare, MacroF1, Mean, Outcomes, Reliability

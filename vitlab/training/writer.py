@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from vitlab.config import UserError, resolved
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
+from vitlab.data.normalize import normalize
 from vitlab.data.text.tokenization import Tokenizer, from_file
-from vitlab.data.transforms.basic import normalize
 from vitlab.models.base import as_model
 from vitlab.models.captioner import Captioner
 from vitlab.models.decoding import Decoding

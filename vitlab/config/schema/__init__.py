@@ -52,7 +52,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True)
 class RandAugmentConfig:
-    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. In data/transforms."""
+    """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. In data/rand_augment.py."""
 
     layers: int = setting(0, least=0, most=100, excludes={"text": ANY})
     magnitude: float = setting(9.0, least=0, most=10)

@@ -1,6 +1,8 @@
 """The dataclasses of data sets. The shipped ones have more keys, in their YAML files, typed by their values there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, Optional
 
 from vitlab.config.schema.fields import (
@@ -20,13 +22,16 @@ from vitlab.config.schema.fields import (
 TRAINING = f"{WEIGHTS} {COST}"  # but not what the cache holds
 
 
-@dataclass(frozen=True)
-class AugmentConfig:
-    flip: bool = False  # mirror half of the images
-    shift: int = setting(0, least=0)  # pad by this many pixels, crop at random
-    # [least, most]: cut out a random share of the area, of some aspect (width / height), resize it to the whole image
-    crop_scale: Optional[list[float]] = setting(None, above=0, most=1)
-    crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100)
+def collect_augment_config() -> type:
+    """The dataclass of `data.augment`: the fields that the modules of `vitlab.data.augment` declare."""
+    package = "vitlab.data.augment"
+    folder = Path(__file__).parents[2].joinpath(*package.split(".")[1:])
+    modules = [import_module(f"{package}.{path.stem}") for path in sorted(folder.glob("[!_]*.py"))]
+    parts = [part for part in (vars(module).get("Config") for module in modules) if part is not None]
+    return make_dataclass("AugmentConfig", [], bases=tuple(parts), frozen=True)
+
+
+AugmentConfig = collect_augment_config()
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from torch import Generator, Tensor
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.data import DataConfig
+from vitlab.data.augment import list_augmentations
 from vitlab.data.base import ImageData
-from vitlab.data.transforms.basic import augment, crop, normalize
-from vitlab.data.transforms.rand_augment import rand_augment
+from vitlab.data.normalize import normalize
+from vitlab.registry import find_function
 
 
 class ImagePreparation:
@@ -20,20 +21,14 @@ class ImagePreparation:
     """
 
     def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
+        self.recipe, self.config = recipe, data_config.augment
         self.mean, self.std = list(data_config.mean), list(data_config.std)
-        self.flip, self.shift = data_config.augment.flip, data_config.augment.shift
-        self.crop_scale = data_config.augment.crop_scale and list(data_config.augment.crop_scale)
-        self.crop_aspect = list(data_config.augment.crop_aspect)
-        self.rand_augment = recipe.rand_augment if recipe.rand_augment.layers else None
-        if self.rand_augment is not None and data.channels not in (1, 3):
-            raise UserError(
-                f"recipe.rand_augment.layers={recipe.rand_augment.layers}: its operations take images of 1 or 3 "
-                f"channels, data={data.name} has {data.channels}; give recipe.rand_augment.layers=0"
-            )
+        checks = [check for one in list_augmentations() if (check := find_function(one, "check"))]
+        if problems := [line for check in checks for line in check(recipe, data)]:
+            raise UserError(problems)
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         if generator is not None:
-            images = crop(images, self.crop_scale, generator, self.crop_aspect)
-            images = augment(images, self.flip, self.shift, generator)
-            images = rand_augment(images, self.rand_augment, generator)
+            for augmentation in list_augmentations():
+                images = augmentation.apply(images, self.config, self.recipe, generator)
         return normalize(images, self.mean, self.std)

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-from vitlab.config.schema.data import ImageDataConfig
+from vitlab.config.schema import RandAugmentConfig
 
 GREY = 128
 Operation = Callable[[Tensor, float, bool], Tensor]  # images, level from 0 to 1 with its sign, increasing
@@ -90,13 +90,11 @@ OPERATIONS = {**UNSIGNED, **SIGNED}
 NAMES = tuple(OPERATIONS)
 
 
-def rand_augment(images: Tensor, config: ImageDataConfig | None, generator: Generator) -> Tensor:
-    """uint8 (B, C, Y, X) with 1 or 3 channels -> the same; the very tensor without a configuration.
+def rand_augment(images: Tensor, config: RandAugmentConfig, generator: Generator) -> Tensor:
+    """uint8 (B, C, Y, X) with 1 or 3 channels -> the same.
 
     In each layer every image draws one operation, its sign, and whether it is applied.
     """
-    if config is None:
-        return images
     where = {"generator": generator, "device": generator.device}
     size = (config.layers, len(images))
     drawn = torch.randint(0, len(NAMES), size, **where)

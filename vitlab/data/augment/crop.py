@@ -1,78 +1,39 @@
-"""Batched augmentation and normalisation, on the device that holds the batch."""
+"""Random crops that are resized to the whole image (Szegedy et al., 2015), as torchvision's RandomResizedCrop."""
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
+from vitlab.config.schema.fields import setting
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+ORDER = 10
 ATTEMPTS = 10  # to find a crop that fits, as in torchvision
-IN_CACHE = 2**20  # values that are normalised together on a CPU
 LARGE = 48 * 48  # pixels of images that a CPU crops faster one by one
 
 
-def normalize(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """uint8 (B, C, H, W) -> float32 (B, C, H, W): (x / 255 - mean) / std, with 1 or C means and deviations."""
-    channels = images.shape[1]
-    assert len(mean) in (1, channels), f"{len(mean)} means for {channels} channels"
-    assert len(std) in (1, channels), f"{len(std)} deviations for {channels} channels"
-    factor, offset = normalization(tuple(mean), tuple(std), images.device)
-    out = torch.empty(images.shape, device=images.device)
-    together = IN_CACHE // images.shape[1:].numel() if images.device.type == "cpu" else len(images)
-    for part, into in zip(images.split(max(1, together)), out.split(max(1, together)), strict=True):
-        # bytes times floats would be converted in small pieces, twice as slowly
-        into.copy_(part).mul_(factor).sub_(offset)
-    return out
+@dataclass(frozen=True)
+class Config:
+    # [least, most]: cut out a random share of the area, of some aspect (width / height), resize it to the whole image
+    crop_scale: Optional[list[float]] = setting(None, above=0, most=1)
+    crop_aspect: list[float] = setting([0.75, 1.3333], above=0, most=100)
 
 
-@lru_cache(maxsize=16)  # making them takes as long as a small batch, and on a GPU waits for it
-def normalization(mean: Sequence[float], std: Sequence[float], device: torch.device) -> tuple[Tensor, Tensor]:
-    """What `normalize` multiplies by and subtracts: each (1, C or 1, 1, 1)."""
-    with torch.inference_mode(False):  # else those of an evaluation could not be used in training
-        mean, std = (torch.tensor(v, dtype=torch.float32, device=device).view(1, -1, 1, 1) for v in (mean, std))
-        return 1 / (255 * std), mean / std
-
-
-def augment(images: Tensor, flip: bool, shift: int, generator: torch.Generator) -> Tensor:
-    """Mirror half of the images left to right, and move each by up to `shift` pixels either way, zeros coming in.
-
-    images (B, C, H, W) -> the same; the very tensor when both are off. Each image draws its
-    own flip and its own shifts, less than a side, from `generator`, which may be on the CPU when the batch is not.
-    Before `normalize` zero is black.
-    """
-    if not flip and not shift:
-        return images
-    drawn = {"generator": generator, "device": generator.device}
-    moves, mirrored = torch.zeros(2, len(images), 1, dtype=torch.int64), torch.zeros(len(images), 1)
-    if shift:
-        moves = torch.randint(-shift, shift + 1, moves.shape, **drawn)
-    if flip:
-        mirrored = torch.randint(0, 2, mirrored.shape, **drawn)
-    return gather_pixels(images, shift, moves.to(images.device), mirrored.to(images.device, torch.bool))
-
-
-def gather_pixels(images: Tensor, shift: int, moves: Tensor, mirrored: Tensor) -> Tensor:
-    """`augment` with (rows, columns) (2, B, 1) to move and bool (B, 1), without waiting for a device."""
-    B, C, H, W = images.shape
-    rows = torch.arange(H, device=images.device) + moves[0]
-    columns = torch.arange(W, device=images.device) + moves[1]
-    inside = ((rows >= 0) & (rows < H))[:, None, :, None] & ((columns >= 0) & (columns < W))[:, None, None, :]
-    columns = torch.where(mirrored, W - 1 - columns, columns)
-    source = rows.clamp(0, H - 1)[:, :, None] * W + columns.clamp(0, W - 1)[:, None, :]
-    taken = images.reshape(B, C, H * W).gather(2, source.view(B, 1, H * W).expand(B, C, H * W)).view(B, C, H, W)
-    return taken * inside if shift else taken
+def apply(images: "Tensor", config: Any, recipe: Any, generator: "Generator") -> "Tensor":
+    return crop(images, config.crop_scale, generator, config.crop_aspect)
 
 
 def crop(
-    images: Tensor,
+    images: "Tensor",
     scale: Sequence[float] | None,
-    generator: torch.Generator,
+    generator: "Generator",
     aspect: Sequence[float] = (3 / 4, 4 / 3),
-) -> Tensor:
+) -> "Tensor":
     """Cut out of each image a random share of its area, of some aspect, and resize it bilinearly to the whole.
 
     uint8 (B, C, H, W) -> the same; the very tensor without a `scale`, [least, most] of the area; `aspect` is [least,
@@ -86,8 +47,11 @@ def crop(
     return (resize_boxes if images.device.type == "cpu" and H * W >= LARGE else sample_boxes)(images, boxes)
 
 
-def sample_boxes(images: Tensor, boxes: Tensor) -> Tensor:
+def sample_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
     """uint8 (B, C, H, W) -> each one's box, of `crop_boxes`, as large as the whole; all at a time."""
+    import torch
+    import torch.nn.functional as F
+
     B, _, H, W = images.shape
     top, left, height, width = boxes
     rows, columns = sample_places(top, height, H), sample_places(left, width, W)
@@ -96,11 +60,16 @@ def sample_boxes(images: Tensor, boxes: Tensor) -> Tensor:
     return out.round_().to(images.dtype)
 
 
-def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
+def resize_boxes(images: "Tensor", boxes: "Tensor") -> "Tensor":
     """The same within a grey level by torch's kernel for bytes, six times as fast on one core of a CPU.
 
     That kernel uses one thread, so as many as torch has take a part of the images each.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
+    import torch
+    import torch.nn.functional as F
+
     with torch.inference_mode(False):  # else the threads, which are in no such mode, could not write to it
         out = torch.empty(images.shape, dtype=torch.uint8)
 
@@ -117,9 +86,11 @@ def resize_boxes(images: Tensor, boxes: Tensor) -> Tensor:
 
 
 def crop_boxes(
-    shape: tuple[int, int, int], scale: Sequence[float], aspect: Sequence[float], generator: torch.Generator
-) -> Tensor:
+    shape: tuple[int, int, int], scale: Sequence[float], aspect: Sequence[float], generator: "Generator"
+) -> "Tensor":
     """(top, left, height, width) in whole pixels of a random box of each of B images of H x W: float32 (4, B)."""
+    import torch
+
     B, H, W = shape
     area, tilt, x, y = torch.rand(4, ATTEMPTS, B, generator=generator, device=generator.device)
     area = (scale[0] + (scale[1] - scale[0]) * area) * (H * W)
@@ -143,11 +114,13 @@ def central_box(H: int, W: int, aspect: Sequence[float]) -> tuple[int, int, int,
     return (H - height) // 2, (W - width) // 2, height, width
 
 
-def sample_places(start: Tensor, size: Tensor, pixels: int) -> Tensor:
+def sample_places(start: "Tensor", size: "Tensor", pixels: int) -> "Tensor":
     """Where `pixels` samples of boxes with these starts and sizes (B,) lie along a side that has as many pixels.
 
     (B, pixels), from -1 to 1 as `grid_sample` counts; none is beyond the centres of a box's outermost pixels.
     """
+    import torch
+
     steps = (torch.arange(pixels, device=start.device) + 0.5) / pixels
     inside = (steps * size[:, None] - 0.5).clamp(min=0).minimum(size[:, None] - 1)
     return (2 * (start[:, None] + inside) + 1) / pixels - 1

@@ -5,14 +5,9 @@ import torch
 from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as F
 
-from vitlab.data.transforms.basic import (
-    augment,
-    crop,
-    crop_boxes,
-    normalize,
-    resize_boxes,
-    sample_boxes,
-)
+from vitlab.data.augment.crop import crop, crop_boxes, resize_boxes, sample_boxes
+from vitlab.data.augment.flip_shift import augment
+from vitlab.data.normalize import normalize
 
 B, C, H, W = 29, 3, 5, 7
 

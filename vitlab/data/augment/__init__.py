@@ -1,0 +1,21 @@
+"""Augmentation of whole batches of uint8 images, on the device that holds them: one module each, found by listing.
+
+A module has `apply(images, config, recipe, generator)`, uint8 (B, C, H, W) -> the same, where `config` is
+`data.augment` and `recipe` the recipe; all that is random is drawn from `generator`. `ORDER` is its place among the
+others, and a dataclass `Config` holds its keys below `data.augment`. torch is imported inside the functions, because
+commands that only print read the keys. A module may have `check(recipe, data)`, which yields what does not fit, a line
+each.
+"""
+
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+from vitlab.registry import find_function, list_modules
+
+
+@cache
+def list_augmentations() -> tuple[ModuleType, ...]:
+    """The modules in the order in which they are applied."""
+    modules = [import_module(f"{__name__}.{name}") for name in list_modules(__name__)]
+    return tuple(sorted((m for m in modules if find_function(m, "apply")), key=lambda module: module.ORDER))

@@ -1,1 +1,0 @@
-"""Augmentation and normalisation of whole batches, on the device that holds them."""
