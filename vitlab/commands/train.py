@@ -20,7 +20,7 @@ from vitlab.studies.claims import hold
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, summarize_error
 from vitlab.studies.grid import name_run
-from vitlab.studies.metrics import METRICS
+from vitlab.tasks.metrics import list_metrics
 from vitlab.training.files import RunFiles, source_of, source_problems
 
 if TYPE_CHECKING:
@@ -145,7 +145,8 @@ class Stopping:
 def show(result: dict[str, Any], files: RunFiles) -> None:
     """The metrics and where the files are, on stdout."""
     console = Console()
-    metrics = {m.key: m.text(m.value(result)) for m in METRICS if m.key != "loss" and m.value(result) is not None}
+    compared = [m for m in list_metrics() if m.is_compared and m.key != "loss"]
+    metrics = {m.key: m.text(m.value(result)) for m in compared if m.value(result) is not None}
     shown = ("loss", "train_loss", "images_per_s", "mfu", "wall_s")
     metrics |= {k: f"{result[k]:.4g}" for k in shown if result.get(k)}
     texts = [f"{name} {value}" for name, value in metrics.items()]

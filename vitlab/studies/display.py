@@ -14,7 +14,8 @@ from rich.text import Text
 from vitlab.console import Console
 from vitlab.formatting import duration
 from vitlab.studies.events import Event
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
+from vitlab.tasks.metrics import Metric
 from vitlab.training.progress import Progress
 
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal

@@ -14,7 +14,7 @@ import numpy as np
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
 from vitlab.files import replacing
-from vitlab.studies.metrics import Metric
+from vitlab.tasks.metrics import Metric
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ from itertools import islice
 from typing import Any
 
 from vitlab.formatting import plural, whole
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
 from vitlab.studies.paired import Spread, mean_over_seeds, moderated_spreads, quantile
 from vitlab.studies.store import Cell
+from vitlab.tasks.metrics import Metric
 
 MOST_SEEDS = 1000  # of a cell
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
+from torchmetrics.classification import MulticlassCalibrationError
 
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
@@ -16,12 +16,11 @@ from vitlab.data.base import ImageData
 from vitlab.data.mixing import Mixing
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.images import ImagePreparation
-from vitlab.tasks.common.metrics import BalancedAccuracy, Confusion, LargestShare, MacroF1, Mean, Outcomes, Reliability
+from vitlab.tasks.common.metrics import Confusion, Mean, Outcomes, Reliability
+from vitlab.tasks.metrics import CHOICES, IMAGES, MOST_CONFUSED, build_metrics
+from vitlab.tasks.metrics.calibration_error import BINS
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
-TOP = 5
-BINS = 15  # of confidence (Guo et al., 2017)
-MOST_CONFUSED = 5000  # classes that a confusion matrix is kept for: 200 MB
 
 
 class Classification(Task):
@@ -67,27 +66,17 @@ class Classification(Task):
         update_class_metrics(metrics, model(images).float(), labels)
 
 
-def build_class_metrics(outputs: int, detailed: bool = False) -> dict[str, Metric]:
-    """accuracy and loss of a choice among as many classes as there are outputs.
+def build_class_metrics(outputs: int, detailed: bool = False, of: str = IMAGES) -> dict[str, Metric]:
+    """The loss and the metrics of `vitlab.tasks.metrics` of a choice among as many classes as there are outputs.
 
-    `detailed` adds balanced_accuracy, macro_f1, chance (the share of the largest class), top5_accuracy (with more than
-    5 classes), calibration_error, reliability (see `Reliability`), outcomes (see `Outcomes`: which items are right)
-    and, up to MOST_CONFUSED classes, confusion_matrix (C, C), a row per true class.
+    `detailed` adds reliability (see `Reliability`), outcomes (see `Outcomes`: which items are right) and, up to
+    MOST_CONFUSED classes that mean the same in every item, confusion_matrix (C, C), a row per true class.
     """
-    found: dict[str, Metric] = {
-        "accuracy": MulticlassAccuracy(outputs, average="micro", validate_args=False),
-        "loss": Mean(),
-    }
+    found: dict[str, Metric] = {**dict(build_metrics(of, outputs, detailed)), "loss": Mean()}
     if detailed:
-        found["balanced_accuracy"] = BalancedAccuracy(outputs)
-        found["macro_f1"] = MacroF1(outputs)
-        found["chance"] = LargestShare(outputs)
         found["outcomes"] = Outcomes()
-        if outputs > TOP:
-            found["top5_accuracy"] = MulticlassAccuracy(outputs, average="micro", top_k=TOP, validate_args=False)
-        found["calibration_error"] = MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1", validate_args=False)
         found["reliability"] = Reliability(outputs, n_bins=BINS, validate_args=False)
-        if outputs <= MOST_CONFUSED:
+        if of != CHOICES and outputs <= MOST_CONFUSED:
             found["confusion_matrix"] = Confusion(outputs)
     return found
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from vitlab.config import UserError
-from vitlab.studies.metrics import METRICS
 from vitlab.studies.outcomes import Outcomes, read_outcomes, write_outcomes
+from vitlab.tasks.metrics import list_metrics
 
-BY_KEY = {metric.key: metric for metric in METRICS}
+BY_KEY = {metric.key: metric for metric in list_metrics()}
 
 
 @pytest.mark.parametrize(("key", "most"), [("accuracy", 1), ("accuracy", 5), ("loss", 7)])

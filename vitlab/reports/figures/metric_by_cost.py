@@ -15,7 +15,8 @@ from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import families, family_name, looks
 from vitlab.reports.figures.ticks import log_ticks, tick_text
 from vitlab.reports.results.aggregate import Cell, aggregate
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
+from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
 NEAR = (0.11, 0.07)  # shares of the figure's width and height that a label takes, on a phone's screen

@@ -13,7 +13,8 @@ from vitlab.reports.results.fits import StudyFits
 from vitlab.reports.urls import folder_link
 from vitlab.studies.laws.crossover import describe_crossover
 from vitlab.studies.laws.groups import describe_params, name_law
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
+from vitlab.tasks.metrics import Metric
 
 BEYOND = 2.0  # times the largest size: how far laws are drawn
 POINTS = 40  # of a law's line

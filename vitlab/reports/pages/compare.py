@@ -23,8 +23,8 @@ from vitlab.reports.results.comparison import values_of
 from vitlab.reports.results.run_results import AttentionMaps, RunResults
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import folder_link
-from vitlab.studies.metrics import METRICS, Metric
 from vitlab.studies.paired import paired_difference
+from vitlab.tasks.metrics import Metric, find_metric, list_metrics
 
 Rows = list[dict[str, Any]]
 SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "line_chart.js")
@@ -32,7 +32,7 @@ SCRIPTS += ("compare_pictures.js", "compare.js")
 RATIOS = ("train_size", "params", "steps", "train_flops", "images_per_s", "wall_s")  # compared as a ratio
 MOST = 1_200_000  # bytes of maps in the page, all runs together; the maps of further runs are left out
 OF_TEST = (
-    Column("chance", "chance", lambda value: METRICS[0].text(finite(value))),
+    Column("chance", "chance", lambda value: find_metric("accuracy").text(finite(value))),
     Column("test_items", "held-out items", whole),
 )
 MOST_GAPS = 2000  # pairs of models and sizes whose differences the page holds
@@ -137,7 +137,7 @@ def choose_comparison(key: str) -> str:
         return "ratio"
     if key == "seed":
         return ""
-    return "points" if any(metric.key == key and metric.percent for metric in METRICS) else "difference"
+    return "points" if any(metric.key == key and metric.percent for metric in list_metrics()) else "difference"
 
 
 def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:

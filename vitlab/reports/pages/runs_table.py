@@ -7,8 +7,9 @@ from typing import Any
 from vitlab.formatting import duration, finite, significant, whole, with_prefix
 from vitlab.reports.figures.theme import Look, families, looks
 from vitlab.reports.urls import folder_link, link
-from vitlab.studies.metrics import METRICS, main_metric
+from vitlab.studies.metrics import main_metric
 from vitlab.studies.store import StudyFiles
+from vitlab.tasks.metrics import list_metrics
 
 Rows = list[dict[str, Any]]
 FILES = (
@@ -43,7 +44,9 @@ def columns(rows: Rows) -> list[Column]:
     """The main metric first, then every other metric that some run has."""
     main = main_metric(rows)
     measured = [
-        m for m in METRICS if m.key == main.key or (m.key != "loss" and any(m.value(row) is not None for row in rows))
+        m
+        for m in list_metrics()
+        if m.key == main.key or (m.key != "loss" and m.is_compared and any(m.value(row) is not None for row in rows))
     ]
     measured.sort(key=lambda metric: metric.key != main.key)
     found = [Column("train_size", f"{main.sized_by}s", whole), Column("seed", "seed", whole)]

@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from vitlab.studies.metrics import Metric
+from vitlab.tasks.metrics import Metric
 
 
 @dataclass(frozen=True)

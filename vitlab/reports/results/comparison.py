@@ -8,7 +8,6 @@ import numpy as np
 
 from vitlab.formatting import finite
 from vitlab.reports.results.aggregate import Cell
-from vitlab.studies.metrics import Metric
 from vitlab.studies.paired import (
     Estimate,
     Spread,
@@ -18,6 +17,7 @@ from vitlab.studies.paired import (
     moderated_spreads,
     paired_difference,
 )
+from vitlab.tasks.metrics import Metric
 
 Contenders = Mapping[str, Mapping[int, Cell]]  # by name and training-set size
 Outcomes = Mapping[str, np.ndarray]  # the metric on each test item, by the run's name

@@ -15,7 +15,8 @@ from vitlab.studies.laws.fit import Fit
 from vitlab.studies.laws.groups import GroupFit, fit_groups, make_law_table
 from vitlab.studies.laws.next_runs import rank_next_runs
 from vitlab.studies.laws.table import FEWEST, Name, Points
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
+from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
 

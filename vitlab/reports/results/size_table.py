@@ -14,7 +14,8 @@ from vitlab.reports.results.comparison import (
     find_chance,
     format_gap,
 )
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
+from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
 AGAINST = "best against next"

@@ -14,9 +14,10 @@ from vitlab.reports.results.comparison import MARGIN
 from vitlab.reports.results.fits import StudyFits, fit_study
 from vitlab.reports.results.run_results import RunResults
 from vitlab.studies.grid import name_run
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
 from vitlab.studies.store import StudyFiles
 from vitlab.studies.variants import list_varied_keys
+from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
 

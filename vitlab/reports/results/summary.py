@@ -19,7 +19,8 @@ from vitlab.reports.results.comparison import (
     format_gap,
 )
 from vitlab.reports.results.study_results import StudyResults
-from vitlab.studies.metrics import Metric, main_metric
+from vitlab.studies.metrics import main_metric
+from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
 Contenders = dict[str, dict[int, Cell]]

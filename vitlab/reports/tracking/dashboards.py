@@ -23,7 +23,7 @@ from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import headline
 from vitlab.reports.tracking import STEP
 from vitlab.studies.grid import NAME
-from vitlab.studies.metrics import Metric
+from vitlab.tasks.metrics import Metric
 
 
 class Dashboards:

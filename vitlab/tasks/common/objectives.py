@@ -7,12 +7,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection, SpearmanCorrCoef
-from torchmetrics.classification import MulticlassMatthewsCorrCoef
+from torchmetrics import Metric, MetricCollection
 
 from vitlab.data.text.types import NO_TAG, Texts
-from vitlab.tasks.classification import MOST_CONFUSED, build_class_metrics, update_class_metrics
-from vitlab.tasks.common.metrics import MacroF1, Mean, Outcomes, Pearson, SecondClassF1
+from vitlab.tasks.classification import build_class_metrics, update_class_metrics
+from vitlab.tasks.common.metrics import MacroF1, Mean, Outcomes
+from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS, build_metrics
 
 
 class Classes:
@@ -34,16 +34,7 @@ class Classes:
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), **options)
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        """Those of `build_class_metrics`, f1 and, up to MOST_CONFUSED classes, matthews.
-
-        f1 is the second class's where there are two (MRPC and QQP of GLUE: Wang et al., 2019), else the mean over the
-        classes.
-        """
-        found = build_class_metrics(self.outputs, detailed)
-        found["f1"] = SecondClassF1() if self.outputs == 2 else MacroF1(self.outputs)
-        if self.outputs <= MOST_CONFUSED:
-            found["matthews"] = MulticlassMatthewsCorrCoef(self.outputs)
-        return found
+        return build_class_metrics(self.outputs, detailed, TEXTS)
 
     def update(self, metrics: MetricCollection, logits: Tensor, labels: Tensor) -> None:
         update_class_metrics(metrics, logits, labels, labels != NO_TAG)
@@ -53,17 +44,14 @@ class Tags(Classes):
     """A class of each token that carries one; f1 is the mean over classes, also over two: neither is the one sought."""
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        return super().metrics(detailed) | {"f1": MacroF1(self.outputs)}
+        return build_class_metrics(self.outputs, detailed, TAGS) | {"f1": MacroF1(self.outputs)}
 
 
 class Choices(Classes):
     """The right one of as many choices as there are outputs; their order means nothing, so neither does an F1."""
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        found = build_class_metrics(self.outputs, detailed)
-        for name in ("confusion_matrix", "balanced_accuracy", "macro_f1"):
-            found.pop(name, None)
-        return found
+        return build_class_metrics(self.outputs, detailed, CHOICES)
 
 
 class Numbers:
@@ -89,8 +77,8 @@ class Numbers:
         return F.mse_loss(logits[:, 0].float(), targets, reduction="sum")
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        """loss, of standardised targets, and the correlations pearson and spearman; `detailed` adds `Outcomes`."""
-        found = {"loss": Mean(), "pearson": Pearson(), "spearman": SpearmanCorrCoef()}
+        """loss, of standardised targets, and the metrics of numbers; `detailed` adds `Outcomes`."""
+        found = {**dict(build_metrics(NUMBERS, self.outputs, detailed)), "loss": Mean()}
         return found | ({"outcomes": Outcomes()} if detailed else {})
 
     def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:

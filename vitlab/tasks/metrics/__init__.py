@@ -1,0 +1,107 @@
+"""What runs are measured by: one module for a metric or for several that are measured together, found by listing.
+
+A module has `METRICS`, a tuple of `Metric`: the columns of results.csv with their labels and units. Where they are of
+classes or numbers it has `build(key, outputs)` too, which gives a metric of torchmetrics that is updated with logits
+(B, outputs) and targets (B,); torch is imported inside, because commands that only print read the labels.
+"""
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from vitlab.formatting import DASH, finite, significant
+from vitlab.registry import list_modules
+
+if TYPE_CHECKING:
+    import torchmetrics
+
+IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "numbers"
+CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
+MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that results have: how it is called and written, and what it is of."""
+
+    key: str  # a column of results.csv
+    name: str
+    percent: bool = False  # a share in 0..1
+    higher_is_better: bool = True
+    gap_unit: str = ""
+    sized_by: str = "example"  # what the sizes of the training sets that it is compared over count
+    loss: str = "cross-entropy, nats"  # what is made small where this is measured
+    point: float = 0.01  # what a margin of 1 is, in `compared`: a percentage point, or 1% of a relative metric
+    relative: bool = False  # compared by ratios, since its spread grows with it
+    priority: int = 500  # a study is about the metric with the lowest one of those that its runs have
+    is_compared: bool = True  # shown beside others in tables of runs
+    of: tuple[str, ...] = ()  # what its `build` is for: IMAGES, TEXTS, TAGS, CHOICES, NUMBERS
+    classes: tuple[int, int] = (2, sys.maxsize)  # fewest and most classes for which it makes sense
+    detailed: bool = True  # measured once, on the test data; False: at every evaluation too
+
+    def fits(self, of: str, classes: int, detailed: bool) -> bool:
+        """Whether it is measured of so many classes of this kind."""
+        fewest, most = self.classes
+        return of in self.of and fewest <= classes <= most and (detailed or not self.detailed)
+
+    def compared(self, value: float) -> float:
+        """On the scale that differences and their intervals are taken on."""
+        return math.log(value) if self.relative else value
+
+    def width(self, value: float) -> str:
+        """Half an interval in `compared`: `2.3 points`, or `2.3%` of a relative metric."""
+        return f"{significant(100 * value)}%" if self.relative else self.gap(value)
+
+    def describe_margin(self, points: float) -> str:
+        """`1 point`, `1%`"""
+        if self.relative:
+            return f"{points:g}%"
+        size = f"{100 * points * self.point if self.percent else points * self.point:g}"
+        return f"{size} {self.gap_unit.removesuffix('s') if size == '1' else self.gap_unit}".rstrip()
+
+    def value(self, row: dict[str, Any]) -> float | None:
+        return finite(row.get(self.key))
+
+    def text(self, value: float | None) -> str:
+        """`84.2%`, or `1.23`."""
+        return DASH if value is None else f"{self.number(value)}{'%' if self.percent else ''}"
+
+    def number(self, value: float) -> str:
+        """Without the unit: `84.2`."""
+        return f"{100 * value:.1f}" if self.percent else significant(value)
+
+    def gap(self, value: float) -> str:
+        """A difference with its unit: `8.1 points`."""
+        return f"{self.number(value)} {self.gap_unit}".rstrip()
+
+    def lead(self, value: float, other: float) -> float:
+        """By how much the first is better than the second; below 0 when it is worse."""
+        return value - other if self.higher_is_better else other - value
+
+
+@cache
+def list_metric_modules() -> tuple[ModuleType, ...]:
+    return tuple(import_module(f"{__name__}.{name}") for name in list_modules(__name__))
+
+
+@cache
+def list_metrics() -> tuple[Metric, ...]:
+    """All metrics, the one that a study is rather about first."""
+    return tuple(sorted((m for module in list_metric_modules() for m in module.METRICS), key=lambda m: m.priority))
+
+
+def find_metric(key: str) -> Metric:
+    return next(metric for metric in list_metrics() if metric.key == key)
+
+
+def build_metrics(of: str, outputs: int, detailed: bool) -> Iterator[tuple[str, "torchmetrics.Metric"]]:
+    """(key, metric) of all that fit."""
+    homes = {metric.key: module for module in list_metric_modules() for metric in module.METRICS}
+    for metric in list_metrics():
+        if metric.fits(of, outputs, detailed):
+            yield metric.key, homes[metric.key].build(metric.key, outputs)
