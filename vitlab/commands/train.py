@@ -1,6 +1,5 @@
 """`vitlab train`: one run."""
 
-import contextlib
 import os
 import signal
 import sys
@@ -11,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, status_line
-from vitlab.config import TrainConfig, UserError, compose
+from vitlab.config import TrainConfig, UserError, compose, first_line, printable
 from vitlab.config.schema import TrainerConfig
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.hardware import Launched, find_launched
+from vitlab.signals import Stopping
 from vitlab.studies.claims import hold
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event, summarize_error
@@ -24,7 +24,7 @@ from vitlab.tasks.metrics import list_metrics
 from vitlab.training.files import RunFiles, source_of, source_problems
 
 if TYPE_CHECKING:
-    from vitlab.training.devices.group import Group
+    from vitlab.training.devices.ranks import Ranks
     from vitlab.training.progress import Progress
 
 DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
@@ -40,52 +40,89 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_out("the run's folder (default: runs/MODEL-DATA-nSIZE-sSEED)")
     launched = find_launched()
-    if launched is not None and launched.rank > 0:
-        # nothing is printed once for each device, and what is wrong the first one says
+    if launched is not None and launched.rank > 0:  # rank 0 says what is to be said
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-        from vitlab.training.devices.following import follow_launched
-
-        return follow_launched(launched)
     args = parser.parse_intermixed_args(words)
     config = compose(TrainConfig, args.overrides)
     if launched is not None:
         refuse_launched(config.trainer, launched)
     name = name_run(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     files = RunFiles(args.out or Path("runs") / name)
+    if launched is not None and launched.rank > 0:
+        return follow(config, files.folder, launched)
     files.refuse(config)
     if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
         raise UserError(problems)
+    if config.trainer.nodes > 1 and launched is None:
+        from vitlab.studies.experiment import refuse_single_process
+
+        refuse_single_process(config.trainer)
+    if config.trainer.devices > 1 and launched is None:
+        return launch_ranks(config.trainer, words)
     return train(config, files.folder, launched)
 
 
-def train(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
-    """Train one run in its folder, resuming what is there; the exit code. Raises UserError.
+def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
+    """Start this command once for each device of this machine; the exit code."""
+    from vitlab.training.devices.checks import refuse_devices
+    from vitlab.training.devices.launch import DeviceLost, launch
+    from vitlab.training.settings import choose_accelerator
 
-    By several processes where a launcher has started them, of which this is the first.
-    """
-    with status_line("loading torch, lightning and timm"):
-        from vitlab.training.devices.group import DeviceLost
-        from vitlab.training.devices.processes import meet_launched
-
-    console = Console(stderr=True)
+    refuse_devices(trainer, choose_accelerator(trainer.accelerator))
     try:
-        with meet_launched(launched) if launched else contextlib.nullcontext() as group:
-            return train_shown(config, folder, console, group)
+        return launch(trainer.devices, "vitlab", ["train", *words])
     except DeviceLost as error:
-        console.print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
+        print(f"failed: {error}", file=sys.stderr)
         return 1
 
 
-def train_shown(config: TrainConfig, folder: Path, console: Console, group: "Group | None") -> int:
+def follow(config: TrainConfig, folder: Path, launched: Launched) -> int:
+    """What a rank but 0 does; the exit code."""
+    from vitlab.studies.experiment import Unclaimed, train_held
+    from vitlab.training.callbacks import Diverged, Interrupted
+    from vitlab.training.devices.ranks import is_lost_rank, join_ranks
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # which reach all ranks, and rank 0 decides
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        with join_ranks(launched) as ranks:
+            train_held(config, Unclaimed(folder), ranks=ranks)
+    except (Diverged, Interrupted):  # all ranks have them
+        return 1
+    except Exception as error:
+        if not is_lost_rank(error):
+            line = f"vitlab: device {launched.rank} of {launched.size} failed: {printable(first_line(error))}"
+            print(line, file=sys.__stderr__, flush=True)
+        return 1
+    return 0
+
+
+def train(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
+    """Train one run in its folder, resuming what is there, as rank 0; the exit code. Raises UserError."""
+    with status_line("loading torch, lightning and timm"):
+        from vitlab.training.devices.ranks import is_lost_rank, join_ranks
+
+    console = Console(stderr=True)
+    try:
+        with join_ranks(launched) as ranks:
+            return train_shown(config, folder, console, ranks)
+    except Exception as error:
+        if launched is not None and is_lost_rank(error):
+            console.print("failed: the process of another device has ended", soft_wrap=True, highlight=False)
+            return 1
+        raise
+
+
+def train_shown(config: TrainConfig, folder: Path, console: Console, ranks: "Ranks") -> int:
     """The same with its progress on the console."""
     from vitlab.reports.observer import RunReporter
     from vitlab.studies.experiment import train_held
     from vitlab.training.callbacks import Diverged, Interrupted
 
     open_data(config.data, console)  # with its progress, before the board takes the terminal
-    if (devices := config.trainer.devices * config.trainer.nodes) > 1:
+    if ranks.size > 1:
         strategy = "fsdp" if config.trainer.strategy == "fsdp" else "ddp"
-        console.print(f"training on {devices} devices (trainer.strategy={strategy})", highlight=False)
+        console.print(f"training on {ranks.size} devices (trainer.strategy={strategy})", highlight=False)
     board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
     stopping = Stopping()
     with hold(folder, wait="heartbeat") as claim, display(board) as shown, stopping:
@@ -97,7 +134,7 @@ def train_shown(config: TrainConfig, folder: Path, console: Console, group: "Gro
 
         try:
             options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
-            result = train_held(config, claim, group=group, **options)
+            result = train_held(config, claim, ranks=ranks, **options)
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:
@@ -116,30 +153,6 @@ def refuse_launched(trainer: TrainerConfig, launched: Launched) -> None:
             f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: {launched.by} started {launched.size} "
             "processes; give as many devices on each node, and nodes, as it starts"
         )
-
-
-class Stopping:
-    """While it is entered, the first Ctrl-C or SIGTERM asks training to end at its next step, the second just ends."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self.before: dict[int, Any] = {}
-
-    def asked(self) -> bool:
-        return self.requested
-
-    def __enter__(self) -> "Stopping":
-        self.before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def handle(self, number: int, frame: Any) -> None:
-        if self.requested:  # not KeyboardInterrupt, of which Lightning makes an exit code of its own
-            os._exit(130)
-        self.requested = True
 
 
 def show(result: dict[str, Any], files: RunFiles) -> None:

@@ -59,3 +59,11 @@ def write_failure(study: Path, run: str, error: str) -> None:
     """Write why a run has failed, which died before it could say so itself; not while another process trains it."""
     with contextlib.suppress(Held), hold(study / run):
         RunFiles(study / run).write_error(error)
+
+
+if __name__ == "__main__":  # python -m vitlab.studies.cells STUDY CELL CORES OBSERVER, by torchrun for each device
+    import sys
+
+    from vitlab.studies.job import run_cell
+
+    sys.exit(run_cell(*sys.argv[1:]))

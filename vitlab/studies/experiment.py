@@ -3,7 +3,6 @@
 An analysis or a probe that is asked for later is computed from the finished run; nothing is trained again.
 """
 
-import contextlib
 import itertools
 import sys
 import traceback
@@ -18,7 +17,7 @@ from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError, load, resolved
-from vitlab.config.schema import AnalysisConfig, TrainConfig
+from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
@@ -28,8 +27,7 @@ from vitlab.studies import tuning
 from vitlab.studies.claims import Hold, hold
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.devices.group import Group
-from vitlab.training.devices.processes import start_group
+from vitlab.training.devices.ranks import ALONE, Ranks
 from vitlab.training.files import RunFiles, source_of, write_analysis
 from vitlab.training.progress import Progress
 from vitlab.training.result import make_result
@@ -71,23 +69,44 @@ class Observer:
 def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
     """Train one run to its end in its folder, or complete the result that is there; gives the result.
 
-    `options` are those of `train_held`. Raises `Held` while another process trains the run.
+    `options` are those of `train_held`. Raises `Held` while another process trains the run, UserError for a run of
+    several devices, which `vitlab train` and torchrun start.
     """
+    refuse_single_process(config.trainer)
     with hold(folder, wait="heartbeat") as claim:
         return train_held(config, claim, **options)
 
 
+def refuse_single_process(trainer: TrainerConfig) -> None:
+    """Raise UserError for a run of several devices in this one process."""
+    if (devices := trainer.devices * trainer.nodes) > 1:
+        raise UserError(
+            f"trainer.devices={trainer.devices} trainer.nodes={trainer.nodes}: start {devices} processes with torchrun "
+            f"or srun --nodes={trainer.nodes} --ntasks-per-node={trainer.devices} vitlab train ..."
+        )
+
+
+class Unclaimed:
+    """In the place of a claim on a rank but 0: rank 0 holds the folder."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    def check(self) -> None:
+        """Rank 0 does."""
+
+
 def train_held(
     config: TrainConfig,
-    claim: Hold,
+    claim: Hold | Unclaimed,
     *,
     placement: Placement = HERE,
-    group: Group | None = None,
+    ranks: Ranks = ALONE,
     observer: Observer | None = None,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
-) -> dict[str, Any]:
-    """The same in a folder that this process has claimed, by the `group` of processes, else by those that it starts.
+) -> dict[str, Any] | None:
+    """The same in a folder that rank 0 has claimed, on every rank; gives the result on rank 0.
 
     Raises UserError, `ClaimLost` when another process has taken the run over, `Interrupted` when `stop` says so,
     `Diverged`.
@@ -96,22 +115,29 @@ def train_held(
     config = tuning.recall_choice(config, files) if config.tune else config
     observer = observer or Observer()
     refuse_other_source(source_of(config.init), files)
-    finished = files.has_finished(resolved(config), contents(config.data, data))
-    if finished and not any(files.find_lacking(resolved(config)).values()):
-        return files.result()
-    files.remove_leftovers()
-    files.set_aside_damaged_result()
-
-    run = Run(config, data, files.folder, placement=placement)
-    if run.finished:
-        return complete(run, claim, observer, progress, stop)
-    with start_group(config.trainer) if group is None else contextlib.nullcontext(group) as run.group:
-        if config.tune and not files.config_path.is_file():
-            options = {"placement": placement, "group": run.group}
-            watch = {"observe": observer.observe_trial, "progress": progress, "stop": stop, "check_claim": claim.check}
-            chosen = tuning.choose_settings(config, data, files, **options, **watch)
-            run = Run(chosen, data, files.folder, **options)
-        return train(run, claim, observer, progress, stop)
+    finished = ranks.share(files.has_finished(resolved(config), contents(config.data, data)))
+    if finished:
+        ranks.leave()
+        lacks = any(files.find_lacking(resolved(config)).values())
+        if not ranks.is_main or not lacks:
+            return files.result()
+        files.remove_leftovers()
+        return complete(Run(config, data, files.folder, placement=placement), claim, observer, progress, stop)
+    if ranks.is_main:
+        files.remove_leftovers()
+        files.set_aside_damaged_result()
+    run = Run(config, data, files.folder, placement=placement, ranks=ranks)
+    if config.tune and not ranks.share(files.config_path.is_file()):
+        watch = {"observe": observer.observe_trial, "progress": progress, "stop": stop, "check_claim": claim.check}
+        chosen = tuning.choose_settings(config, data, files, placement=placement, ranks=ranks, **watch)
+        run = Run(chosen, data, files.folder, placement=placement, ranks=ranks)
+    if config.probes:
+        before_head(run.model)  # raises UserError now rather than when it is trained
+    if not ranks.is_main:
+        run.fit()
+        ranks.leave()
+        return None
+    return train(run, claim, observer, progress, stop)
 
 
 def train(
@@ -121,10 +147,8 @@ def train(
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
 ) -> dict[str, Any]:
-    """The training itself; gives the result."""
+    """The training itself, on rank 0; gives the result. Analyses and tests follow when the other ranks have left."""
     config, files = run.config, run.files
-    if config.probes:
-        before_head(run.model)  # raises UserError now rather than when it is trained
     files.write_config(resolved(config))
     if run.task.tokenizer is not None:
         run.task.tokenizer.save(files.tokenizer_path)
@@ -153,6 +177,7 @@ def train(
     try:
         look(0)
         training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look, check_claim=claim.check)
+        run.ranks.leave()
         metrics = {**run.test(), **training}
         look(run.trained_steps)
         result = make_result(run, {**metrics, **measure_probes(run, config.probes)})

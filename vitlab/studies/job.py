@@ -1,22 +1,35 @@
 """One cell of a study as any executor starts it, in any process and on any host that sees the study's folder."""
 
 import contextlib
+import subprocess
+import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vitlab.config import TrainConfig, UserError, compose
-from vitlab.studies.claims import ClaimLost, Hold, hold
+from vitlab.config import StudyConfig, TrainConfig, UserError, compose, resolved
+from vitlab.hardware import find_launched
+from vitlab.signals import Stopping
+from vitlab.studies.claims import ClaimLost, Held, Hold, hold
 from vitlab.studies.events import summarize_error
-from vitlab.studies.experiment import Observer, train_held
-from vitlab.studies.grid import Spec
+from vitlab.studies.experiment import Observer, Unclaimed, train_held
+from vitlab.studies.grid import Spec, compose_models, make_spec, name_run
+from vitlab.studies.store import StudyFiles
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.devices.group import DeviceLost
+from vitlab.training.devices.launch import KILLED, DeviceLost
+from vitlab.training.devices.ranks import ALONE, Ranks, is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import Placement
+
+LOG = "log.txt"
+LOOK = 0.5  # seconds between two looks at the files of a run of several devices
+HELD = 75  # exit code of a cell that another process trains
 
 
 class StudyJob:
@@ -39,10 +52,17 @@ class StudyJob:
         self.checked: dict[str, TrainConfig] = {}  # of each variant that this process has met
 
     def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
-        files = RunFiles(self.folder / spec.name)
         if not (self.folder / "study.yaml").is_file():  # else a study that was deleted meanwhile would appear again
             raise UserError(f"{self.folder}: holds no study.yaml any more, or is not seen from this host")
-        with hold(files.folder) as claim, log_to(files.folder / "log.txt"):
+        devices = spec.config["trainer"]["devices"]
+        return self.run_ranks(spec, devices, report, stop) if devices > 1 else self.run_here(spec, report, stop)
+
+    def run_here(
+        self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool], ranks: Ranks = ALONE
+    ) -> dict[str, Any]:
+        """Train it in this process, which is rank 0 where there are several."""
+        files = RunFiles(self.folder / spec.name)
+        with hold(files.folder) as claim, nullcontext() if ranks.size > 1 else log_to(files.folder / LOG):
             if (error := files.error()) is not None:
                 raise UserError(error)
             doing, done = "continuing" if files.checkpoint_path.is_file() else "training", "trained"
@@ -53,7 +73,8 @@ class StudyJob:
                 result = train_held(
                     self.compose(spec.config),
                     claim,
-                    placement=Placement(self.cores, self.settled[spec.config["variant"]]),
+                    placement=self.place(spec),
+                    ranks=ranks,
                     observer=self.observe(),
                     progress=report,
                     stop=stop,
@@ -68,9 +89,40 @@ class StudyJob:
                 raise
             except Exception as error:
                 traceback.print_exc()
-                if not (isinstance(error, DeviceLost) and error.killed):  # else it may be tried again
+                if not is_lost_rank(error):  # of which `run_ranks` knows more
                     files.write_error(summarize_error(error))
                 raise
+
+    def run_ranks(
+        self, spec: Spec, devices: int, report: Callable[[Any], None], stop: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Train it by a process for each device, as `python -m vitlab.studies.cells STUDY CELL` under torchrun."""
+        files = RunFiles(self.folder / spec.name)
+        files.folder.mkdir(parents=True, exist_ok=True)
+        observe = f"{self.observe.__module__}:{self.observe.__name__}"
+        command = [sys.executable, "-m", "vitlab.training.devices.launch", str(devices), "vitlab.studies.cells"]
+        command += [str(self.folder), spec.name, str(self.cores), observe]
+        log_path = files.folder / LOG
+        with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+            while process.poll() is None:
+                time.sleep(LOOK)
+                if progress := files.read_progress():
+                    report(progress)
+                if stop():
+                    process.terminate()
+                    process.wait()
+                    raise Interrupted
+        if process.returncode == 0:
+            return files.finished_result()
+        if (error := files.error()) is not None:
+            raise UserError(error)
+        if process.returncode == HELD:
+            raise ClaimLost("another process trains it")
+        line = log_path.read_text(errors="replace").splitlines()[-1]
+        raise DeviceLost(line.removeprefix("failed: "), killed=process.returncode == KILLED)
+
+    def place(self, spec: Spec) -> Placement:
+        return Placement(self.cores, self.settled[spec.config["variant"]])
 
     def compose(self, config: Mapping[str, Any]) -> TrainConfig:
         """A run's configuration, checked once a variant: that takes 0.1 s, as long as a tiny run trains."""
@@ -79,6 +131,28 @@ class StudyJob:
         if variant not in self.checked:
             self.checked[variant] = compose(TrainConfig, base=config)
         return replace(self.checked[variant], **own)
+
+
+def run_cell(folder: str, name: str, cores: str, observe: str) -> int:
+    """What each rank of a cell of several devices does, under torchrun; the exit code."""
+    files, launched = StudyFiles(folder), find_launched()
+    study, (module, _, attribute) = compose(StudyConfig, base=files.config()), observe.partition(":")
+    variant, size, seed = next(cell for cell in files.cells() if name_run(*cell) == name)
+    spec = make_spec(resolved(compose_models(study)[variant]), size, seed)
+    observer = vars(import_module(module))[attribute]
+    job = StudyJob(files.folder, cores=int(cores), settled=study.settled, observe=observer)
+    try:
+        with Stopping() as stopping, join_ranks(launched) as ranks:
+            if ranks.is_main:
+                job.run_here(spec, lambda _: None, stopping.asked, ranks)
+            else:
+                claim = Unclaimed(files.folder / name)
+                train_held(job.compose(spec.config), claim, placement=job.place(spec), ranks=ranks)
+    except (Held, ClaimLost):
+        return HELD
+    except Exception:  # rank 0 has written why
+        return 1
+    return 0
 
 
 @contextlib.contextmanager

@@ -6,9 +6,11 @@ RUN/tune/, never reads the test data, and is not trained again once it is finish
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.loggers import Logger
 
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
@@ -16,7 +18,7 @@ from vitlab.files import replacing, write_json
 from vitlab.studies.store import Trial, TrialFiles
 from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged
-from vitlab.training.devices.group import ALONE, Group
+from vitlab.training.devices.ranks import ALONE, Ranks
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
@@ -45,7 +47,7 @@ def choose_settings(
     files: RunFiles,
     *,
     placement: Placement,
-    group: Group = ALONE,
+    ranks: Ranks = ALONE,
     observe: "Callable[[str], Observer]",
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
@@ -61,14 +63,14 @@ def choose_settings(
     for place, values in enumerate(settings):
         note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
         report = progress and track_trial(progress, f"{note} ({place + 1} of {len(settings)})", place, len(settings))
-        options = {"placement": placement, "group": group, "progress": report, "stop": stop, "check_claim": check_claim}
+        options = {"placement": placement, "ranks": ranks, "progress": report, "stop": stop, "check_claim": check_claim}
         options["observer"] = observe(files.folder.resolve().name)
         trials.append(train_trial(config, values, data, files, **options))
     finished = [trial for trial in trials if trial["status"] == "finished"]
     if not finished:
         raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
     best = max(finished, key=lambda trial: score(trial["validation"]))
-    if can_reuse_best_trial(config):
+    if can_reuse_best_trial(config) and ranks.is_main:
         source = trial_files(files, best["settings"])
         for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
             with replacing(files.folder / name) as file:
@@ -83,7 +85,7 @@ def train_trial(
     files: RunFiles,
     *,
     placement: Placement,
-    group: Group = ALONE,
+    ranks: Ranks = ALONE,
     observer: "Observer",
     progress: Callable[[Progress], None] | None,
     stop: Callable[[], bool] | None,
@@ -93,13 +95,16 @@ def train_trial(
     own = trial_files(files, values)
     trial = set_values(config, values, tune={}, analyses=[], probes=[])
     own.refuse(trial)
-    run = Run(trial, data, own.folder, placement=placement, group=group)
-    if own.has_finished(resolved(trial), run.contents):
-        return own.result()
-    own.write_config(resolved(trial))
+    run = Run(trial, data, own.folder, placement=placement, ranks=ranks)
+    known = ranks.share(own.result() if own.has_finished(resolved(trial), run.contents) else None)
+    if known is not None:
+        return known
     found: Trial = {"settings": values, "id": identity(resolved(trial), run.contents)}
-    run.drop_rows_after_checkpoint()
-    loggers = observer.on_start(run)
+    loggers: Sequence[Logger] = ()
+    if ranks.is_main:
+        own.write_config(resolved(trial))
+        run.drop_rows_after_checkpoint()
+        loggers = observer.on_start(run)
     try:
         run.fit(loggers=loggers, progress=progress, stop=stop, check_claim=check_claim)
         found |= {"status": "finished", "steps": run.trained_steps, "validation": run.validation}
@@ -107,12 +112,14 @@ def train_trial(
         steps = max((row["step"] for row in own.metrics()), default=0)
         found |= {"status": "diverged", "steps": steps, "error": str(error)}
     except BaseException:
-        observer.on_failure(run)
+        if ranks.is_main:
+            observer.on_failure(run)
         raise
     found["train_flops"] = run.flops_per_example * found["steps"] * trial.recipe.batch_size
-    write_json(own.result_path, {**found, **observer.on_result(run, found)})
-    observer.on_end(run)
-    return found
+    if ranks.is_main:
+        write_json(own.result_path, {**found, **observer.on_result(run, found)})
+        observer.on_end(run)
+    return ranks.share(found)
 
 
 def trial_files(files: RunFiles, values: Mapping[str, Any]) -> TrialFiles:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from torch import nn
 from vitlab import models, tasks
 from vitlab.config import UserError, resolved
 from vitlab.config.identity import subset_seed
-from vitlab.config.schema import TrainConfig, TrainerConfig
-from vitlab.config.schema.kinds import keys_per_study
+from vitlab.config.schema import TrainConfig
 from vitlab.data.cache.content_hash import contents
 from vitlab.data.loader import CPU, eval_loader, train_loader
 from vitlab.data.subset import resolve_size, size_problems, training_items
@@ -29,7 +27,8 @@ from vitlab.models.weights.load import LoadReport
 from vitlab.tasks.common.evaluate import evaluate_held_out
 from vitlab.training import budgets, checkpoint, settings
 from vitlab.training.callbacks import Clock, Measurements, PeriodicAnalysis, Reporting, refuse_not_finite
-from vitlab.training.devices.group import ALONE, Group, refuse_parts
+from vitlab.training.devices.checks import refuse_parts
+from vitlab.training.devices.ranks import ALONE, Ranks
 from vitlab.training.devices.sharding import ShardedModule
 from vitlab.training.files import RunFiles, source_of
 from vitlab.training.module import TrainingModule
@@ -47,11 +46,11 @@ class Run:
     """A model, its data and its folder. Raises UserError when they do not fit."""
 
     def __init__(
-        self, config: TrainConfig, data: Any, folder: str | Path, *, placement: Placement = HERE, group: Group = ALONE
+        self, config: TrainConfig, data: Any, folder: str | Path, *, placement: Placement = HERE, ranks: Ranks = ALONE
     ):
         self.config = config
         self.placement = placement
-        self.group = group  # the processes that train it
+        self.ranks = ranks  # the processes that train it
         self.data = data
         self.files = RunFiles(folder)
         self.task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
@@ -156,18 +155,13 @@ class Run:
 
         Raises Interrupted when `stop` says so, Diverged for a loss or a metric that is not finite.
         """
-        if self.group.leads:
+        if self.ranks.is_main:
             write_json(self.files.data_path, {"sha256": self.contents, "steps": self.steps})
             self.drop_rows_after_checkpoint()
-            settled = {key: asdict(self.settings)[key] for key in keys_per_study(TrainerConfig)}
-            placement = asdict(replace(self.placement, settled=settled))
-            order = {"config": resolved(self.config), "folder": str(self.files.folder), "placement": placement}
-            self.group.order(order)
-        computed = checkpointed(self.model) if self.config.trainer.checkpoint_activations else nullcontext()
-        with self.group.together("fit"), computed:
-            return self.fit_together(loggers, progress, stop, look, check_claim)
+        with checkpointed(self.model) if self.config.trainer.checkpoint_activations else nullcontext():
+            return self.fit_model(loggers, progress, stop, look, check_claim)
 
-    def fit_together(
+    def fit_model(
         self,
         loggers: Sequence[Logger],
         progress: Callable[[Progress], None] | None,
@@ -175,7 +169,7 @@ class Run:
         look: Callable[[int], None] | None,
         check_claim: Callable[[], None],
     ) -> dict[str, Any]:
-        """`fit`, as each of the run's processes does it."""
+        """`fit` itself."""
         self.set_memory_format()
         if self.settings.compile:
             self.model.compile()
@@ -192,14 +186,14 @@ class Run:
             classes=self.task.classes,
             width=vars(self.config.model).get("width"),
             log_to_loggers=False,  # Measurements writes the rows
-            part=self.group.part,
+            part=self.ranks.part,
             accumulate=trainer_config.accumulate,
         )
         path, resumed_step = self.files.checkpoint_path, self.resumed_step
-        lines = JsonLines(self.files, check_claim) if self.group.leads else None
+        lines = JsonLines(self.files, check_claim) if self.ranks.is_main else None
         clock = Clock()
         measurements = Measurements(self.files, clock, trainer_config.log_every, batch_size)
-        saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock, stop, self.group.agree)
+        saving = checkpoint.Checkpointing(path, trainer_config.checkpoint_every, clock, stop, self.ranks.agree)
         averages = averaging.build_averages(recipe, self.steps, self.device)  # before the callbacks that save
         weights = averages[0].show_average if averages else nullcontext
         selection = Selection(recipe.patience, recipe.keep == "best", weights)
@@ -208,7 +202,7 @@ class Run:
         trainer = build_trainer(
             self.settings,
             check_claim,
-            self.group,
+            self.ranks,
             unused=self.settings.strategy == "ddp" and budgets.leaves_unused(self.config, self.task),
             max_steps=self.trained_steps,
             val_check_interval=max(1, math.ceil(self.steps / trainer_config.evaluations)),
@@ -219,7 +213,7 @@ class Run:
         )
         workers, together = self.settings.workers, self.task.eval_batch_size or max(batch_size, 256)
         shared = {"workers": workers, "device": self.device}
-        validation = eval_loader(self.task.validation, batch_size=together, part=self.group.part, **shared)
+        validation = eval_loader(self.task.validation, batch_size=together, part=self.ranks.part, **shared)
         batches = train_loader(
             self.task.train,
             self.indices,
@@ -228,7 +222,7 @@ class Run:
             seed=self.config.seed,
             start=resumed_step,
             repeats=recipe.repeats,
-            part=self.group.part,
+            part=self.ranks.part,
             **shared,
         )
         try:
@@ -243,12 +237,12 @@ class Run:
         finally:
             if lines:
                 lines.close()
-        if sharded:  # each device tests with the whole
+        if sharded and self.ranks.is_main:  # which tests with the whole
             self.load_weights(path)
         self.validation, kept = module.validation, {}
         if selection.keep:
             self.model.load_state_dict(selection.weights)
-            if self.group.leads:
+            if self.ranks.is_main:
                 check_claim()
                 checkpoint.write_weights(self.files.best_path, module, selection.step)
             self.validation, kept = selection.metrics, {"kept_step": selection.step}
@@ -267,12 +261,10 @@ class Run:
 
         Raises Diverged for a metric that is not finite.
         """
-        with self.group.together("test"):
-            _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
-            model = self.placed_model().eval()
-            collected = evaluate_held_out(model, self.task, autocast, self.settings.workers, part=self.group.part)
-            found, texts = collected.compute(), dict(collected).get("texts")
-            self.generated = texts.list_texts() if texts is not None else None
+        _, autocast = evaluation_context(self.settings.precision, self.settings.accelerator)
+        collected = evaluate_held_out(self.placed_model().eval(), self.task, autocast, self.settings.workers)
+        found, texts = collected.compute(), dict(collected).get("texts")
+        self.generated = texts.list_texts() if texts is not None else None
         self.outcomes = found["outcomes"].cpu().numpy()
         metrics = {name: float(value) for name, value in found.items() if not value.ndim}
         for name, value in metrics.items():
@@ -282,7 +274,7 @@ class Run:
     @property
     def device(self) -> torch.device:
         """That this process trains on."""
-        return torch.device("cuda", self.group.local_rank) if self.settings.accelerator == "gpu" else CPU
+        return torch.device("cuda", self.ranks.local_rank) if self.settings.accelerator == "gpu" else CPU
 
     def set_memory_format(self) -> None:
         if self.settings.memory_format == "channels_last":

@@ -23,7 +23,7 @@ from vitlab.config import UserError, change
 from vitlab.config.schema import TrainerConfig
 from vitlab.hardware import count_cores
 from vitlab.training.devices.bf16 import cpu_has_bf16, gpu_has_bf16
-from vitlab.training.devices.group import refuse_devices
+from vitlab.training.devices.checks import refuse_devices
 
 LARGE = 2_000_000  # parameters
 AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}

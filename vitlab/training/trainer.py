@@ -13,7 +13,7 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from vitlab.training.callbacks import OwnSignals
 from vitlab.training.checkpoint import AtomicCheckpointIO
-from vitlab.training.devices.group import PATIENCE, Group, Member
+from vitlab.training.devices.ranks import PATIENCE, Place, Ranks
 from vitlab.training.devices.sharding import ShardedStrategy
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
@@ -22,7 +22,7 @@ from vitlab.training.settings import Settings
 def build_trainer(
     settings: Settings,
     check_claim: Callable[[], None],
-    group: Group,
+    ranks: Ranks,
     *,
     unused: bool,
     callbacks: Sequence[L.Callback],
@@ -45,7 +45,7 @@ def build_trainer(
         max_epochs=-1,
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO(check_claim), Member(group)],
+        plugins=[AtomicCheckpointIO(check_claim), Place(ranks)],
         callbacks=[OwnSignals(), *callbacks],
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -1,19 +1,27 @@
-"""One run on several devices: two processes with gloo, of which the first leads."""
+"""One run on several devices: two processes with gloo, which torchrun starts."""
 
+import contextlib
 import math
-import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.integration.commands import vitlab
+from tests.integration.commands import Program, vitlab
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.studies.experiment import train_run
+from vitlab.hardware import find_launched
+from vitlab.models.counting import count
+from vitlab.studies.experiment import Unclaimed, train_held, train_run
 from vitlab.studies.outcomes import read_outcomes
-from vitlab.training.callbacks import Interrupted
+from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoint import read_checkpoint
-from vitlab.training.devices.group import DeviceLost
+from vitlab.training.devices.checks import refuse_devices, refuse_parts
+from vitlab.training.devices.launch import launch
+from vitlab.training.devices.ranks import join_ranks
 from vitlab.training.devices.sharding import ShardedStrategy
 from vitlab.training.files import RunFiles
 
@@ -35,8 +43,9 @@ def curve(folder, key="train/loss"):
     return [row[key] for row in RunFiles(folder).metrics() if key in row]
 
 
-def stop_at(folder, step):
-    return lambda: any(row["step"] >= step for row in RunFiles(folder).metrics())
+def train(words, folder):
+    assert vitlab("train", *words, "--out", folder).returncode == 0
+    return RunFiles(folder).finished_result()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +61,7 @@ def stop_at(folder, step):
 )
 def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, words, others):
     alone = train_run(compose(TrainConfig, [*words, ADAMW]), tmp_path / "alone")
-    shared = train_run(compose(TrainConfig, [*words, ADAMW, *others]), tmp_path / "shared")
+    shared = train([*words, ADAMW, *others], tmp_path / "shared")
     assert curve(tmp_path / "shared") == pytest.approx(curve(tmp_path / "alone"), abs=1e-5)
     norms = [curve(tmp_path / name, "train/grad_norm") for name in ("shared", "alone")]
     assert norms[0] == pytest.approx(norms[1], rel=1e-3), "AdamW would hide a factor"
@@ -72,13 +81,15 @@ def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_
         ),
     ],
 )
-def test_a_run_on_two_devices_resumes_bit_for_bit(tmp_path, words):
-    config = configure(*AUGMENTED, ADAMW, TWO, *words)
-    whole, run = train_run(config, tmp_path / "whole"), tmp_path / "run"
-    with pytest.raises(Interrupted):
-        train_run(config, run, stop=stop_at(run, 9))
-    assert len(curve(run)) == 9
-    resumed = train_run(config, run)
+def test_a_run_on_two_devices_that_is_stopped_resumes_bit_for_bit(tmp_path, words):
+    words = [*TINY, *AUGMENTED, ADAMW, TWO, *words, "budget.steps=60"]
+    whole, run = train(words, tmp_path / "whole"), tmp_path / "run"
+    program = Program("train", *words, "--out", run)
+    program.wait_for(lambda: len(curve(run)) >= 9)
+    program.signal(signal.SIGINT)
+    assert program.end().returncode == 130
+    assert 9 <= len(curve(run)) < 60
+    resumed = train(words, run)
     assert curve(run) == curve(tmp_path / "whole")
     assert [resumed[key] for key in ("id", "loss", "accuracy")] == [whole[key] for key in ("id", "loss", "accuracy")]
     ours, theirs = (read_checkpoint(RunFiles(folder).checkpoint_path) for folder in (run, tmp_path / "whole"))
@@ -88,19 +99,29 @@ def test_a_run_on_two_devices_resumes_bit_for_bit(tmp_path, words):
 
 def test_a_run_does_not_go_on_in_another_number_of_parts(tmp_path):
     run = tmp_path / "run"
-    with pytest.raises(Interrupted):
-        train_run(configure("trainer.accumulate=2"), run, stop=stop_at(run, 3))
-    line = f"trainer.devices x nodes x accumulate = 4: the run in {run} began with 2; give numbers whose product is 2"
-    with pytest.raises(UserError, match=line):
-        train_run(configure(TWO, "trainer.accumulate=2"), run)
+    train([*TINY, "trainer.accumulate=2"], run)
     refused = vitlab("train", *TINY, "trainer.accumulate=4", "--out", run)
     assert refused.returncode == 2
+    line = f"trainer.devices x nodes x accumulate = 4: the run in {run} began with 2; give numbers whose product is 2"
     assert refused.stderr.strip() == f"vitlab: {line}, or another --out, or delete that folder"
-    train_run(configure(TWO), run)
-    assert len(curve(run)) == 20
 
 
-def test_sharded_weights_and_states_are_half_on_each_device(tmp_path, monkeypatch):
+def test_a_study_trains_its_runs_on_two_devices(tmp_path):
+    words = ["models=[vit_nano]", "data=digits", "sizes=[64]", "seeds=[0]", "budget.steps=6", "analyses=[]"]
+    words += [f"set=[{','.join([*SMALL, 'trainer.accelerator=cpu', TWO, 'recipe.batch_size=24'])}]"]
+    done = vitlab("scale", *words, "wandb.mode=off", "--out", tmp_path / "study")
+    assert done.returncode == 0, done.stderr
+    (row,) = StudyFiles(tmp_path / "study").rows()
+    assert (row["steps"], row["status"]) == (6, "finished")
+
+
+def test_sharded_weights_and_states_are_half_on_each_device(tmp_path):
+    assert launch(2, __name__, [str(tmp_path)]) == 0
+    assert RunFiles(tmp_path).finished_result()["steps"] == 2
+
+
+def check_halves(folder):
+    """On each rank, where this file is run as a program."""
     parameters = []
 
     def keep(strategy, optimizer):
@@ -108,29 +129,34 @@ def test_sharded_weights_and_states_are_half_on_each_device(tmp_path, monkeypatc
         parameters.extend(optimizer.state[p]["exp_avg"] for p in [*parameters])
         return optimizer_state(strategy, optimizer)
 
-    optimizer_state = ShardedStrategy.optimizer_state
-    monkeypatch.setattr(ShardedStrategy, "optimizer_state", keep)
-    train_run(configure(ADAMW, TWO, "trainer.strategy=fsdp", "budget.steps=2"), tmp_path)
+    optimizer_state, ShardedStrategy.optimizer_state = ShardedStrategy.optimizer_state, keep
+    with join_ranks(find_launched()) as ranks:
+        config = configure(ADAMW, TWO, "trainer.strategy=fsdp", "budget.steps=2")
+        train_held(config, Unclaimed(folder), ranks=ranks)
     assert parameters
     for whole in parameters:
-        assert whole.to_local().numel() == whole.shape[1:].numel() * math.ceil(len(whole) / 2)
+        first = math.ceil(len(whole) / 2)
+        assert len(whole.to_local()) == (first, len(whole) - first)[ranks.rank]
 
 
 def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
-    def kill(progress):
-        if progress.step >= 3:
-            for child in multiprocessing.active_children():
-                child.kill()
-
-    with pytest.raises(DeviceLost, match=r"^device 1 of 2 was ended by SIGKILL: out of memory\?$") as caught:
-        train_run(configure(TWO, "budget.steps=100000"), tmp_path / "run", progress=kill)
-    assert caught.value.killed
+    run = tmp_path / "run"
+    program = Program("train", *TINY, TWO, "budget.steps=100000", "--out", run)
+    program.wait_for(lambda: len(curve(run)) >= 3)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(run) in (folder / "cmdline").read_text() and "LOCAL_RANK=1" in (folder / "environ").read_text():
+                os.kill(int(folder.name), signal.SIGKILL)
+    done = program.end()
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "failed: device 1 of 2 was ended by SIGKILL: out of memory?",
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["trainer.devices=64"], r"trainer\.devices=64: this machine has \d+ cores, and torch uses no GPU"),
         (
             ["trainer.devices=2", "recipe.batch_size=25"],
             r"recipe\.batch_size=25: trainer\.devices=2 shares a batch in 2",
@@ -143,12 +169,24 @@ def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
         ),
         ([TWO, "trainer.strategy=fsdp", "recipe.optimizer=muon"], r"recipe\.optimizer=muon: needs whole weights"),
         ([TWO, "trainer.strategy=fsdp", ADAMW, "recipe.ema=0.5"], r"recipe\.ema=0\.5: needs whole"),
-        (["trainer.nodes=2"], r"trainer\.nodes=2: start a process for each device with torchrun, or with srun"),
     ],
 )
-def test_what_devices_cannot_share_is_refused(tmp_path, words, problem):
+def test_what_devices_cannot_share_is_refused(words, problem):
     words = [word for word in TINY if not (word.startswith("model") and "model=resnet_nano" in words)] + words
+    config = compose(TrainConfig, words)
+    model = count.meta(config.model, num_classes=10, image_size=(8, 8), channels=1).train()
     with pytest.raises(UserError, match=problem) as caught:
-        train_run(compose(TrainConfig, words), tmp_path / "run")
+        refuse_parts(config, model, "cpu")
     assert len(caught.value.problems) == 1
+
+
+def test_more_devices_or_nodes_than_there_are_processes_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"trainer\.devices=64: this machine has \d+ cores, and torch uses no GPU"):
+        refuse_devices(configure("trainer.devices=64").trainer, "cpu")
+    with pytest.raises(UserError, match=r"trainer\.nodes=2: start 2 processes with torchrun or srun"):
+        train_run(configure("trainer.nodes=2"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+if __name__ == "__main__":
+    check_halves(sys.argv[1])

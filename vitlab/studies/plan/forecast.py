@@ -17,7 +17,7 @@ from vitlab.studies.plan.machine import Machine
 from vitlab.studies.plan.packing import pack
 from vitlab.studies.plan.study import ModelPlan, Plan, build_task, describe_costs
 from vitlab.training import budgets, settings
-from vitlab.training.devices.group import list_unsharded
+from vitlab.training.devices.checks import list_unsharded
 from vitlab.training.optimization.optimizers import build_optimizer
 
 # Shares of the peak that others reached: transformers 46% (PaLM: Chowdhery et al., 2022), 38 to 43% (Llama 3, 2024);

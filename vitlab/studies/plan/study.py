@@ -29,7 +29,7 @@ from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import can_reuse_best_trial
 from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
-from vitlab.training.devices.group import refuse_parts
+from vitlab.training.devices.checks import refuse_parts
 from vitlab.training.files import source_of, source_problems
 from vitlab.training.optimization import averaging, schedules
 from vitlab.training.optimization.optimizers import build_optimizer

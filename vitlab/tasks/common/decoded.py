@@ -34,10 +34,9 @@ class Decoded(Metric):
 
     def list_texts(self) -> list[dict[str, str]]:
         """`{"source", "reference", "generated"}` of each item; of several references all, `|` between them."""
-        with self.sync_context(should_sync=distributed.is_initialized()):
-            references = (text if isinstance(text, str) else " | ".join(text) for text in self.references)
-            rows = zip(self.sources, references, self.hypotheses, strict=True)
-            return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
+        references = (text if isinstance(text, str) else " | ".join(text) for text in self.references)
+        rows = zip(self.sources, references, self.hypotheses, strict=True)
+        return [{"source": a, "reference": b, "generated": c} for a, b, c in rows]
 
     def _sync_dist(self, *_: Any, **__: Any) -> None:
         """Join the texts of all devices; torchmetrics' own joins tensors."""

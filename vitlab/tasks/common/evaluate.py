@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torchmetrics import MetricCollection
 
-from vitlab.data.loader import Part, eval_loader
+from vitlab.data.loader import eval_loader
 from vitlab.tasks.base import Task
 
 BATCH = 256
@@ -19,18 +19,16 @@ def evaluate_held_out(
     autocast: AbstractContextManager,
     workers: int,
     progress: Callable[[str, int, int], None] | None = None,
-    part: Part | None = None,
 ) -> MetricCollection:
     """Every metric of the task: scalars, and the tables and texts that `task.metrics(detailed=True)` adds to them.
 
-    On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode. Where several
-    devices have a `part` of the examples each, `compute` joins what they found.
+    On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0
     metrics = task.metrics(detailed=True).to(device)
     with torch.inference_mode():
         size = task.eval_batch_size or BATCH
-        for batch in eval_loader(task.test, batch_size=size, workers=workers, part=part, device=device):
+        for batch in eval_loader(task.test, batch_size=size, workers=workers, device=device):
             with autocast:
                 task.update(metrics, model, task.prepare([part.to(device, non_blocking=True) for part in batch]))
             done += len(batch[0])

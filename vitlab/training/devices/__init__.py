@@ -1,1 +1,1 @@
-"""One run on several devices: the group of its processes, how they are started, what they do, sharded weights."""
+"""One run on several devices: its processes, how they are started, what they cannot do, sharded weights."""

@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from vitlab.models.counting.memory import list_blocks
 from vitlab.models.heads import Classifier
 from vitlab.training.checkpoint import read_checkpoint
-from vitlab.training.devices.group import PATIENCE
+from vitlab.training.devices.ranks import PATIENCE
 from vitlab.training.module import TrainingModule
 
 

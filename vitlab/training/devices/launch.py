@@ -1,0 +1,75 @@
+"""torchrun on this machine: one process for each device. Imports no torch before it is called."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+
+KILLED = 137  # exit code where the system has ended a process
+
+
+class DeviceLost(RuntimeError):
+    """The system has ended the process of a device; `killed`: it may have been short of memory."""
+
+    def __init__(self, message: str, killed: bool = False):
+        super().__init__(message)
+        self.killed = killed
+
+
+def launch(devices: int, module: str, words: Sequence[str]) -> int:
+    """Run `python -m module words` for each device; the exit code.
+
+    Raises DeviceLost, and KeyboardInterrupt when it is stopped.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it would say is said here
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=devices,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", module, *words)
+    except SignalException:
+        raise KeyboardInterrupt from None
+    except ChildFailedError as error:
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        ended = {rank: code for rank, code in codes.items() if code < 0 and code != -signal.SIGTERM}  # not by torchrun
+        for rank, code in ended.items():
+            cause = f"{signal.Signals(-code).name}{': out of memory?' if code == -signal.SIGKILL else ''}"
+            raise DeviceLost(f"device {rank} of {devices} was ended by {cause}", killed=True) from None
+        return codes.get(0) or next(iter(codes.values()))
+    return 0
+
+
+def main(devices: str, module: str, *words: str) -> int:
+    """`launch` as a program, which ends its processes when the one that started it is gone."""
+    threading.Thread(target=stop_with_parent, args=(os.getppid(),), daemon=True).start()
+    try:
+        return launch(int(devices), module, words)
+    except KeyboardInterrupt:
+        return 130
+    except DeviceLost as error:
+        print(f"failed: {error}", file=sys.stderr)
+        return KILLED
+
+
+def stop_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
