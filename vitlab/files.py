@@ -60,6 +60,8 @@ def read_utf8(path: Path, key: str) -> str:
     """
     try:
         data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{key}={path}: no such file; give a text file") from None
     except OSError as error:
         raise UserError(f"{key}={path}: cannot read it: {error.strerror}; give a text file") from None
     try:

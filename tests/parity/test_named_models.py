@@ -7,6 +7,7 @@ from torch import nn
 
 from vitlab.models import build_model
 from vitlab.models.weights.load import Weights, fit
+from vitlab.models.weights.timm_names import name_in_timm
 
 HEIGHT, WIDTH, CLASSES = 64, 96, 11  # neither square nor 224; 32 divides both
 PAIRS = {
@@ -60,7 +61,7 @@ def test_logits_and_gradients_are_timms(name):
         nn.functional.cross_entropy(logits[-1], labels).backward()
     assert logits[0].std() > 0.01, "logits that are all alike prove nothing"
     torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
-    found = {mine.timm_name(key): p.grad for key, p in mine.named_parameters()}
+    found = {name_in_timm(mine, key): p.grad for key, p in mine.named_parameters()}
     expected = {key: p.grad for key, p in theirs.named_parameters()}
     assert found.keys() == expected.keys()
     for key, grad in expected.items():
@@ -79,6 +80,5 @@ def test_parameters_are_timms_one_for_one(name):
     ):
         with torch.device("meta"):
             model = build()
-        rename = getattr(model, "timm_name", str)
-        shapes.append({rename(key): tuple(value.shape) for key, value in model.state_dict().items()})
+        shapes.append({name_in_timm(model, key): tuple(value.shape) for key, value in model.state_dict().items()})
     assert shapes[0] == shapes[1]

@@ -13,7 +13,6 @@ from vitlab.config import DescribeConfig, UserError, compose, load
 from vitlab.console import Console
 from vitlab.data.opening import open_data
 from vitlab.formatting import with_prefix
-from vitlab.models.base import as_model
 
 DESCRIPTION = """Count a model: parameters by part and by layer, tokens, FLOPs, memory.
   vitlab describe model=vit_b16
@@ -51,6 +50,7 @@ def describe(config: DescribeConfig, *, as_json: bool) -> int:
     """Print layers, tokens, parameters by part, operations and memory; the exit code. Raises UserError."""
     with status_line("loading torch and timm", quiet=as_json):
         from vitlab.models import described_shape, family
+        from vitlab.models.base import as_model
         from vitlab.models.counting import count, memory
 
     shape = described_shape(config)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from vitlab.commands.arguments import CommandParser, non_empty_path, status_line
 from vitlab.config import UserError
 from vitlab.files import write_json
-from vitlab.models.base import as_model
 from vitlab.training.files import RunFiles, refuse_unwritable
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def main(words: Sequence[str]) -> int:
 def export(run: str, path: Path, *, names: str) -> int:
     """Write the model of a run, print where; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
+        from vitlab.models.base import as_model
         from vitlab.models.weights.export import save_onnx, save_safetensors
         from vitlab.training.load import load_run
 

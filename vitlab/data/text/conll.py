@@ -4,9 +4,10 @@ from pathlib import Path
 
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
-from vitlab.data.text import columns, utf8
+from vitlab.data.text import columns
 from vitlab.data.text.columns import Table, Wanted
 from vitlab.data.text.types import Corpus
+from vitlab.files import read_utf8
 
 DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
 fingerprint = columns.fingerprint
@@ -29,7 +30,7 @@ def read_table(config: TextDataConfig, key: str) -> Table:
     words: list[list[str]] = [[]]
     tags: list[list[str]] = [[]]
     numbers = [1]
-    for number, line in enumerate(utf8.read(path, f"data.{key}").split("\n"), 1):
+    for number, line in enumerate(read_utf8(path, f"data.{key}").split("\n"), 1):
         cells = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or cells[0] == DOCUMENT:
             if words[-1]:

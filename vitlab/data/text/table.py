@@ -7,9 +7,10 @@ from pathlib import Path
 
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
-from vitlab.data.text import columns, utf8
+from vitlab.data.text import columns
 from vitlab.data.text.columns import Table, Wanted
 from vitlab.data.text.types import Corpus
+from vitlab.files import read_utf8
 
 LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
 fingerprint = columns.fingerprint
@@ -28,7 +29,7 @@ def read_table(config: TextDataConfig, key: str) -> Table:
     path = Path(vars(config)[key]).expanduser()
     source = f"data.{key}={path}"
     try:
-        numbered = list(parse_rows(utf8.read(path, f"data.{key}"), config.delimiter, config.quoting))
+        numbered = list(parse_rows(read_utf8(path, f"data.{key}"), config.delimiter, config.quoting))
     except csv.Error as error:
         raise UserError(f"{source}: {error}; for a file without quotes give data.quoting=false") from None
     if len(numbered) <= config.header:

@@ -146,7 +146,7 @@ def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     from vitlab.data.shards import index
 
     scan = index.scan_shard
-    monkeypatch.setattr(index, "scan_shard", lambda path, **kwargs: calls.append(path) or scan(path, **kwargs))
+    monkeypatch.setattr(index, "scan_shard", lambda path, *given: calls.append(path) or scan(path, *given))
     first = contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), load(shards))
     load(shards, image_size=5)
     assert len(calls) == SHARDS

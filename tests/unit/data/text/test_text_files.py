@@ -268,7 +268,9 @@ def test_conll_u(tmp_path):
     assert problems("conll", path=write(tmp_path / "a.txt", "", "# nothing")) == [
         f"data.path={tmp_path}/a.txt: no lines with words"
     ]
-    assert problems("conll", path=str(tmp_path)) == [f"data.path={tmp_path}: a folder; give a text file"]
+    assert problems("conll", path=str(tmp_path)) == [
+        f"data.path={tmp_path}: cannot read it: Is a directory; give a text file"
+    ]
 
 
 # -- Hugging Face's data sets
