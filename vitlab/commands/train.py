@@ -90,7 +90,8 @@ def follow(config: TrainConfig, folder: Path, launched: Launched) -> int:
     except (Diverged, Interrupted):  # all ranks have them
         return 1
     except Exception as error:
-        if not is_lost_rank(error):
+        said_by_rank_0 = isinstance(error, UserError) and launched.node == 0
+        if not said_by_rank_0 and not is_lost_rank(error):
             line = f"vitlab: device {launched.rank} of {launched.size} failed: {printable(first_line(error))}"
             print(line, file=sys.__stderr__, flush=True)
         return 1
