@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from vitlab.training.devices.ranks import Ranks
     from vitlab.training.progress import Progress
 
+GRACE = 10.0  # seconds that rank 0 has to say what is wrong
 DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
   vitlab train model=vit_nano data=digits budget.epochs=20
   vitlab train model=resnet18 data=cifar10 recipe.lr=0.05 train_size=5000
@@ -87,11 +89,12 @@ def follow(config: TrainConfig, folder: Path, launched: Launched) -> int:
     try:
         with join_ranks(launched) as ranks:
             train_held(config, Unclaimed(folder), ranks=ranks)
-    except (Diverged, Interrupted):  # all ranks have them
-        return 1
+    except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
+        return 0
     except Exception as error:
-        said_by_rank_0 = isinstance(error, UserError) and launched.node == 0
-        if not said_by_rank_0 and not is_lost_rank(error):
+        if isinstance(error, UserError) and launched.node == 0:  # rank 0 has it too
+            time.sleep(GRACE)  # else torchrun would end rank 0 before it has said so
+        elif not is_lost_rank(error):
             line = f"vitlab: device {launched.rank} of {launched.size} failed: {printable(first_line(error))}"
             print(line, file=sys.__stderr__, flush=True)
         return 1

@@ -21,7 +21,7 @@ from vitlab.studies.events import summarize_error
 from vitlab.studies.experiment import Observer, Unclaimed, train_held
 from vitlab.studies.grid import Spec, compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles
-from vitlab.training.callbacks import Interrupted
+from vitlab.training.callbacks import Diverged, Interrupted
 from vitlab.training.devices.launch import KILLED, DeviceLost
 from vitlab.training.devices.ranks import ALONE, Ranks, is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
@@ -29,6 +29,7 @@ from vitlab.training.settings import Placement
 
 LOG = "log.txt"
 LOOK = 0.5  # seconds between two looks at the files of a run of several devices
+GRACE = 10.0  # seconds that rank 0 has to write why a cell has failed
 HELD = 75  # exit code of a cell that another process trains
 
 
@@ -150,7 +151,11 @@ def run_cell(folder: str, name: str, cores: str, observe: str) -> int:
                 train_held(job.compose(spec.config), claim, placement=job.place(spec), ranks=ranks)
     except (Held, ClaimLost):
         return HELD
-    except Exception:  # rank 0 has written why
+    except (Diverged, Interrupted):
+        return int(launched.rank == 0)
+    except Exception as error:
+        if launched.rank and isinstance(error, UserError):  # rank 0 has it too, and writes it down
+            time.sleep(GRACE)
         return 1
     return 0
 

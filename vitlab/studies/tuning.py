@@ -75,7 +75,7 @@ def choose_settings(
         for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
             with replacing(files.folder / name) as file:
                 file.write((source.folder / name).read_bytes())
-    return set_values(config, best["settings"])
+    return set_values(config, ranks.share(best["settings"]))  # the others go on when its files are there
 
 
 def train_trial(
