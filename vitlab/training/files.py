@@ -145,7 +145,10 @@ class RunFiles:
         result, _ = self.read_result()
         if result is None or not self.config_path.is_file():
             return False
-        return result.get("id") == identity(config, contents)
+        if result.get("id") == identity(config, contents):
+            return True
+        # an earlier version knew fewer keys, whose defaults leave the run as it was
+        return result.get("id") == identity(self.config(), contents) and not self.changes(config)
 
     def find_lacking(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
         """The "analyses" and "probes" of a configuration that the finished run was not given yet."""
