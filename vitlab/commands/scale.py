@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
         help="runs at a time; auto (default): what the cores have room for, one a GPU, on "
         "a cluster what it has room for",
     )
-    parser.add_argument("--executor", metavar="local|ray|slurm", help="where runs train (default: local)")
+    parser.add_argument("--executor", metavar="NAME", help="where runs train: local (default), ray, slurm or your own")
     parser.add_argument("--detach", action="store_true", help="with SLURM: submit the jobs, and do not wait for them")
     parser.add_argument(
         "--until",

@@ -2,9 +2,11 @@
 
 A module has `apply(images, config, recipe, generator)`, uint8 (B, C, H, W) -> the same, where `config` is
 `data.augment` and `recipe` the recipe; all that is random is drawn from `generator`. `ORDER` is its place among the
-others, and a dataclass `Config` holds its keys below `data.augment`. torch is imported inside the functions, because
-commands that only print read the keys. A module may have `check(recipe, data)`, which yields what does not fit, a line
-each.
+others (crop 10, flip_shift 20, rand_augment 30), and a dataclass `Config` holds its keys below `data.augment`, with
+ranges by `vitlab.config.schema.fields.setting` and a comment that docs/keys.md shows (`python scripts/write_keys.py`).
+One that is off gives the very tensor and draws nothing, so that others draw what they did. The generator may be on the
+CPU where the images are not. torch is imported inside the functions, because commands that only print read the keys. A
+module may have `check(recipe, data)`, which yields what does not fit, a line each.
 """
 
 from functools import cache

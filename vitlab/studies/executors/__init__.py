@@ -4,6 +4,11 @@ A module has `check(config)`, which raises UserError where runs cannot be starte
 study)`, which gives an `Executor`: `jobs` is how many runs train at a time, at most, `study` the study's folder. It may
 have `ON_THIS_MACHINE = True`, so that runs share this machine's cores and GPUs, and `DETACHES = True` where the
 executor's `submit` starts runs that go on without this program.
+
+`Executor`, the events that it tells of and `do`, which does a job and gives the event of its end, are in
+vitlab/studies/events.py; `do` gives "killed" for a run that may be started again ("retried") or has failed for good.
+`vitlab.studies.launching.queue.Queue` hands out runs beside other starts of the study; `vitlab.signals.Stopping` is for
+an executor that trains in this process.
 """
 
 from pathlib import Path

@@ -113,8 +113,8 @@ class Plan:
         variants = "model" if len(models) == len(self.by_variant) else "variant"
         axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
-        kind = self.config.executor.kind
-        where = where or (plural(self.jobs, "worker") if kind == "local" else kind)
+        executor = self.config.executor
+        where = where or (plural(self.jobs, "worker") if is_on_this_machine(executor) else executor.kind)
         placed = f", {where}" if todo else ""
         return (
             f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}"

@@ -2,7 +2,11 @@
 
 A module has `METRICS`, a tuple of `Metric`: the columns of results.csv with their labels and units. Where they are of
 classes or numbers it has `build(key, outputs)` too, which gives a metric of torchmetrics that is updated with logits
-(B, outputs) and targets (B,); torch is imported inside, because commands that only print read the labels.
+(B, outputs) and targets (B,); torch is imported inside, because commands that only print read the labels. `of` says
+what it is built for: IMAGES of image classification, TEXTS, TAGS, CHOICES and NUMBERS of text. With `detailed` it is
+measured on the test set alone, and `is_compared` shows it in the report's table of runs. Shipped priorities are up to
+200 for what a study may be about; the default comes after them. A metric that keeps all pairs of classes says so by
+`classes=(2, MOST_CONFUSED)`.
 """
 
 import math
