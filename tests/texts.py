@@ -19,6 +19,7 @@ TOKENIZER = SimpleNamespace(
     mask=MASK,
     special=(PAD, START, SEPARATOR, END, STOP, MASK),
     size=6 + WORDS,
+    save=lambda path: None,
 )
 
 

@@ -34,8 +34,10 @@ from torch.utils.data import DataLoader
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.opening import open_data
+from vitlab.training.prepare import prepare
 from vitlab.training.run import Run
-from vitlab.training.trainer import Stream
+from vitlab.training.train import Hooks, train
+from vitlab.training.trainer import Endless
 
 CLASSES = 1000
 EQUAL = ["recipe=adamw", "recipe.clip_norm=null", "trainer.precision=32-true", "trainer.memory_format=contiguous"]
@@ -92,7 +94,7 @@ def alternate(keys: list[str], peer: Executor, pixels: int, batch: int, rounds: 
     names = tuple(str(number) for number in range(CLASSES))
     data = ImageData("glyphs", names, (pixels, pixels), 3, Split(np.arange(CLASSES), read), held_out, held_out)
     with tempfile.TemporaryDirectory() as folder:
-        Run(config, data, folder).fit()
+        train(Run(prepare(config, data), folder))
     return pairs[WARM:]
 
 
@@ -142,13 +144,13 @@ class Tiny:
         self.data = open_data(self.config.data)
 
     def run(self, folder: str) -> Run:
-        return Run(self.config, self.data, folder)
+        return Run(prepare(self.config, self.data), folder)
 
     def batches(self, run: Run) -> Iterator[tuple[Tensor, Tensor]]:
         """The training's, read as a script of a few lines reads them."""
         split, generator = run.task.train, np.random.default_rng(0)
         while True:
-            order = generator.permutation(run.indices)
+            order = generator.permutation(run.prepared.indices)
             for first in range(0, len(order) - 31, 32):
                 yield self.read(split, order[first : first + 32])
 
@@ -163,7 +165,7 @@ class Tiny:
 
     def ours(self, folder: str) -> float:
         run = self.run(folder)
-        return spend(lambda: run.fit(progress=lambda progress: None, stop=lambda: False))
+        return spend(lambda: train(run, Hooks(progress=lambda progress: None, stop=lambda: False)))
 
     def bare(self, folder: str) -> float:
         run = self.run(folder)
@@ -210,7 +212,7 @@ class Tiny:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(module, Stream(self.batches(run)), DataLoader(self.held_out(run), batch_size=None))
+        trainer.fit(module, Endless(self.batches(run)), DataLoader(self.held_out(run), batch_size=None))
 
 
 class PlainModule(L.LightningModule):

@@ -80,7 +80,7 @@ def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
 
 def follow(config: TrainConfig, folder: Path, launched: Launched) -> int:
     """What a rank but 0 does; the exit code."""
-    from vitlab.studies.experiment import Unclaimed, train_held
+    from vitlab.studies.experiment import Unclaimed, run_experiment
     from vitlab.training.callbacks import Diverged, Interrupted
     from vitlab.training.devices.ranks import is_lost_rank, join_ranks
 
@@ -88,7 +88,7 @@ def follow(config: TrainConfig, folder: Path, launched: Launched) -> int:
         signal.signal(number, signal.SIG_IGN)
     try:
         with join_ranks(launched) as ranks:
-            train_held(config, Unclaimed(folder), ranks=ranks)
+            run_experiment(config, Unclaimed(folder), ranks=ranks)
     except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
         return 0
     except Exception as error:
@@ -120,7 +120,7 @@ def train(config: TrainConfig, folder: Path, launched: Launched | None = None) -
 def train_shown(config: TrainConfig, folder: Path, console: Console, ranks: "Ranks") -> int:
     """The same with its progress on the console."""
     from vitlab.reports.observer import RunReporter
-    from vitlab.studies.experiment import train_held
+    from vitlab.studies.experiment import run_experiment
     from vitlab.training.callbacks import Diverged, Interrupted
 
     open_data(config.data, console)  # with its progress, before the board takes the terminal
@@ -138,7 +138,7 @@ def train_shown(config: TrainConfig, folder: Path, console: Console, ranks: "Ran
 
         try:
             options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
-            result = train_held(config, claim, ranks=ranks, **options)
+            result = run_experiment(config, claim, ranks=ranks, **options)
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:

@@ -8,7 +8,6 @@ from lightning.pytorch.loggers import Logger
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
-from vitlab.models.counting import count
 from vitlab.reports.figures.analyses import draw_findings
 from vitlab.reports.tracking.wandb_logger import Tracker
 from vitlab.studies.experiment import Observer
@@ -27,11 +26,12 @@ class RunReporter(Observer):
         return reporter
 
     def on_start(self, run: Run) -> Sequence[Logger]:
-        params = count.parameters(run.model)
-        self.tracker = Tracker(run.config, run.files, family=run.family, params=params, trial_of=self.trial_of)
-        self.tracker.replay(
-            run.files.metrics(), min(run.resumed_step, run.trained_steps - 1)
-        )  # the end is looked at again
+        prepared = run.prepared
+        self.tracker = Tracker(
+            run.config, run.files, family=prepared.family, params=prepared.params, trial_of=self.trial_of
+        )
+        last = min(run.resumed_step, run.last_step - 1)  # the end is analysed again
+        self.tracker.replay(run.files.metrics(), last)
         return self.tracker.loggers
 
     def on_analysis(
@@ -40,7 +40,7 @@ class RunReporter(Observer):
         from vitlab.reports.figures.backends import matplotlib_backend
 
         name = run.files.folder.name
-        source = name if step in (0, run.trained_steps) else f"{name} at step {step:,}"
+        source = name if step in (0, run.last_step) else f"{name} at step {step:,}"
         # a figure of heads shows those of the steps before, too
         shown = replace(findings, rows=rows) if "heads" in config.drawings else findings
         for figure in draw_findings(shown, config, source):

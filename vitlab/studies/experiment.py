@@ -7,7 +7,8 @@ import itertools
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,19 @@ from vitlab.data.cache.content_hash import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
-from vitlab.models.base import before_head
 from vitlab.studies import tuning
 from vitlab.studies.claims import Hold, hold
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices.ranks import ALONE, Ranks
 from vitlab.training.files import RunFiles, source_of, write_analysis
+from vitlab.training.prepare import prepare
 from vitlab.training.progress import Progress
 from vitlab.training.result import make_result
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
-from vitlab.training.sources import fingerprint, refuse_other_source
+from vitlab.training.sources import refuse_other_source
+from vitlab.training.train import Hooks, test, train
 
 
 class Observer:
@@ -69,12 +71,12 @@ class Observer:
 def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[str, Any]:
     """Train one run to its end in its folder, or complete the result that is there; gives the result.
 
-    `options` are those of `train_held`. Raises `Held` while another process trains the run, UserError for a run of
+    `options` are those of `run_experiment`. Raises `Held` while another process trains the run, UserError for a run of
     several devices, which `vitlab train` and torchrun start.
     """
     refuse_single_process(config.trainer)
     with hold(folder, wait="heartbeat") as claim:
-        return train_held(config, claim, **options)
+        return run_experiment(config, claim, **options)
 
 
 def refuse_single_process(trainer: TrainerConfig) -> None:
@@ -96,7 +98,7 @@ class Unclaimed:
         """Rank 0 does."""
 
 
-def train_held(
+def run_experiment(
     config: TrainConfig,
     claim: Hold | Unclaimed,
     *,
@@ -114,6 +116,7 @@ def train_held(
     data, files = open_data(config.data), RunFiles(claim.folder)
     config = tuning.recall_choice(config, files) if config.tune else config
     observer = observer or Observer()
+    hooks = Hooks(progress, stop, claim.check) if ranks.is_main else Hooks()
     refuse_other_source(source_of(config.init), files)
     finished = ranks.share(files.has_finished(resolved(config), contents(config.data, data)))
     if finished:
@@ -122,48 +125,37 @@ def train_held(
         if not ranks.is_main or not lacks:
             return files.result()
         files.remove_leftovers()
-        return complete(Run(config, data, files.folder, placement=placement), claim, observer, progress, stop)
+        return add_missing(Run(prepare(config, data, placement), files.folder), observer, hooks)
     if ranks.is_main:
         files.remove_leftovers()
         files.set_aside_damaged_result()
-    run = Run(config, data, files.folder, placement=placement, ranks=ranks)
+    prepared = prepare(config, data, placement)
     if config.tune and not ranks.share(files.config_path.is_file()):
-        watch = {"observe": observer.observe_trial, "progress": progress, "stop": stop, "check_claim": claim.check}
-        chosen = tuning.choose_settings(config, data, files, placement=placement, ranks=ranks, **watch)
-        run = Run(chosen, data, files.folder, placement=placement, ranks=ranks)
-    if config.probes:
-        before_head(run.model)  # raises UserError now rather than when it is trained
-    if not ranks.is_main:
-        run.fit()
-        ranks.leave()
-        return None
-    return train(run, claim, observer, progress, stop)
+        observe_trial = partial(observer.observe_trial, files.folder.resolve().name)
+        chosen = tuning.choose_settings(prepared, files, placement, ranks, observe_trial, hooks)
+        prepared = prepare(chosen, data, placement)
+    run = Run(prepared, files.folder, ranks)
+    if ranks.is_main:
+        return train_and_test(run, observer, hooks)
+    train(run)
+    ranks.leave()
+    return None
 
 
-def train(
-    run: Run,
-    claim: Hold,
-    observer: Observer,
-    progress: Callable[[Progress], None] | None,
-    stop: Callable[[], bool] | None,
-) -> dict[str, Any]:
-    """The training itself, on rank 0; gives the result. Analyses and tests follow when the other ranks have left."""
+def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
+    """What rank 0 does: train, then test and analyse when the other ranks have left; gives the result."""
     config, files = run.config, run.files
-    files.write_config(resolved(config))
-    if run.task.tokenizer is not None:
-        run.task.tokenizer.save(files.tokenizer_path)
+    run.write_start()
     if run.init is not None:
-        write_json(files.init_path, {**asdict(run.init), "sha256": fingerprint(source_of(config.init))})
         print(run.init, file=sys.stderr)
-    run.drop_rows_after_checkpoint()
     loggers = observer.on_start(run)
-    names = applicable(run, config.analyses)
+    names = list_applicable(run, config.analyses)
 
-    def look(step: int) -> None:
-        claim.check()
+    def analyze(step: int) -> None:
+        hooks.check_claim()
         for name in names:
             try:
-                analyse(run, observer, name, step)
+                add_analysis(run, observer, name, step)
             except Exception as error:
                 if step == 0:
                     raise
@@ -175,58 +167,52 @@ def train(
                     traceback.print_exc()
 
     try:
-        look(0)
-        training = run.fit(loggers=loggers, progress=progress, stop=stop, look=look, check_claim=claim.check)
+        analyze(0)
+        trained = train(run, replace(hooks, analyze=analyze, loggers=loggers))
         run.ranks.leave()
-        metrics = {**run.test(), **training}
-        look(run.trained_steps)
-        result = make_result(run, {**metrics, **measure_probes(run, config.probes)})
+        tested = test(run)
+        analyze(run.last_step)
+        probed = measure_probes(run, config.probes)
+        result = make_result(run, {**tested.columns, **trained.columns, **probed})
         result |= tuning.list_columns(config, files) if config.tune else {}
-        claim.check()
+        hooks.check_claim()
         result |= observer.on_result(run, result)
     except BaseException:
         observer.on_failure(run)
         raise
     key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
-    write_outcomes(files.heldout_path, Outcomes(key, *run.outcomes))
-    if run.generated is not None:
-        write_json(files.generated_path, run.generated)
+    write_outcomes(files.heldout_path, Outcomes(key, *tested.outcomes))
+    if tested.texts is not None:
+        write_json(files.generated_path, tested.texts)
     result = files.write_result(result)
     observer.on_end(run)
     return result
 
 
-def complete(
-    run: Run,
-    claim: Hold,
-    observer: Observer,
-    progress: Callable[[Progress], None] | None,
-    stop: Callable[[], bool] | None,
-) -> dict[str, Any]:
+def add_missing(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:
     """Add to a finished run the analyses and probes that it lacks; gives its result.
 
     config.yaml names them last: whatever ends this process, the next start does what is left.
     """
     files, lacking = run.files, run.files.find_lacking(resolved(run.config))
     result, before = files.finished_result(), files.config()
-    if lacking["probes"]:
-        before_head(run.model)
-    names = applicable(run, lacking["analyses"])
+    run.last_step = result["steps"]
+    names = list_applicable(run, lacking["analyses"])
     total = 2 * len(names) + bool(lacking["probes"])
     done = itertools.count(1)
 
     def advance() -> None:
-        if progress:
-            progress(Progress(next(done), total))
-        claim.check()
-        if stop and stop():
+        if hooks.progress:
+            hooks.progress(Progress(next(done), total))
+        hooks.check_claim()
+        if hooks.stop and hooks.stop():
             raise Interrupted
 
-    for step in (0, run.trained_steps):
+    for step in (0, run.last_step):
         if step:
             run.load_weights(files.weights_path)
         for name in names:
-            analyse(run, observer, name, step)
+            add_analysis(run, observer, name, step)
             advance()
     if lacking["probes"]:
         result |= round_numbers(measure_probes(run, lacking["probes"]))
@@ -236,7 +222,7 @@ def complete(
     return result
 
 
-def applicable(run: Run, names: Sequence[str]) -> list[str]:
+def list_applicable(run: Run, names: Sequence[str]) -> list[str]:
     """The analyses that apply to the run's model; says of the others why not."""
     reasons = {name: analysis.refusal(load("analysis", name), run.model) for name in names}
     for reason in filter(None, reasons.values()):
@@ -244,7 +230,7 @@ def applicable(run: Run, names: Sequence[str]) -> list[str]:
     return [name for name, reason in reasons.items() if reason is None]
 
 
-def analyse(run: Run, observer: Observer, name: str, step: int) -> None:
+def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
     """Add the state at a step to one analysis."""
     config = load("analysis", name)
     before = run.files.analysis_rows(config.name)
@@ -260,4 +246,4 @@ def analyse(run: Run, observer: Observer, name: str, step: int) -> None:
 
 def measure_probes(run: Run, names: Sequence[str]) -> dict[str, float | None]:
     """The probes' numbers of the trained model, for results.csv."""
-    return probes.measure(run.placed_model(), run.task, names, run.indices, run.settings.workers)
+    return probes.measure(run.placed_model(), run.task, names, run.prepared.indices, run.settings.workers)

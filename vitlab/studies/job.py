@@ -18,7 +18,7 @@ from vitlab.hardware import find_launched
 from vitlab.signals import Stopping
 from vitlab.studies.claims import ClaimLost, Held, Hold, hold
 from vitlab.studies.events import summarize_error
-from vitlab.studies.experiment import Observer, Unclaimed, train_held
+from vitlab.studies.experiment import Observer, Unclaimed, run_experiment
 from vitlab.studies.grid import Spec, compose_models, make_spec, name_run
 from vitlab.studies.store import StudyFiles
 from vitlab.training.callbacks import Diverged, Interrupted
@@ -71,7 +71,7 @@ class StudyJob:
                 doing, done = "completing", "completed"
             log(claim, doing)
             try:
-                result = train_held(
+                result = run_experiment(
                     self.compose(spec.config),
                     claim,
                     placement=self.place(spec),
@@ -148,7 +148,7 @@ def run_cell(folder: str, name: str, cores: str, observe: str) -> int:
                 job.run_here(spec, lambda _: None, stopping.asked, ranks)
             else:
                 claim = Unclaimed(files.folder / name)
-                train_held(job.compose(spec.config), claim, placement=job.place(spec), ranks=ranks)
+                run_experiment(job.compose(spec.config), claim, placement=job.place(spec), ranks=ranks)
     except (Held, ClaimLost):
         return HELD
     except (Diverged, Interrupted):

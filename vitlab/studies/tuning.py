@@ -6,11 +6,9 @@ RUN/tune/, never reads the test data, and is not trained again once it is finish
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-from lightning.pytorch.loggers import Logger
 
 from vitlab.config import TrainConfig, compose, identity, resolved
 from vitlab.config.tuning import list_settings, read_choice
@@ -18,12 +16,14 @@ from vitlab.files import replacing, write_json
 from vitlab.studies.store import Trial, TrialFiles
 from vitlab.studies.variants import read_varied
 from vitlab.training.callbacks import Diverged
-from vitlab.training.devices.ranks import ALONE, Ranks
+from vitlab.training.devices.ranks import Ranks
 from vitlab.training.files import RunFiles, source_of
+from vitlab.training.prepare import Prepared, prepare
 from vitlab.training.progress import Progress
 from vitlab.training.run import Run
 from vitlab.training.selection import score
 from vitlab.training.settings import Placement
+from vitlab.training.train import Hooks, train
 
 if TYPE_CHECKING:
     from vitlab.studies.experiment import Observer
@@ -42,30 +42,29 @@ def recall_choice(config: TrainConfig, files: RunFiles) -> TrainConfig:
 
 
 def choose_settings(
-    config: TrainConfig,
-    data: Any,
+    prepared: Prepared,
     files: RunFiles,
-    *,
     placement: Placement,
-    ranks: Ranks = ALONE,
-    observe: "Callable[[str], Observer]",
-    progress: Callable[[Progress], None] | None,
-    stop: Callable[[], bool] | None,
-    check_claim: Callable[[], None] = lambda: None,
+    ranks: Ranks,
+    observe_trial: "Callable[[], Observer]",
+    hooks: Hooks,
 ) -> TrainConfig:
     """Train the trials that are not finished; the configuration with the best one's values.
 
     The best has the highest `vitlab.training.selection.score` on the validation data; of equal ones it is the first.
-    `observe` gives the observer of a trial, by the run's name. Raises Diverged when all trials do, Interrupted when
-    `stop` says so.
+    Raises Diverged when all trials do, Interrupted when `hooks.stop` says so.
     """
+    config = prepared.config
     settings, trials = list_settings(resolved(config)["tune"]), []
     for place, values in enumerate(settings):
         note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
-        report = progress and track_trial(progress, f"{note} ({place + 1} of {len(settings)})", place, len(settings))
-        options = {"placement": placement, "ranks": ranks, "progress": report, "stop": stop, "check_claim": check_claim}
-        options["observer"] = observe(files.folder.resolve().name)
-        trials.append(train_trial(config, values, data, files, **options))
+        note = f"{note} ({place + 1} of {len(settings)})"
+        progress = hooks.progress and track_trial(hooks.progress, note, place, len(settings))
+        trial = set_values(config, values, tune={}, analyses=[], probes=[])
+        trial_folder = trial_files(files, values)
+        trial_folder.refuse(trial)
+        run = Run(prepare(trial, prepared.data, placement), trial_folder.folder, ranks)
+        trials.append(train_trial(run, trial_folder, values, observe_trial(), replace(hooks, progress=progress)))
     finished = [trial for trial in trials if trial["status"] == "finished"]
     if not finished:
         raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
@@ -78,48 +77,31 @@ def choose_settings(
     return set_values(config, ranks.share(best["settings"]))  # the others go on when its files are there
 
 
-def train_trial(
-    config: TrainConfig,
-    values: dict[str, Any],
-    data: Any,
-    files: RunFiles,
-    *,
-    placement: Placement,
-    ranks: Ranks = ALONE,
-    observer: "Observer",
-    progress: Callable[[Progress], None] | None,
-    stop: Callable[[], bool] | None,
-    check_claim: Callable[[], None],
-) -> Trial:
-    """Train a run with these values in its folder, unless it is finished; gives what its result.json holds."""
-    own = trial_files(files, values)
-    trial = set_values(config, values, tune={}, analyses=[], probes=[])
-    own.refuse(trial)
-    run = Run(trial, data, own.folder, placement=placement, ranks=ranks)
-    known = ranks.share(own.result() if own.has_finished(resolved(trial), run.contents) else None)
-    if known is not None:
-        return known
-    found: Trial = {"settings": values, "id": identity(resolved(trial), run.contents)}
-    loggers: Sequence[Logger] = ()
+def train_trial(run: Run, files: TrialFiles, values: dict[str, Any], observer: "Observer", hooks: Hooks) -> Trial:
+    """Train a trial unless it is finished; gives what its result.json holds."""
+    ranks, config = run.ranks, resolved(run.config)
+    finished = ranks.share(files.result() if files.has_finished(config, run.contents) else None)
+    if finished is not None:
+        return finished
+    result: Trial = {"settings": values, "id": identity(config, run.contents)}
     if ranks.is_main:
-        own.write_config(resolved(trial))
-        run.drop_rows_after_checkpoint()
-        loggers = observer.on_start(run)
+        run.write_start()
+        hooks = replace(hooks, loggers=observer.on_start(run))
     try:
-        run.fit(loggers=loggers, progress=progress, stop=stop, check_claim=check_claim)
-        found |= {"status": "finished", "steps": run.trained_steps, "validation": run.validation}
+        trained = train(run, hooks)
+        result |= {"status": "finished", "steps": run.last_step, "validation": trained.validation}
     except Diverged as error:
-        steps = max((row["step"] for row in own.metrics()), default=0)
-        found |= {"status": "diverged", "steps": steps, "error": str(error)}
+        steps = max((row["step"] for row in files.metrics()), default=0)
+        result |= {"status": "diverged", "steps": steps, "error": str(error)}
     except BaseException:
         if ranks.is_main:
             observer.on_failure(run)
         raise
-    found["train_flops"] = run.flops_per_example * found["steps"] * trial.recipe.batch_size
+    result["train_flops"] = run.prepared.flops_per_example * result["steps"] * run.config.recipe.batch_size
     if ranks.is_main:
-        write_json(own.result_path, {**found, **observer.on_result(run, found)})
+        write_json(files.result_path, {**result, **observer.on_result(run, result)})
         observer.on_end(run)
-    return ranks.share(found)
+    return ranks.share(result)
 
 
 def trial_files(files: RunFiles, values: Mapping[str, Any]) -> TrialFiles:

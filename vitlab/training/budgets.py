@@ -40,12 +40,12 @@ def format_budget(budget: BudgetConfig) -> str:
     return f"{key}={value if isinstance(value, int) else format(value, 'g')}"
 
 
-def count_train_flops(config: ModelConfig, task: Task, *, frozen: bool = False) -> int:
-    """Operations of a training step for one example; with `frozen` its backward pass is the head's alone.
+def count_train_flops(model: nn.Module, task: Task) -> int:
+    """Operations of a training step for one example; of a frozen body there is no backward pass.
 
-    Raises UserError for examples that the model does not take.
+    `model` is on the meta device. Raises UserError for examples that it does not take.
     """
-    model, example = make_meta_model(config, task, frozen), task.example()
+    example = task.example()
     return count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
 
 

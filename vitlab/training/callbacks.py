@@ -17,7 +17,7 @@ from vitlab.training.files import RunFiles
 from vitlab.training.module import gather
 from vitlab.training.progress import Progress
 
-TOLD_EVERY = 0.3  # seconds between two reports of progress
+REPORT_EVERY = 0.3  # seconds between two reports of progress
 
 
 class Interrupted(Exception):
@@ -180,34 +180,32 @@ def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
 
 
 class PeriodicAnalysis(L.Callback):
-    """Calls `look(step)` every `every` steps except the last, without an effect on training or its times.
+    """Calls `analyze(step)` every `every` steps except the last, without an effect on training or its times.
 
-    `weights(module)` puts the weights that are evaluated into the module meanwhile. This callback comes before those
-    that save: a resumed run does not look at its first step again.
+    `show_evaluated(module)` is a context in which the module has the weights that are evaluated.
     """
 
     def __init__(
         self,
-        look: Callable[[int], None],
-        every: int,
+        analyze: Callable[[int], None] | None,
+        every: int | None,
         clock: Clock,
-        weights: Callable[[L.LightningModule], AbstractContextManager],
+        show_evaluated: Callable[[L.LightningModule], AbstractContextManager],
     ):
-        self.look = look
+        self.analyze = analyze
         self.every = every
         self.clock = clock
-        self.weights = weights
+        self.show_evaluated = show_evaluated
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         step = trainer.global_step
-        if step % self.every or step == module.steps:
-            return
-        with self.clock.stopped(), self.weights(module), isolate_rng():
-            self.look(step)
+        if self.analyze and self.every and step % self.every == 0 and step < module.steps:
+            with self.clock.stopped(), self.show_evaluated(module), isolate_rng():
+                self.analyze(step)
 
 
 class Reporting(L.Callback):
-    """Reports to `progress` every `TOLD_EVERY` seconds at most.
+    """Reports to `progress` every `REPORT_EVERY` seconds at most.
 
     The loss is that of the last row: reading a step's own would wait for a GPU.
     """
@@ -222,7 +220,7 @@ class Reporting(L.Callback):
         step, now = trainer.global_step, time.perf_counter()
         if self.first is None:
             self.first = (now, step)  # the first step is slow and would spoil the pace
-        if self.progress and (now - self.last >= TOLD_EVERY or step in (module.steps, trainer.max_steps)):
+        if self.progress and (now - self.last >= REPORT_EVERY or step in (module.steps, trainer.max_steps)):
             self.last = now
             pace = (now - self.first[0]) / (step - self.first[1]) if step > self.first[1] else None
             left = None if pace is None else pace * (module.steps - step)

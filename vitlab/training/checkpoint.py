@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as L
 import torch
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from vitlab.config import UserError, first_line
@@ -62,7 +63,7 @@ def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
     AtomicCheckpointIO().save_checkpoint(state, path)
 
 
-class Checkpointing(L.Callback):
+class Checkpointing(Checkpoint):  # Lightning calls callbacks of this type last
     """Writes last.ckpt every `seconds`, at the end, and when `stop` says that the run is to stop here.
 
     `agree` makes what the first of several processes decides what all of them do.

@@ -7,7 +7,6 @@ from typing import Any
 
 from vitlab.config import identity, resolved
 from vitlab.formatting import round_numbers
-from vitlab.models.counting import count
 from vitlab.training import budgets, environment
 from vitlab.training.run import Run
 
@@ -31,26 +30,27 @@ PEAKS = {
 def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
     """The row of results.csv, with the run's identity, settings and environment."""
     config = run.config
-    examples = run.trained_steps * config.recipe.batch_size
+    examples = run.last_step * config.recipe.batch_size
     accuracy, speed = metrics.get("accuracy"), metrics.get("images_per_s")
     about = environment.describe_environment(run.settings.accelerator)
     devices = run.settings.devices * run.settings.nodes
-    mfu = compute_mfu(speed and speed * run.flops_per_example, devices, about["device"], run.settings.precision)
+    flops_per_s = speed and speed * run.prepared.flops_per_example
+    mfu = compute_mfu(flops_per_s, devices, about["device"], run.settings.precision)
     result = {
         "study": config.study,
         "run": run.files.folder.resolve().name,
         "model": config.variant,
-        "family": run.family,
+        "family": run.prepared.family,
         "data": config.data.name,
-        "train_size": run.train_size,
-        "train_items": len(run.indices),
+        "train_size": run.prepared.train_size,
+        "train_items": len(run.prepared.indices),
         "unit": SIZED_BY.get(run.task.train.unit, run.task.train.unit),
         "seed": config.seed,
         "budget": budgets.format_budget(config.budget),
-        "steps": run.trained_steps,
+        "steps": run.last_step,
         "examples_seen": examples,
-        "params": count.parameters(run.model),
-        "train_flops": run.flops_per_example * examples,
+        "params": run.prepared.params,
+        "train_flops": run.prepared.flops_per_example * examples,
         "error": None if accuracy is None else 1 - accuracy,
         **metrics,
         **({"mfu": mfu} if mfu else {}),

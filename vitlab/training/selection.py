@@ -19,7 +19,7 @@ class Selection(L.Callback):
 
     Not Lightning's EarlyStopping and ModelCheckpoint: here best weights, counts and the decision to stop are part of
     last.ckpt, so that a run that is killed anywhere goes on to the same end. `show(module)` puts the weights that are
-    evaluated into the module meanwhile. This callback comes before the one that saves.
+    evaluated into the module.
     """
 
     on_train_batch_end = None  # it looks at evaluations alone

@@ -47,7 +47,6 @@ def build_trainer(
         num_sanity_val_steps=0,
         plugins=[AtomicCheckpointIO(check_claim), Place(ranks)],
         callbacks=[OwnSignals(), *callbacks],
-        enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         **options,
@@ -95,7 +94,7 @@ class JsonLines(Logger):
         self.file.close()
 
 
-class Stream:
+class Endless:
     """A loader without a length, so that Lightning ends at max_steps, at whatever step the loader begins."""
 
     def __init__(self, loader: Iterable[Any]):

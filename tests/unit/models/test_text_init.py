@@ -9,9 +9,11 @@ from torch import nn
 
 from tests.texts import text_data, texts
 from vitlab import UserError, load_weights, models
-from vitlab.config import DescribeConfig, TrainConfig, compose, resolved
+from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.data.text.tokenization import train
+from vitlab.training import train as training
 from vitlab.training.callbacks import Interrupted
+from vitlab.training.prepare import prepare
 from vitlab.training.run import Run
 from vitlab.training.sources import refuse_tokenizer
 
@@ -105,10 +107,9 @@ SHORT = ["trainer.accelerator=cpu", "trainer.evaluations=1", "budget.steps=6", "
 def train_run(folder, data, *words, stop=None):
     model = ["model=bert_nano", "model.depth=1", "model.pool=token", "model.width=24", "model.heads=3"]
     config = compose(TrainConfig, [*model, *SHORT, *words])
-    run = Run(config, data, folder)
-    run.files.folder.mkdir(parents=True, exist_ok=True)
-    run.files.write_config(resolved(config))
-    return run, run.fit(stop=stop)
+    run = Run(prepare(config, data), folder)
+    run.write_start()
+    return run, training.train(run, training.Hooks(stop=stop)).columns
 
 
 def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
@@ -118,10 +119,11 @@ def test_a_frozen_run_keeps_the_body_of_the_run_that_it_begins_with(tmp_path):
     frozen, metrics = train_run(tmp_path / "frozen", data, *words, "recipe.freeze=body")
     assert same(frozen.model, before.model, "text.")
     assert not same(frozen.model, before.model, "pooler.")
-    assert {"accuracy", "f1", "matthews", "loss", "train_loss"} <= metrics.keys() | frozen.test().keys()
+    tested = training.test(frozen).columns
+    assert {"accuracy", "f1", "matthews", "loss", "train_loss"} <= metrics.keys() | tested.keys()
     whole, _ = train_run(tmp_path / "whole", data, *words)
     assert not same(whole.model, before.model, "text.")
-    assert frozen.flops_per_example < whole.flops_per_example
+    assert frozen.prepared.flops_per_example < whole.prepared.flops_per_example
 
 
 def test_a_run_that_is_stopped_goes_on_bit_for_bit(tmp_path):

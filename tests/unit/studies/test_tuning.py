@@ -1,7 +1,9 @@
 """Settings chosen per run on validation data: the best one, its columns, no look at test, nothing trained twice."""
 
 import json
+from pathlib import Path
 
+import lightning.pytorch as L
 import pytest
 
 import vitlab as api
@@ -9,10 +11,14 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
 from vitlab.studies import tuning
 from vitlab.studies.experiment import Observer, train_run
+from vitlab.training import train as training
 from vitlab.training.callbacks import Interrupted
+from vitlab.training.devices.ranks import ALONE
 from vitlab.training.files import RunFiles
+from vitlab.training.prepare import prepare
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE
+from vitlab.training.train import Hooks
 
 RATES = [1e-6, 0.05, 0.01]
 
@@ -40,13 +46,13 @@ def whole(tmp_path_factory):
 @pytest.fixture
 def fitted(monkeypatch):
     """The folders that were trained in, in order."""
-    folders, fit = [], Run.fit
+    folders, fit = [], L.Trainer.fit
 
-    def note(run, **options):
-        folders.append(run.files.folder.name)
-        return fit(run, **options)
+    def note(trainer, *parts, **options):
+        folders.append(Path(trainer.default_root_dir).name)
+        return fit(trainer, *parts, **options)
 
-    monkeypatch.setattr(Run, "fit", note)
+    monkeypatch.setattr(L.Trainer, "fit", note)
     return folders
 
 
@@ -82,11 +88,9 @@ def test_no_choice_reads_the_test_data(whole, tmp_path, monkeypatch):
     monkeypatch.setitem(vars(data.test), "read", refuse)
     monkeypatch.setitem(vars(data.test), "labels", data.test.labels[::-1].copy())
     files = RunFiles(tmp_path / "run")
-    found = tuning.choose_settings(
-        chosen, data, files, placement=HERE, observe=lambda run: Observer(), progress=None, stop=None
-    )
+    found = tuning.choose_settings(prepare(chosen, data), files, HERE, ALONE, Observer, Hooks())
     with pytest.raises(TestIsRead):
-        Run(found, data, tmp_path / "test").test()
+        training.test(Run(prepare(found, data), tmp_path / "test"))
     monkeypatch.undo()
     assert found.recipe.lr == whole[1]["recipe.lr"]
 

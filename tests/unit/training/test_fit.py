@@ -11,8 +11,10 @@ import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
 from vitlab.tasks.classification import Classification, update_class_metrics
-from vitlab.training import run as training
 from vitlab.training.callbacks import Diverged
+from vitlab.training.prepare import prepare
+from vitlab.training.run import Run
+from vitlab.training.train import train
 
 DOCS = Path(__file__).parents[3] / "docs" / "training.md"
 
@@ -41,7 +43,7 @@ def test_the_documented_trainer_and_loader_fill_the_metrics_that_callbacks_monit
 def prepare_run(folder, *words):
     tiny = ["data=digits", "model.depth=1", "budget.steps=4", "trainer.evaluations=2", "train_size=128", *words]
     config = compose(TrainConfig, tiny)
-    return training.Run(config, open_data(config.data), folder)
+    return Run(prepare(config, open_data(config.data)), folder)
 
 
 def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
@@ -52,7 +54,7 @@ def test_a_held_out_value_that_is_not_finite_ends_the_run(tmp_path, monkeypatch)
     monkeypatch.setattr(Classification, "update", update)
     run = prepare_run(tmp_path / "run")
     with pytest.raises(Diverged, match=r"the validation loss is nan at step 2: try a lower recipe\.lr"):
-        run.fit()
+        train(run)
     assert run.files.result() is None
     assert not any("validation/loss" in row for row in run.files.metrics())
 
@@ -62,9 +64,9 @@ def test_a_runs_callback_metrics_are_the_rows_that_it_logs(tmp_path, monkeypatch
     fit = L.Trainer.fit
     monkeypatch.setattr(L.Trainer, "fit", lambda self, *a, **k: (trainers.append(self), fit(self, *a, **k)))
     run = prepare_run(tmp_path / "run", "trainer.log_every=2")
-    run.fit()
+    validation = train(run).validation
     found = {name: value.item() for name, value in trainers[0].callback_metrics.items()}
-    assert found["validation/loss"] == pytest.approx(run.validation["loss"])
-    assert found["validation/accuracy"] == pytest.approx(run.validation["accuracy"])
+    assert found["validation/loss"] == pytest.approx(validation["loss"])
+    assert found["validation/accuracy"] == pytest.approx(validation["accuracy"])
     assert all("epoch" not in row for row in run.files.metrics()), "each row is written once"
     assert [row["step"] for row in run.files.metrics()] == [2, 2, 4, 4]

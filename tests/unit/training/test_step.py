@@ -6,13 +6,14 @@ import torch
 from tests.unit.training.test_fit import prepare_run
 from vitlab.training.callbacks import Diverged
 from vitlab.training.module import seed_dropout
+from vitlab.training.train import train
 
 TINY = ("recipe=adamw", "model.depth=1", "model.width=16", "model.heads=2", "recipe.batch_size=4")
 
 
 def rows(folder, *words):
     run = prepare_run(folder, *TINY, "trainer.log_every=1", *words)
-    run.fit()
+    train(run)
     return [{k: v for k, v in row.items() if not k.endswith(("_s", "per_s"))} for row in run.files.metrics()]
 
 
@@ -28,7 +29,7 @@ def test_rows_have_the_gradients_norm_with_and_without_clipping(tmp_path):
 def test_a_training_loss_that_is_not_finite_ends_the_run_at_the_next_row(tmp_path):
     run = prepare_run(tmp_path / "run", *TINY, "trainer.log_every=3", "recipe.lr=1e30", "trainer.evaluations=1")
     with pytest.raises(Diverged, match=r"the loss is nan at step 3: try a lower recipe\.lr \(now 1e\+30\)"):
-        run.fit()
+        train(run)
 
 
 def test_dropout_is_seeded_as_torch_does_it():

@@ -15,10 +15,11 @@ from vitlab.models.counting import count, memory
 from vitlab.studies.grid import Spec
 from vitlab.studies.plan.machine import Machine
 from vitlab.studies.plan.packing import pack
-from vitlab.studies.plan.study import ModelPlan, Plan, build_task, describe_costs
+from vitlab.studies.plan.study import Plan, describe_costs
 from vitlab.training import budgets, settings
 from vitlab.training.devices.checks import list_unsharded
 from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.prepare import PreparedModel
 
 # Shares of the peak that others reached: transformers 46% (PaLM: Chowdhery et al., 2022), 38 to 43% (Llama 3, 2024);
 # ResNet-50 19% of an A100 (2,470 images/s: NVIDIA's DeepLearningExamples), for convolutions wait for the memory.
@@ -111,7 +112,7 @@ class Forecast:
 
     def rate(self, variant: str) -> float:
         """Examples a second that one device trains on."""
-        flops = self.plan.by_variant[variant].train_flops * (AGAIN if self.fits[variant].checkpointed else 1)
+        flops = self.plan.by_variant[variant].flops_per_example * (AGAIN if self.fits[variant].checkpointed else 1)
         return min(self.machine.read, self.machine.flops * self.utilisation(variant) / flops)
 
     def seconds(self, spec: Spec) -> float | None:
@@ -189,7 +190,7 @@ def find_wider(found: Forecast, ways: Mapping[str, list[Fit]]) -> dict[str, Fit 
     return None
 
 
-def list_fits(model: ModelPlan, needs: Needs, machine: Machine) -> Iterator[Fit]:
+def list_fits(model: PreparedModel, needs: Needs, machine: Machine) -> Iterator[Fit]:
     """How a run may stand on 1, 2, 4, ... devices, or on as many as trainer.devices and trainer.nodes say."""
     batch, trainer = model.config.recipe.batch_size, model.config.trainer
     asked = trainer.devices * trainer.nodes
@@ -204,13 +205,13 @@ def list_fits(model: ModelPlan, needs: Needs, machine: Machine) -> Iterator[Fit]
     yield from good or [fit for _, fit in fits if fit][:1]
 
 
-def count_needs(model: ModelPlan, plan: Plan) -> Needs:
+def count_needs(model: PreparedModel, plan: Plan) -> Needs:
     config = model.config
-    task = build_task(config, plan.data)
+    task = model.task
     network = budgets.make_meta_model(config.model, task, config.recipe.freeze is not None)
     batchnorm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
     weights = FLOAT * count.parameters(network)
-    half = model.settled["precision"] in settings.AUTOCAST_DTYPES
+    half = model.settings.precision in settings.AUTOCAST_DTYPES
     averaged = config.recipe.ema is not None or config.recipe.average is not None
     return Needs(
         weights,

@@ -81,7 +81,7 @@ def make_run_table(found: Forecast) -> Table:
             f"{1 + len(others)}",
             f"{steps:,}",
             f"{examples:,}",
-            f"{examples * model.train_flops:.2e}",
+            f"{examples * model.flops_per_example:.2e}",
         )
         table.add_row(escape(variant), *numbers, *cost)
     return table

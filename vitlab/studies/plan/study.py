@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,36 +16,22 @@ from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import ExecutorConfig, StudyConfig, TrainConfig, TrainerConfig
 from vitlab.config.schema.fields import COST
-from vitlab.config.schema.kinds import affecting, keys_per_study, select
+from vitlab.config.schema.kinds import affecting, select
 from vitlab.config.tuning import list_settings
 from vitlab.data.opening import find_data, open_data
 from vitlab.data.subset import count_items, resolve_size, size_problems
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
-from vitlab.models.base import before_head
-from vitlab.models.counting import count
 from vitlab.studies.executors import is_on_this_machine
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.tuning import can_reuse_best_trial
 from vitlab.tasks.base import Task
 from vitlab.training import budgets, settings
-from vitlab.training.devices.checks import refuse_parts
 from vitlab.training.files import source_of, source_problems
-from vitlab.training.optimization import averaging, schedules
-from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.prepare import PreparedModel, prepare_model
 from vitlab.training.sources import initialise
 
 GPU = settings.Placement(settled={"accelerator": "gpu"}, here=False)  # of another machine
-
-
-@dataclass(frozen=True)
-class ModelPlan:
-    """What one variant of the study costs."""
-
-    config: TrainConfig
-    params: int
-    train_flops: int  # of one example
-    settled: dict[str, Any]  # what the trainer's `auto` comes to
 
 
 @dataclass(frozen=True)
@@ -55,18 +41,14 @@ class Plan:
     task: Task
     sizes: list[int]
     specs: list[Spec]
-    by_variant: dict[str, ModelPlan]
+    by_variant: dict[str, PreparedModel]
     jobs: int
     counted: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def steps(self, spec: Spec) -> int:
-        model = self.by_variant[spec.config["variant"]]
-        return budgets.compute_steps(
-            model.config.budget,
-            train_size=self.count_items(spec.config["train_size"], subset_seed(spec.config)),
-            batch_size=model.config.recipe.batch_size,
-            flops_per_example=model.train_flops,
-        )
+        """The optimizer steps of a run. Raises UserError for too few."""
+        items = self.count_items(spec.config["train_size"], subset_seed(spec.config))
+        return self.by_variant[spec.config["variant"]].count_steps(items)
 
     def evaluations(self, spec: Spec) -> int:
         """The evaluations of a run on the validation data: evenly spaced, the last at its end."""
@@ -95,7 +77,7 @@ class Plan:
         """How often each run is trained: once for each setting of `tune`."""
         return len(list_settings(self.config.tune))
 
-    def trainings(self, model: ModelPlan) -> int:
+    def trainings(self, model: PreparedModel) -> int:
         """How often a run of a model is trained in all: its best trial may not serve as the run."""
         return self.trials + (bool(self.config.tune) and not can_reuse_best_trial(model.config))
 
@@ -130,7 +112,8 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsew
     """
     first = compose_models(config)
     data = find_data(config.data, console) if elsewhere else open_data(config.data, console)
-    task = build_task(next(iter(first.values())), data)
+    example = next(iter(first.values()))
+    task = tasks.build(example.task, recipe=example.recipe, data=data, data_config=example.data)
     asked = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
     problems = size_problems(asked, task.train, task.strata, data.name)
     by_variant, counted = {}, {}
@@ -140,7 +123,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsew
             placement = place(config.executor, run_config.trainer, jobs, settled) if not elsewhere else GPU
             alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement)
             if alike not in counted:
-                counted[alike] = plan_model(run_config, build_task(run_config, data), placement)
+                counted[alike] = plan_model(run_config, data, placement)
             by_variant[name] = replace(counted[alike], config=run_config)
         except UserError as error:
             problems += error.problems
@@ -152,20 +135,13 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsew
     jobs = min(jobs or most, len(specs))
     plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
     for spec in specs:
-        recipe = by_variant[spec.config["variant"]].config.recipe
-        steps = plan.steps(spec)  # raises UserError for a budget below one step
-        schedules.refuse_endless_warmup(recipe, steps)
-        averaging.refuse_stale_average(recipe, steps)
+        plan.steps(spec)
     return plan
 
 
 def describe_costs(config: Mapping[str, Any]) -> str:
     """What decides how long a run's steps take and how much memory: runs of which it is the same cost the same."""
     return str(select(config, TrainConfig, affecting(COST)))
-
-
-def build_task(config: TrainConfig, data: Any) -> Task:
-    return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
 
 
 def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
@@ -203,27 +179,19 @@ def place(
     return settings.Placement(executor.cpus, {**device, **settled}, here=False)
 
 
-def plan_model(config: TrainConfig, task: Task, placement: settings.Placement) -> ModelPlan:
-    model = count.meta(config.model, **task.shape)
-    chosen = asdict(settings.resolve(config.trainer, model, cached=True, placement=placement))
-    refuse_parts(config, model, chosen["accelerator"])
-    if config.probes:
-        before_head(model)  # raises UserError for a model without features
+def plan_model(config: TrainConfig, data: Any, placement: settings.Placement) -> PreparedModel:
+    """What runs of a variant share; their analyses and first weights fit, too. Raises UserError."""
+    prepared = prepare_model(config, data, placement)
     for name in config.analyses:
         module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
-    build_optimizer(model, config.recipe)  # raises UserError for a model that it does not support
     source = source_of(config.init)
     if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
-        print(initialise(models.build(config.model, **task.shape), config, task.classes), file=sys.stderr)
-    return ModelPlan(
-        config,
-        count.parameters(model),
-        budgets.count_train_flops(config.model, task, frozen=config.recipe.freeze is not None),
-        {key: chosen[key] for key in keys_per_study(TrainerConfig)},
-    )
+        model = models.build(config.model, **prepared.task.shape)
+        print(initialise(model, config, prepared.task.classes), file=sys.stderr)
+    return prepared
 
 
-def choose_jobs(by_variant: dict[str, ModelPlan], runs: int) -> int:
+def choose_jobs(by_variant: dict[str, PreparedModel], runs: int) -> int:
     """The default of --jobs: as many runs as there are GPUs for, else as the cores have room for with their threads."""
     devices = max(plan.config.trainer.devices for plan in by_variant.values())
     if any(plan.settled["accelerator"] == "gpu" for plan in by_variant.values()):

@@ -28,8 +28,8 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
     for place, spec in enumerate(plan.specs):
         model, steps = plan.by_variant[spec.config["variant"]], plan.steps(spec)
         examples = steps * plan.trainings(model) * model.config.recipe.batch_size
-        flops += examples * model.train_flops
-        cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.train_flops:.2e}")
+        flops += examples * model.flops_per_example
+        cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
         table.add_row(escape(spec.name), *cells, *([duration(sum(spent[place].values()))] if times else []))
     console = Console()
     console.print(escape(plan.headline(len(plan.specs))), soft_wrap=True, highlight=False)

@@ -29,6 +29,7 @@ from vitlab.studies.grid import Spec
 from vitlab.studies.job import log_to
 from vitlab.studies.plan.study import Plan, describe_costs
 from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.prepare import prepare
 from vitlab.training.run import Run
 from vitlab.training.settings import Placement, evaluation_context
 
@@ -100,7 +101,7 @@ def time_run(
         config = compose(TrainConfig, base=spec.config)
         config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1, strategy="auto"))
         placement = Placement(cores, settled[spec.config["variant"]])
-        run = Run(config, open_data(config.data), path, placement=placement)
+        run = Run(prepare(config, open_data(config.data), placement), path)
         start = time.perf_counter() - began
         step = time_training(run, stop)
         validation = time_evaluation(run, run.task.validation, run.task.metrics())
@@ -118,7 +119,7 @@ def time_training(run: Run, stop: Callable[[], bool]) -> float:
     optimizer = build_optimizer(model, recipe, fused=run.settings.precision != "16-mixed")
     loader = train_loader(
         run.task.train,
-        run.indices,
+        run.prepared.indices,
         batch_size=recipe.batch_size,
         steps=WARMUP + STEPS,
         seed=run.config.seed,

@@ -38,7 +38,7 @@ def test_time_and_memory_of_a_study_are_those_by_hand():
     [spec] = [spec for spec in found.plan.specs if spec.name == "large-n100000-s0"]
     # two epochs; 5,000 held-out images once and 1,000 at the end, a third of a step's operations each
     examples = 2 * 100_000 + (5000 + 1000) / 3
-    assert found.seconds(spec) == pytest.approx(examples * large.train_flops / (1e14 * 0.5))
+    assert found.seconds(spec) == pytest.approx(examples * large.flops_per_example / (1e14 * 0.5))
     assert found.wall == pytest.approx(found.device_seconds)
     slow = replace(found, machine=replace(found.machine, read=100.0))
     assert slow.seconds(spec) == pytest.approx(examples / 100), "the loaders are slower than the GPU"

@@ -1,6 +1,7 @@
 """Planted delays are found where they are, and a run's time is made of them."""
 
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -68,7 +69,8 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations(make_plan):
 
 def test_a_variant_that_fails_is_one_line(make_plan):
     plan = make_plan()
-    plan.by_variant["vit_nano"].settled["precision"] = "none of these"
+    model = plan.by_variant["vit_nano"]
+    plan.by_variant["vit_nano"] = replace(model, settings=replace(model.settings, precision="none of these"))
     with pytest.raises(UserError, match=r"^vit_nano: .*precision=none of these: choices: auto"):
         timing.time_variants(plan, lambda *progress: None)
 

@@ -1,0 +1,171 @@
+"""Training: a prepared run, Lightning's Trainer, and what others do while it trains."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from lightning.pytorch.loggers import Logger
+
+from vitlab.data.loader import eval_loader, train_loader
+from vitlab.models.counting.memory import checkpointed
+from vitlab.tasks.common.evaluate import evaluate_held_out
+from vitlab.training import budgets, checkpoint
+from vitlab.training.callbacks import Clock, Measurements, PeriodicAnalysis, Reporting, refuse_not_finite
+from vitlab.training.devices.sharding import ShardedModule
+from vitlab.training.module import TrainingModule
+from vitlab.training.optimization import averaging
+from vitlab.training.progress import Progress
+from vitlab.training.run import Run
+from vitlab.training.selection import Selection
+from vitlab.training.settings import evaluation_context
+from vitlab.training.trainer import Endless, JsonLines, build_trainer
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What others do while a run trains, on rank 0; their order has no effect."""
+
+    progress: Callable[[Progress], None] | None = None
+    stop: Callable[[], bool] | None = None  # asked after each step whether training is to stop there
+    check_claim: Callable[[], None] = lambda: None  # before a file is written; raises where another process trains it
+    analyze: Callable[[int], None] | None = None  # every `trainer.analyze_every` steps, with the weights evaluated
+    loggers: Sequence[Logger] = ()  # of the rows of metrics.jsonl
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training gives, with its weights in the run's model."""
+
+    validation: dict[str, float]  # of the weights that are kept
+    columns: dict[str, Any]  # of results.csv
+
+
+@dataclass(frozen=True)
+class Tested:
+    columns: dict[str, float | int | None]  # of results.csv
+    outcomes: np.ndarray  # what each item gave (2, items), as the metric of that name says
+    texts: list[str] | None  # that a task generated
+
+
+def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
+    """Train on every rank, from last.ckpt where there is one, with evaluations on the validation data.
+
+    Raises Interrupted when `hooks.stop` says so, Diverged for a loss or a metric that is not finite.
+    """
+    config, settings, ranks = run.config, run.settings, run.ranks
+    recipe, batch_size = config.recipe, config.recipe.batch_size
+    run.set_memory_format()
+    if settings.compile:
+        run.model.compile()
+    module = build_module(run)
+    clock = Clock()
+    averages = averaging.build_averages(recipe, run.prepared.steps, run.device)
+    show_average = averages[0].show_average if averages else nullcontext
+    measurements = Measurements(run.files, clock, config.trainer.log_every, batch_size)
+    selection = Selection(recipe.patience, recipe.keep == "best", show_average)
+    lines = JsonLines(run.files, hooks.check_claim) if ranks.is_main else None
+    trainer = build_trainer(
+        settings,
+        hooks.check_claim,
+        ranks,
+        unused=settings.strategy == "ddp" and budgets.leaves_unused(config, run.task),
+        max_steps=run.last_step,
+        val_check_interval=max(1, math.ceil(run.prepared.steps / config.trainer.evaluations)),
+        log_every_n_steps=config.trainer.log_every,
+        logger=[lines, *hooks.loggers] if lines else False,
+        callbacks=[
+            clock,  # the others read it
+            *averages,  # and show these; Lightning calls Checkpointing last
+            measurements,
+            selection,
+            PeriodicAnalysis(hooks.analyze, config.trainer.analyze_every, clock, show_average),
+            Reporting(hooks.progress, measurements),
+            checkpoint.Checkpointing(
+                run.files.checkpoint_path, config.trainer.checkpoint_every, clock, hooks.stop, ranks.agree
+            ),
+        ],
+        default_root_dir=run.files.folder,
+    )
+    batches, validation = build_loaders(run)
+    resumed_from = run.files.checkpoint_path if run.resumed_step else None
+    try:
+        with checkpointed(run.model) if config.trainer.checkpoint_activations else nullcontext():
+            trainer.fit(module, Endless(batches), validation, ckpt_path=resumed_from, weights_only=True)
+        for average in averages:
+            average.apply_average(module)
+        if module.evaluated_step != trainer.global_step:  # resumed at its end
+            trainer.validate(module, validation, verbose=False)
+    finally:
+        if lines:
+            lines.close()
+    run.last_step = trainer.global_step
+    columns = {
+        "train_loss": measurements.train_loss,
+        "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
+        "wall_s": round(clock.wall_s, 2),
+    }
+    if isinstance(module, ShardedModule) and ranks.is_main:  # rank 0 tests with all of the weights
+        run.load_weights(run.files.checkpoint_path)
+    if not selection.keep:
+        return Trained(module.validation, columns)
+    run.model.load_state_dict(selection.weights)
+    if ranks.is_main:
+        hooks.check_claim()
+        checkpoint.write_weights(run.files.best_path, module, selection.step)
+    return Trained(selection.metrics, {"kept_step": selection.step, **columns})
+
+
+def build_module(run: Run) -> TrainingModule:
+    """The LightningModule of a run."""
+    return (ShardedModule if run.settings.strategy == "fsdp" else TrainingModule)(
+        run.model,
+        run.task,
+        run.config.recipe,
+        steps=run.prepared.steps,
+        seed=run.config.seed,
+        shape=run.task.shape,
+        classes=run.task.classes,
+        width=vars(run.config.model).get("width"),
+        log_to_loggers=False,  # Measurements writes the rows
+        part=run.ranks.part,
+        accumulate=run.config.trainer.accumulate,
+    )
+
+
+def build_loaders(run: Run) -> tuple[Any, Any]:
+    """This rank's part of the training batches that are left, and of the validation data."""
+    recipe = run.config.recipe
+    shared = {"workers": run.settings.workers, "device": run.device, "part": run.ranks.part}
+    batches = train_loader(
+        run.task.train,
+        run.prepared.indices,
+        batch_size=recipe.batch_size,
+        steps=run.prepared.steps,
+        seed=run.config.seed,
+        start=run.resumed_step,
+        repeats=recipe.repeats,
+        **shared,
+    )
+    together = run.task.eval_batch_size or max(recipe.batch_size, 256)
+    return batches, eval_loader(run.task.validation, batch_size=together, **shared)
+
+
+def test(run: Run) -> Tested:
+    """The metrics of results.csv on the test data, by the weights in the run's model. Nothing else reads these data.
+
+    Raises Diverged for a metric that is not finite.
+    """
+    _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
+    collected = evaluate_held_out(run.placed_model().eval(), run.task, autocast, run.settings.workers)
+    values, texts = collected.compute(), dict(collected).get("texts")
+    metrics = {name: float(value) for name, value in values.items() if not value.ndim}
+    for name, value in metrics.items():
+        refuse_not_finite(f"test {name}", value, run.last_step, run.config.recipe)
+    return Tested(
+        {"accuracy": None, **metrics, "test_items": len(run.task.test)},
+        values["outcomes"].cpu().numpy(),
+        texts.list_texts() if texts is not None else None,
+    )
