@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as L
 import torch
@@ -15,9 +15,7 @@ from vitlab.data.loader import Part
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.optimization.schedules import build_schedule
-
-SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
-PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator takes 32 bits of a seed
+from vitlab.training.randomness import stream
 
 
 class TrainingModule(L.LightningModule):
@@ -71,10 +69,9 @@ class TrainingModule(L.LightningModule):
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
 
-    def make_seed(self, number: int) -> int:
+    def find_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
         """For this step and the `number`-th of this process's parts."""
-        place = self.part.number * self.accumulate + number
-        return self.seed * SEED_STRIDE + self.global_step + place * PART_STRIDE
+        return stream(self.seed, self.global_step, use, part=self.part.number * self.accumulate + number)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.accumulate > 1:
@@ -89,7 +86,7 @@ class TrainingModule(L.LightningModule):
         counts = self.add_devices(sum(self.task.count_targets(part) for part in parts)).clamp(min=1)
         losses: list[Tensor] = []
         for number, part in enumerate(parts):
-            seed_dropout(self.make_seed(number), self.device)
+            seed_dropout(self.find_seed("dropout", number), self.device)
             loss = (self.task.loss(self.model, part) / counts).sum()
             losses.append(loss.detach())
             loss = loss * self.part.count  # DDP and FSDP take the mean of the devices' gradients
@@ -101,7 +98,7 @@ class TrainingModule(L.LightningModule):
 
     def prepare(self, batch: Any, number: int) -> Any:
         """What the model sees of the `number`-th part of what this process read."""
-        generator = torch.Generator(self.device).manual_seed(~self.make_seed(number))  # not what dropout draws from
+        generator = torch.Generator(self.device).manual_seed(self.find_seed("augmentation", number))
         rows = [Part(number, self.accumulate).of(each) for each in batch]
         with torch.autocast(self.device.type, enabled=False):  # bfloat16 is too coarse for the positions of pixels
             return self.task.prepare(rows, generator)
