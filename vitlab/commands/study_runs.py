@@ -15,7 +15,8 @@ from vitlab.formatting import plural
 from vitlab.models import MODULES
 from vitlab.studies.claims import hold
 from vitlab.studies.display import Board, Row, display
-from vitlab.studies.events import Event, Executor
+from vitlab.studies.events import Event
+from vitlab.studies.execute import Executor, execute
 from vitlab.studies.executors import build_executor
 from vitlab.studies.grid import Spec, make_spec, name_run
 from vitlab.studies.rounds import Target, plan_round
@@ -148,7 +149,7 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
                 one.update(changed=event.kind in ("done", "failed"))
 
         try:
-            executor.run(todo, notify)
+            execute(executor, todo, files.folder, notify, retries=plan.config.executor.retries)
         finally:
             collect(files)
     return {row.name: row.error for row in board.rows.values() if row.state == "failed"}

@@ -1,6 +1,7 @@
 """What is known of each run of a study from its files alone, on any host. Imports no torch."""
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,13 +43,15 @@ class Cell:
         return Event("progress", self.run, self.progress) if self.progress else Event("tick", "")
 
 
-def read_cell(study: Path, run: str) -> Cell:
+def read_cell(study: Path, run: str, config: Mapping[str, Any] | None = None) -> Cell:
+    """The state of a run; with its configuration one that lacks analyses or probes of it has not finished."""
     files = RunFiles(study / run)
     claim = read_claim(files.folder)  # before the result, which its owner writes first
     if claim and not claim.is_dead:  # a finished run, too, while analyses are added to it
         return Cell(run, "running", files.read_progress(), claim)
     result, damage = files.read_result()
-    if result is not None:
+    lacks = result is not None and config is not None and any(files.find_lacking(config).values())
+    if result is not None and not lacks:
         return Cell(run, "finished", result=result)
     if claim is None and (error := files.error()) is not None:
         return Cell(run, "failed", files.read_progress(), error=error)

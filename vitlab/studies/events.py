@@ -1,12 +1,13 @@
 """What executors are given and what they tell. Imports no torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from vitlab.config import first_line
 from vitlab.studies.claims import ClaimLost, Held
 from vitlab.studies.grid import Spec
+from vitlab.training.devices.launch import DeviceLost
 
 # job(spec, report, stop) -> result; `report` takes progress, `stop` says whether to end early
 Job = Callable[[Spec, Callable[[Any], None], Callable[[], bool]], Any]
@@ -16,8 +17,8 @@ Job = Callable[[Spec, Callable[[Any], None], Callable[[], bool]], Any]
 class Event:
     """What happened to a run: started, progress (value: what it reported), done (its result), failed (its error).
 
-    Also retried (why): its process or node was lost, and it will be started again; held (where): another
-    start of the study trains it.
+    Also killed (why): its process or node is gone; retried (why): it is started again after that; held (where):
+    another start of the study trains it.
     """
 
     kind: str
@@ -25,25 +26,15 @@ class Event:
     value: Any = None
 
 
-class Executor(Protocol):
-    """Starts runs somewhere; what becomes of them is in their folders."""
-
-    def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
-        """Run every spec to its end; `notify` is called in this process at each event, and with kind "tick" between.
-
-        Raises KeyboardInterrupt again when it has taken care of what runs.
-        """
-
-
-def do(job: Job, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> tuple[str, Any]:
-    """Do a job: the kind and value of the event that its end is, "killed" where it may be tried again."""
+def do(job: Job, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> Event:
+    """Do a job; gives the event of its end, `killed` where it may be tried again."""
     try:
-        return "done", job(spec, report, stop)
+        return Event("done", spec.name, job(spec, report, stop))
     except (Held, ClaimLost) as error:
-        return "held", str(error)
-    except Exception as error:  # `killed`: the process of another of its devices was
-        killed = getattr(error, "killed", False)
-        return ("killed", str(error)) if killed else ("failed", summarize_error(error))
+        return Event("held", spec.name, str(error))
+    except Exception as error:
+        killed = isinstance(error, DeviceLost) and error.killed
+        return Event("killed", spec.name, str(error)) if killed else Event("failed", spec.name, summarize_error(error))
 
 
 def summarize_error(error: BaseException) -> str:

@@ -1,14 +1,11 @@
 """Where the runs of a study train: one module for each executor, which starts cells; their files say how they end.
 
 A module has `check(config)`, which raises UserError where runs cannot be started, and `build(config, job, jobs,
-study)`, which gives an `Executor`: `jobs` is how many runs train at a time, at most, `study` the study's folder. It may
-have `ON_THIS_MACHINE = True`, so that runs share this machine's cores and GPUs, and `DETACHES = True` where the
-executor's `submit` starts runs that go on without this program.
-
-`Executor`, the events that it tells of and `do`, which does a job and gives the event of its end, are in
-vitlab/studies/events.py; `do` gives "killed" for a run that may be started again ("retried") or has failed for good.
-`vitlab.studies.launching.queue.Queue` hands out runs beside other starts of the study; `vitlab.signals.Stopping` is for
-an executor that trains in this process.
+study)`, which gives a `vitlab.studies.execute.Executor`: `jobs` is how many runs train at a time, at most, `study` the
+study's folder. It may have `ON_THIS_MACHINE = True`, so that runs share this machine's cores and GPUs, and `DETACHES =
+True` where the executor's `submit` starts runs that go on without this program. `execute` does the rest: it starts
+runs while there is room, leaves out those of other starts of the study, reads the files of those that run, and starts
+again what was killed. `vitlab.studies.events.do` does a job, on whatever host.
 """
 
 from pathlib import Path
@@ -17,7 +14,8 @@ from types import ModuleType
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import ExecutorConfig
 from vitlab.registry import find_function, implementation, list_modules
-from vitlab.studies.events import Executor, Job
+from vitlab.studies.events import Job
+from vitlab.studies.execute import Executor
 
 
 def check_executor(config: ExecutorConfig) -> None:

@@ -8,8 +8,7 @@ import contextlib
 import os
 import signal
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -21,7 +20,6 @@ from vitlab.studies.cells import write_failure
 from vitlab.studies.events import Event, Job, do
 from vitlab.studies.grid import Spec
 from vitlab.studies.launching.processes import blocked_sigint, start_server
-from vitlab.studies.launching.queue import Queue
 
 ON_THIS_MACHINE = True
 PATIENCE = 30.0  # seconds that workers have to write a checkpoint when the study is stopped
@@ -33,131 +31,114 @@ class LocalExecutor:
     `gpus` are names of CUDA_VISIBLE_DEVICES, which the processes share round robin.
     """
 
-    def __init__(self, job: Job, jobs: int, study: Path, *, retries: int = 1, gpus: Sequence[str] = ()):
-        self.job, self.jobs, self.study, self.retries, self.gpus = job, jobs, study, retries, gpus
+    reports = True
+
+    def __init__(self, job: Job, jobs: int, study: Path, gpus: Sequence[str] = ()):
+        self.job, self.jobs, self.study, self.gpus = job, jobs, study, gpus
         self.context = start_server()
-        self.stop = self.context.Event()
-
-    def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
-        """Run every spec; `notify` is called here, in this process, at each event and with kind "tick" in between.
-
-        A run whose process is killed is started again after the others, alone.
-        Ends early on Ctrl-C or an error: running jobs are told to stop and waited for, then it is raised again.
-        """
-        self.notify, self.queue = notify, Queue(specs, self.study, notify)
-        self.killed: Counter[str] = Counter()
-        self.gpus_each = max((spec.config.get("trainer", {}).get("devices", 1) for spec in specs), default=1)
-        self.workers = [self.make_worker(place) for place in range(min(self.jobs, len(specs)))]
-        try:
-            while True:
-                self.dispatch()
-                if not self.busy and not self.queue.elsewhere:
-                    return
-                for connection in wait([worker.connection for worker in self.busy], timeout=tick):
-                    self.handle_message(next(worker for worker in self.busy if worker.connection is connection))
-                self.queue.look()
-                notify(Event("tick", ""))
-        except BaseException:  # such as a study.yaml that somebody has changed into none
-            self.stop.set()
-            deadline = PATIENCE
-            for worker in self.workers:
-                worker.dismiss()
-            for worker in self.busy:
-                worker.process.join(deadline)
-                deadline = 1.0 if worker.process.is_alive() else deadline
-            raise
-        finally:
-            for worker in self.workers:
-                worker.close()
+        self.stopping = self.context.Event()
+        self.workers: list[Worker] = []
+        self.killed: set[str] = set()  # runs whose process was killed, which train alone from then on
 
     @property
     def busy(self) -> list["Worker"]:
         return [worker for worker in self.workers if worker.spec]
 
-    def make_worker(self, place: int) -> "Worker":
-        environment = dict(os.environ)
-        if self.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = share_gpus(self.gpus, place, self.gpus_each)
-        return Worker(self.context, self.job, self.stop, environment)
+    def can_start(self, spec: Spec) -> bool:
+        beside = {worker.spec.name for worker in self.busy}
+        return len(beside) < self.jobs and not (beside and self.killed & {spec.name, *beside})
 
-    def dispatch(self) -> None:
-        """Give runs to idle workers, as far as they may train beside those that do."""
-        for place, worker in enumerate(self.workers):
-            while not worker.spec and self.queue.waiting and self.may_start(self.queue.waiting[0]):
-                if spec := self.queue.take():
-                    if not worker.process.is_alive():
-                        self.workers[place] = worker = self.make_worker(place)
-                    worker.give(spec, self.notify)
+    def start(self, spec: Spec) -> None:
+        devices = spec.config.get("trainer", {}).get("devices", 1)
+        place = next((k for k, worker in enumerate(self.workers) if not worker.spec), len(self.workers))
+        if place == len(self.workers) or not self.workers[place].fits(devices):
+            environment = dict(os.environ)
+            if self.gpus:
+                environment["CUDA_VISIBLE_DEVICES"] = share_gpus(self.gpus, place, devices)
+            self.workers[place : place + 1] = [Worker(self.context, self.job, self.stopping, environment, devices)]
+        self.workers[place].give(spec)
 
-    def may_start(self, spec: Spec) -> bool:
-        """Whether a run may train beside those that do: one whose process was killed trains alone."""
-        beside = [worker.spec.name for worker in self.busy]
-        return not beside or not self.killed.keys() & {spec.name, *beside}
+    def wait(self, seconds: float) -> list[Event]:
+        ready = wait([worker.connection for worker in self.busy], timeout=seconds)
+        return [self.receive(worker) for worker in self.busy if worker.connection in ready]
 
-    def handle_message(self, worker: "Worker") -> None:
-        """Receive what a worker says, or that it has died."""
-        spec, (kind, value) = worker.spec, worker.receive()
-        if kind != "progress":
+    def receive(self, worker: "Worker") -> Event:
+        """The next event of a worker, such as that its process has ended."""
+        event = worker.receive()
+        if event.kind != "progress":
             worker.spec = None
-        if kind == "killed":
-            self.killed[spec.name] += 1
-            kind = "retried" if self.killed[spec.name] <= self.retries else "died"
-        if kind == "retried":
-            value += "; started again alone, after the others"
-            self.queue.waiting.append(spec)
-        if kind == "died":  # it could not say so itself
-            kind = "failed"
-            write_failure(self.study, spec.name, value)
-        if kind == "held":
-            self.queue.elsewhere.append(spec)
-        self.notify(Event(kind, spec.name, value))
+        if event.kind == "killed":
+            self.killed.add(event.run)
+        if event.kind == "failed" and not worker.process.is_alive():  # it could not write the error itself
+            write_failure(self.study, event.run, event.value)
+        return event
+
+    def stop(self) -> None:
+        self.stopping.set()
+        deadline = PATIENCE
+        for worker in self.workers:
+            worker.dismiss()
+        for worker in self.busy:
+            worker.process.join(deadline)
+            deadline = 1.0 if worker.process.is_alive() else deadline
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
 
 
 def check(config: ExecutorConfig) -> None:
     """Nothing is needed but this machine, of which a run gets what `--jobs` and the trainer's settings leave it."""
-    asked = [
-        f"executor.{key}" for key in ("cpus", "gpus", "memory") if vars(config)[key] != getattr(ExecutorConfig, key)
-    ]
-    if asked:
-        warnings.warn(f"{' and '.join(asked)}: only for executor=ray and slurm, has no effect here", stacklevel=1)
+    given = [key for key in ("cpus", "gpus", "memory") if vars(config)[key] != vars(ExecutorConfig)[key]]
+    if given:
+        named = " and ".join(f"executor.{key}" for key in given)
+        warnings.warn(f"{named}: only for executors of a cluster, has no effect here", stacklevel=1)
 
 
 def build(config: ExecutorConfig, job: Job, jobs: int, study: Path) -> LocalExecutor:
     from torch.cuda import device_count
 
-    return LocalExecutor(job, jobs, study, retries=config.retries, gpus=list_gpus(device_count()))
+    return LocalExecutor(job, jobs, study, list_gpus(device_count()))
 
 
 class Worker:
-    """One process and the pipe to it."""
+    """One process for runs of so many devices, and the pipe to it."""
 
-    def __init__(self, context: BaseContext, job: Job, stop: Any, environment: Mapping[str, str]):
+    def __init__(self, context: BaseContext, job: Job, stopping: Any, environment: Mapping[str, str], devices: int):
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, job, stop, environment))
+        self.process = context.Process(target=work, args=(theirs, job, stopping, environment))
         with blocked_sigint():
             self.process.start()
         theirs.close()
         self.spec: Spec | None = None
+        self.devices = devices
 
-    def give(self, spec: Spec, notify: Callable[[Event], None]) -> None:
+    def fits(self, devices: int) -> bool:
+        """Whether it can take a run of so many devices; if not, its process ends."""
+        if self.process.is_alive() and self.devices == devices:
+            return True
+        self.dismiss()
+        self.close()
+        return False
+
+    def give(self, spec: Spec) -> None:
         self.spec = spec
-        notify(Event("started", spec.name))
         try:
             self.connection.send(spec)
         except OSError:  # it died meanwhile; `receive` says so
             self.process.join(1.0)
 
-    def receive(self) -> tuple[str, Any]:
-        """The kind and value of the next message; "killed" or "died" when the process has ended without one."""
+    def receive(self) -> Event:
+        """The next event; `killed` or `failed` when the process has ended without one."""
         try:
             return self.connection.recv()
         except (EOFError, OSError):
             self.process.join(5.0)
         code = self.process.exitcode
         if code is None or code >= 0:
-            return "died", f"worker exited unexpectedly (exit code {code})"
+            return Event("failed", self.spec.name, f"worker exited unexpectedly (exit code {code})")
         cause = ": out of memory?" if code == -signal.SIGKILL else ""
-        return "killed", f"worker exited unexpectedly ({signal.Signals(-code).name}{cause})"
+        return Event("killed", self.spec.name, f"worker exited unexpectedly ({signal.Signals(-code).name}{cause})")
 
     def dismiss(self) -> None:
         """End a process that waits for a spec; one that trains sees the stop by itself."""
@@ -176,37 +157,36 @@ class Worker:
             self.process.join()
 
 
-def work(connection: Connection, job: Job, stop: Any, environment: Mapping[str, str]) -> None:
+def work(connection: Connection, job: Job, stopping: Any, environment: Mapping[str, str]) -> None:
     """The loop of a worker: receive a spec, do the job, send how it went; ends when the pipe is closed.
 
     `environment` replaces that of the server, which may be older.
     """
     os.environ.clear()
     os.environ.update(environment)
-
     alone = False  # the parent has ended: the run writes its checkpoint and stops
 
-    def report(value: Any) -> None:
+    def report(progress: Any) -> None:
         nonlocal alone
         try:
-            connection.send(("progress", value))
+            connection.send(Event("progress", spec.name, progress))
         except OSError:
             alone = True
 
-    def asked() -> bool:
-        return alone or stop.is_set()
+    def is_stopping() -> bool:
+        return alone or stopping.is_set()
 
     while True:
         try:
             spec = connection.recv()
         except (EOFError, OSError):
             return
-        if spec is None or asked():
+        if spec is None or is_stopping():
             return
-        message = do(job, spec, report, asked)
-        if asked():
+        event = do(job, spec, report, is_stopping)
+        if is_stopping():
             return
         try:
-            connection.send(message)
+            connection.send(event)
         except OSError:
             return

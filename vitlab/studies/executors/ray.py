@@ -16,8 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,106 +24,83 @@ from vitlab.config import UserError, first_line
 from vitlab.config.schema import ExecutorConfig
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
-from vitlab.studies.cells import read_cell, write_failure
 from vitlab.studies.events import Event, Job, do, summarize_error
 from vitlab.studies.grid import Spec
-from vitlab.studies.launching.queue import Queue
 
-LOOK = 1.0  # seconds between two looks at the cluster and at the files of the runs that train there
+LOOK = 1.0  # seconds between two looks at the cluster
 PATIENCE = 30.0  # seconds that runs have to write a checkpoint when the study is stopped
 OBJECTS = 100_000_000  # bytes of the object store of a cluster that is started here: specs and results are small
 PASSED = ("VITLAB_", "WANDB_", "HF_")  # how the environment variables begin that workers are given
 
 
-@dataclass
-class Attempt:
-    """One task. `where` is the process that trains the run, empty until it has begun."""
-
-    spec: Spec
-    where: str = ""
-
-
 class RayExecutor:
     """At most `jobs` runs at a time, and as many as the cluster has room for."""
+
+    reports = False
 
     def __init__(self, config: ExecutorConfig, job: Job, jobs: int, study: Path):
         import ray
 
-        self.config, self.job, self.jobs, self.folder = config, job, jobs, study.absolute()
-        # what is lost is started again here, once its claim is dead; a process that has touched a GPU sees no
+        self.config, self.jobs, self.folder = config, jobs, study.absolute()
+        # what is lost is started again by `execute`, once its claim is dead; a process that has touched a GPU sees no
         # other one, so ray ends it with its task, and keeps those without
         task = ray.remote(max_retries=0, scheduling_strategy="SPREAD", **list_needs(config))(work)
         given = {key: value for key, value in os.environ.items() if key.startswith(PASSED)}
         self.submit = lambda spec: task.remote(job, spec, self.folder, os.getcwd(), given)
+        self.tasks: dict[Any, str] = {}  # the run of each task
+        self.room, self.looked_at = 0, -math.inf
 
-    def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
-        """Run every spec. On KeyboardInterrupt running tasks write their checkpoint, then it is raised again.
+    def can_start(self, spec: Spec) -> bool:
+        if time.monotonic() - self.looked_at > LOOK:
+            self.room = min(self.jobs, max(1, 2 * count_places(self.config)))  # some ahead: for nodes that join
+            self.looked_at = time.monotonic()
+        return len(self.tasks) < self.room
 
-        Raises UserError for a node that does not see the study's folder.
-        """
+    def start(self, spec: Spec) -> None:
+        self.tasks[self.submit(spec)] = spec.name
+
+    def wait(self, seconds: float) -> list[Event]:
+        """What the tasks that have ended say. Raises UserError for a node that does not see the study's folder."""
         import ray
 
-        queue, running, lost = Queue(specs, self.folder, notify), {}, Counter()
-        looked, room = -math.inf, 0
-        try:
-            while queue.waiting or running or queue.elsewhere:
-                if time.monotonic() - looked > LOOK:
-                    room = min(self.jobs, max(1, 2 * count_places(self.config)))  # some ahead: for nodes that join
-                    self.look(running.values(), notify)
-                    looked = time.monotonic()
-                queue.look()
-                while queue.waiting and len(running) < room:
-                    if spec := queue.take():
-                        running[self.submit(spec)] = Attempt(spec)
-                ready, _ = ray.wait(list(running), timeout=tick) if running else (time.sleep(tick), None)
-                for task in ready or ():
-                    attempt = running.pop(task)
-                    kind, value = self.collect(task, attempt, lost)
-                    if not attempt.where and kind in ("done", "failed"):  # it was quicker than a look
-                        notify(Event("started", attempt.spec.name))
-                    if kind in ("held", "retried"):
-                        queue.elsewhere.append(attempt.spec)
-                    notify(Event(kind, attempt.spec.name, value))
-                notify(Event("tick", ""))
-        finally:
-            stop(list(running))
+        if not self.tasks:
+            time.sleep(seconds)
+            return []
+        list_nodes()
+        ready, _ = ray.wait(list(self.tasks), timeout=seconds)
+        return [self.read_end(task, self.tasks.pop(task)) for task in ready]
 
-    def look(self, attempts: Iterable[Attempt], notify: Callable[[Event], None]) -> None:
-        """Tell of the runs that train: their files say how far they are."""
-        for attempt in attempts:
-            cell = read_cell(self.folder, attempt.spec.name)
-            if cell.state == "running":
-                if not attempt.where:
-                    notify(Event("started", cell.run))
-                attempt.where = cell.where
-                notify(cell.event)
-
-    def collect(self, task: Any, attempt: Attempt, lost: Counter[str]) -> tuple[str, Any]:
-        """The kind and value of the event that a task's end is."""
+    def read_end(self, task: Any, run: str) -> Event:
         import ray
         from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayError, WorkerCrashedError
 
         try:
-            kind, value = ray.get(task)
+            event = ray.get(task)
         except (NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError) as error:
             reasons = {NodeDiedError: "its node died", OutOfMemoryError: "ray ended it: its node was short of memory"}
-            kind, value = "killed", reasons.get(type(error), "its process died")
+            return Event("killed", run, reasons.get(type(error), "its process died"))
         except RayError as error:
-            return "failed", summarize_error(getattr(error, "cause", None) or error)
-        if kind == "unseen":
+            return Event("failed", run, summarize_error(getattr(error, "cause", None) or error))
+        if event.kind == "unseen":
             raise UserError(
-                f"executor=ray: {value} does not see --out {self.folder}; give a folder that all nodes of the cluster "
-                "share"
+                f"executor=ray: node {event.value} does not see --out {self.folder}; give a folder that all nodes of "
+                "the cluster share"
             )
-        if kind != "killed":
-            return kind, value
-        lost[attempt.spec.name] += 1
-        reason = f"{value} ({attempt.where})" if attempt.where else value
-        if lost[attempt.spec.name] > self.config.retries:
-            reason += f"; executor.retries={self.config.retries}"
-            write_failure(self.folder, attempt.spec.name, reason)
-            return "failed", reason
-        return "retried", f"{reason}; started again from its last checkpoint"
+        return event
+
+    def stop(self) -> None:
+        """End tasks: one that trains writes its checkpoint first."""
+        import ray
+
+        tasks = [*self.tasks]
+        for task in tasks:
+            ray.cancel(task)
+        late = ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)[1] if tasks else []
+        for task in late:
+            ray.cancel(task, force=True)
+
+    def close(self) -> None:
+        """The cluster goes on."""
 
 
 def check(config: ExecutorConfig) -> None:
@@ -241,19 +217,8 @@ def list_nodes() -> list[dict[str, float]]:
     return [*nodes.values()]
 
 
-def stop(tasks: Sequence[Any]) -> None:
-    """End tasks: one that trains writes its checkpoint first."""
-    import ray
-
-    for task in tasks:
-        ray.cancel(task)
-    late = ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE)[1] if tasks else []
-    for task in late:
-        ray.cancel(task, force=True)
-
-
-def work(job: Job, spec: Spec, folder: Path, home: str, environment: dict[str, str]) -> tuple[str, Any]:
-    """A task: one run, in a worker that ray keeps. Gives the kind and value of the event that its end is.
+def work(job: Job, spec: Spec, folder: Path, home: str, environment: dict[str, str]) -> Event:
+    """A task: one run, in a worker that ray keeps. Gives the event of its end.
 
     Relative paths of its configuration are below `home`, where the study was started.
     """
@@ -261,7 +226,7 @@ def work(job: Job, spec: Spec, folder: Path, home: str, environment: dict[str, s
     if os.path.isdir(home):
         os.chdir(home)
     if not (folder / "study.yaml").is_file():
-        return "unseen", f"node {socket.gethostname()}"
+        return Event("unseen", spec.name, socket.gethostname())
     stopped = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())  # so that ray.cancel asks it to stop
     try:

@@ -1,22 +1,23 @@
 """Runs as jobs of a SLURM cluster, submitted by submitit (extra `slurm`). Imports no torch.
 
 Missing runs go out as arrays of jobs. SLURM starts a job again that was preempted, that ran out of time or whose node
-was lost; nothing is submitted while this program waits.
+was lost.
 """
 
 import importlib.util
+import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from vitlab.config import UserError, resolved
 from vitlab.config.schema import ExecutorConfig
 from vitlab.formatting import plural
-from vitlab.studies.cells import Cell, read_cell
+from vitlab.studies.cells import read_cell
 from vitlab.studies.claims import hold
 from vitlab.studies.events import Event, Job
 from vitlab.studies.grid import Spec
@@ -29,10 +30,8 @@ from vitlab.studies.launching.slurm_jobs import (
     read_submitted,
     submit_array,
 )
-from vitlab.training.files import RunFiles
 
 DETACHES = True
-LOOK = 2.0  # seconds between two looks at the files of runs
 ASK = 10.0  # seconds between two questions to SLURM
 NO_ANSWER = "executor=slurm: squeue does not answer on this host; run the command again when it does"
 
@@ -65,7 +64,7 @@ class Submission:
 
     queued: Mapping[str, str]
     added: Mapping[str, str]
-    unsubmitted: int = 0  # runs for which the queue has no room
+    unsubmitted: list[Spec]  # for which the queue has no room
 
     def describe(self) -> str:
         numbers = sorted(set(self.added.values()), key=lambda job: [int(part) for part in job.split("_")])
@@ -73,73 +72,69 @@ class Submission:
         jobs = ", ".join(f"{number} ({plural(len([*tasks]), 'task')})" for number, tasks in arrays)
         text = f"Submitted to SLURM: job {jobs}" if jobs else "Submitted nothing: all is in the queue"
         if self.unsubmitted:
-            text += f"; {plural(self.unsubmitted, 'run')} not yet (executor.slurm.submitted jobs are in the queue)"
+            text += f"; {plural(len(self.unsubmitted), 'run')} not yet (executor.slurm.submitted jobs are in the queue)"
         return text
 
 
 class SlurmExecutor:
-    """Submits the runs that are missing, and follows them by their files."""
+    """Submits the runs that are missing; their files say how they go, and the queue which of them are lost."""
+
+    reports = False
 
     def __init__(self, config: ExecutorConfig, job: Job, jobs: int, study: Path):
         self.config, self.job, self.study = config.slurm, job, study
         self.parameters = make_parameters(config, study.resolve().name, jobs)
+        self.unsubmitted: list[Spec] = []
+        self.submitted: dict[str, Spec] = {}
+        self.jobs: dict[str, str] = {}  # the job of each submitted run
+        self.gone: set[str] = set()  # runs whose job was no longer in the queue when it was last asked
+        self.asked_at = -math.inf
 
-    def run(self, specs: Sequence[Spec], notify: Callable[[Event], None], tick: float = 0.25) -> None:
-        """Submit and follow every run. KeyboardInterrupt ends the following alone; it says so.
+    def can_start(self, spec: Spec) -> bool:
+        return True
 
-        A run that has not ended fails once none of them is in the queue any more: the next start submits it again.
-        """
-        submission = self.submit(specs)
-        print(submission.describe(), file=sys.stderr)
-        jobs, told = {**submission.queued, **submission.added}, {}
-        left, live, asked, looked = list(specs), True, time.monotonic(), 0.0
-        try:
-            while left:
-                now = time.monotonic()
-                if now - asked > ASK:
-                    was_live, asked = live, now
-                    queue = read_queue()
-                    live = queue is None or any(job in queue for job in jobs.values())
-                    if not (live or was_live):  # twice, for a network file system may show the end of a run late
-                        break
-                if now - looked > LOOK:
-                    left, looked = [spec for spec in left if not self.tell(spec, told, notify)], now
-                notify(Event("tick", ""))
-                time.sleep(tick)
-        except KeyboardInterrupt:
-            numbers = sorted({job.partition("_")[0] for run, job in jobs.items()}, key=int)
-            end = f", 'scancel {' '.join(numbers)}' ends them" if numbers else ""
-            print(f"The jobs go on without this watcher: 'vitlab status {self.study}' says how{end}", file=sys.stderr)
-            raise
-        for spec in left:
-            if not self.tell(spec, told, notify):
-                notify(Event("failed", spec.name, self.explain_missing(jobs.get(spec.name))))
+    def start(self, spec: Spec) -> None:
+        self.unsubmitted.append(spec)
 
-    def explain_missing(self, job: str | None) -> str:
-        """Why a run has no result although none of its jobs is in the queue."""
-        if job is None:
-            return "not submitted, for executor.slurm.submitted jobs were in the queue; the same command submits it"
+    def wait(self, seconds: float) -> list[Event]:
+        """Submit what the queue has room for; gives the runs whose job has ended without a result."""
+        time.sleep(seconds)
+        if time.monotonic() - self.asked_at < ASK:
+            return []
+        self.asked_at = time.monotonic()
+        if self.unsubmitted:
+            self.submit_waiting()
+        if (queue := read_queue()) is None:
+            return []
+        before, self.gone = self.gone, {run for run, job in self.jobs.items() if job not in queue}
+        lost = self.gone & before  # twice, for a network file system may show the end of a run late
+        cells = [read_cell(self.study, run, self.submitted[run].config) for run in lost]
+        ended = [cell.run for cell in cells if cell.state != "running"]
+        events = [Event("failed", run, self.explain_missing(self.jobs.pop(run))) for run in ended]
+        return [event for event in events if event.run in {cell.run for cell in cells if cell.state == "waiting"}]
+
+    def submit_waiting(self) -> None:
+        submission = self.submit(self.unsubmitted)
+        if submission.added or not self.jobs:
+            print(submission.describe(), file=sys.stderr)
+        self.submitted |= {spec.name: spec for spec in self.unsubmitted}
+        found = {**submission.queued, **submission.added}
+        self.jobs |= {spec.name: found[spec.name] for spec in self.unsubmitted if spec.name in found}
+        self.unsubmitted = submission.unsubmitted
+
+    def explain_missing(self, job: str) -> str:
+        """Why a run has no result although its job is no longer in the queue."""
         log = self.study / FOLDER / f"{job}_0_log.out"
         return f"its job {job} ended without a result; see {log}; the same command continues it"
 
-    def tell(self, spec: Spec, told: dict[str, Event], notify: Callable[[Event], None]) -> bool:
-        """Whether a run has ended; tells what has changed since the last look."""
-        cell = self.read_cell(spec)
-        if cell.state != "waiting" and spec.name not in told:
-            told[spec.name] = Event("started", spec.name)
-            notify(told[spec.name])
-        if cell.state != "waiting" and cell.event.run and told[spec.name] != cell.event:
-            told[spec.name] = cell.event
-            notify(cell.event)
-        return cell.state in ("finished", "failed")
+    def stop(self) -> None:
+        """The jobs go on: say how to end them."""
+        numbers = sorted({job.partition("_")[0] for job in self.jobs.values()}, key=int)
+        end = f", 'scancel {' '.join(numbers)}' ends them" if numbers else ""
+        print(f"The jobs go on without this watcher: 'vitlab status {self.study}' says how{end}", file=sys.stderr)
 
-    def read_cell(self, spec: Spec) -> Cell:
-        """A run's state; one that lacks analyses or probes of the study has not finished."""
-        cell, files = read_cell(self.study, spec.name), RunFiles(self.study / spec.name)
-        if cell.state != "finished" or not any(files.find_lacking(spec.config).values()):
-            return cell
-        error = files.error()
-        return replace(cell, state="waiting" if error is None else "failed", error=error or "")
+    def close(self) -> None:
+        """Nothing of this executor is left here."""
 
     def submit(self, specs: Sequence[Spec]) -> Submission:
         """Submit every run that no job in the queue and no other process holds. Raises UserError."""
@@ -147,7 +142,8 @@ class SlurmExecutor:
             if (queue := read_queue()) is None:
                 raise UserError(NO_ANSWER)
             queued = {run: job for run, job in read_submitted(self.study).items() if job in queue}
-            missing = [s for s in specs if s.name not in queued and self.read_cell(s).state == "waiting"]
+            others = [spec for spec in specs if spec.name not in queued]
+            missing = [spec for spec in others if read_cell(self.study, spec.name, spec.config).state == "waiting"]
             groups = split(missing, self.config.cells)
             room = max(0, self.config.submitted - len({*queued.values()}))
             added: dict[str, str] = {}
@@ -155,7 +151,7 @@ class SlurmExecutor:
                 jobs = [Allocation(self.job, group, self.study) for group in chunk]
                 names = [[spec.name for spec in group] for group in chunk]
                 added |= submit_array(self.study, jobs, names, self.parameters)
-            return Submission(queued, added, len(missing) - len(added))
+            return Submission(queued, added, [spec for spec in missing if spec.name not in added])
 
 
 def split(items: Sequence, size: int) -> list[list]:

@@ -1,1 +1,1 @@
-"""What executors share: kept worker processes, the queue of waiting runs, the jobs of SLURM."""
+"""What executors share: kept worker processes, the jobs of SLURM."""

@@ -24,6 +24,7 @@ from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.opening import open_data
 from vitlab.models.counting.memory import checkpointed
 from vitlab.studies.events import Event
+from vitlab.studies.execute import execute
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.job import log_to
@@ -74,7 +75,7 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
     settled = {name: one.settled for name, one in plan.by_variant.items()}
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
         job = partial(time_run, Path(folder), plan.cores, settled)
-        LocalExecutor(job, plan.neighbours, Path(folder)).run(copies, notify)
+        execute(LocalExecutor(job, plan.neighbours, Path(folder)), copies, Path(folder), notify)
     return {
         spec.config["variant"]: average(found[same[0].config["variant"]]) for same in alike.values() for spec in same
     }

@@ -16,6 +16,7 @@ from vitlab.files import create_json
 from vitlab.hardware import list_gpus
 from vitlab.studies.claims import hold
 from vitlab.studies.events import Event
+from vitlab.studies.execute import execute
 from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.launching.processes import start_server
@@ -28,7 +29,7 @@ def specs(*names, **config):
     return [Spec(name, config) for name in names]
 
 
-def run(job, todo, jobs=1, notify=None, **options):
+def run(job, todo, jobs=1, notify=None, gpus=(), retries=1):
     """Every event but ticks, in order."""
     events = []
 
@@ -39,7 +40,7 @@ def run(job, todo, jobs=1, notify=None, **options):
             notify(event)
 
     with tempfile.TemporaryDirectory() as folder:
-        LocalExecutor(job, jobs, Path(folder), **options).run(todo, note)
+        execute(LocalExecutor(job, jobs, Path(folder), gpus), todo, Path(folder), note, retries=retries)
     return events
 
 
@@ -172,7 +173,7 @@ def test_a_run_whose_process_is_killed_is_tried_once_more_after_the_others(tmp_p
     assert kinds(events, "once") == ["started", "retried", "started", "done"]
     assert [event.run for event in events if event.kind == "started"] == ["ok 1", "once", "ok 2", "once"]
     (retry,) = [event.value for event in events if event.kind == "retried"]
-    assert retry == "worker exited unexpectedly (SIGKILL: out of memory?); started again alone, after the others"
+    assert retry == "worker exited unexpectedly (SIGKILL: out of memory?); started again from its last checkpoint"
 
 
 def test_a_run_that_was_killed_trains_alone_and_no_oftener_than_allowed(tmp_path):
@@ -224,7 +225,7 @@ def test_what_another_start_trains_or_has_seen_fail_is_not_started(tmp_path):
             held.close()
 
     with held:
-        LocalExecutor(say_done, 2, folder).run(specs("failed", "held", "free"), notify)
+        execute(LocalExecutor(say_done, 2, folder), specs("failed", "held", "free"), folder, notify)
     assert [(event.kind, event.value) for event in events if event.run == "failed"] == [("failed", "as it was there")]
     assert kinds(events, "held") == ["held", "started", "done"]
 
@@ -237,7 +238,7 @@ def test_two_starts_of_a_study_run_every_cell_once_also_when_a_worker_is_killed(
     """Two executors at once, four workers; the first run that begins kills its process."""
     todo, heard = specs(*(f"cell {number}" for number in range(40)), folder=str(tmp_path)), ([], [])
     starts = [
-        threading.Thread(target=LocalExecutor(train_once, 2, tmp_path).run, args=(todo, events.append))
+        threading.Thread(target=execute, args=(LocalExecutor(train_once, 2, tmp_path), todo, tmp_path, events.append))
         for events in heard
     ]
     for start in starts:
@@ -310,4 +311,4 @@ def start_study(folder):
             (folder / "ended").touch()
 
     executor = LocalExecutor(report_until_stopped, 2, folder / "study")
-    executor.run(specs("busy", "idle", folder=str(folder)), note)
+    execute(executor, specs("busy", "idle", folder=str(folder)), folder / "study", note)

@@ -14,6 +14,7 @@ import pytest
 from vitlab.config import UserError
 from vitlab.config.schema import ExecutorConfig, RayConfig
 from vitlab.studies.claims import hold
+from vitlab.studies.execute import execute
 from vitlab.studies.executors import ray as executor
 from vitlab.studies.grid import Spec
 
@@ -54,7 +55,7 @@ class Study:
             notify(event)
 
         specs = [Spec(name, {"folder": str(self.folder)}) for name in names]
-        executor.build(self.config, job, jobs, self.folder).run(specs, note, tick=0.05)
+        execute(executor.build(self.config, job, jobs, self.folder), specs, self.folder, note, tick=0.05)
         return self
 
     def kinds(self, run):
