@@ -6,7 +6,6 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from vitlab.formatting import plural
 from vitlab.reports.results.conclusion import Conclusion, conclude, is_finished
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.claims import hold
-from vitlab.studies.executors import can_detach, check_executor, is_on_this_machine
+from vitlab.studies.executors import can_detach, is_on_this_machine
 from vitlab.studies.grid import compose_models, compose_study
 from vitlab.studies.launching.processes import start_server
 from vitlab.studies.plan.machine import EXAMPLE, Machine, parse_machine
@@ -126,67 +125,42 @@ def scale(
     cost, here or on a machine. Raises UserError before anything is written.
     """
     began = time.perf_counter()
-    from vitlab.commands.study_runs import (
-        list_worker_modules,
-        make_specs,
-        prepare_folder,
-        refuse_other_data,
-        refuse_other_runs,
-        retrain_missing,
-        run_all,
-        run_rounds,
-        submit,
-    )
+    from vitlab.commands import study_runs
 
     if is_on_this_machine(config.executor) and not machine:
-        start_server(list_worker_modules(compose_models(config).values()))  # they import while this process does
+        modules = study_runs.list_worker_modules(compose_models(config).values())
+        start_server(modules)  # they import while this process does
     with status_line("loading torch, lightning and timm"):
-        from vitlab.data.cache.content_hash import contents
         from vitlab.reports.pages.live import live_report
         from vitlab.studies.plan.study import plan_study
 
     files = StudyFiles(folder)
     console = Console(stderr=True)
-    if known := machine is None and files.config_path.exists():
+    if continued := machine is None and files.config_path.exists():
         config = replace(config, settled=files.config().get("settled") or {})
     plan = plan_study(config, jobs=jobs, console=console, elsewhere=machine is not None)
-    if target and known:  # what earlier rounds asked for comes before the next one
-        planned = {spec.name for spec in plan.specs}
-        earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
-        plan.specs.extend(spec for spec in make_specs(plan, earlier) if spec.name not in planned)
+    if target and continued:  # what earlier rounds asked for comes before the next one
+        study_runs.add_earlier_cells(files, plan)
     if dry_run:
         show_costs(plan, machine, console, time.perf_counter() - began)
         if target:
             print(target.describe())
         return 0
-    now = contents(plan.config.data, plan.data)
     with hold(folder, wait="turn"):  # another start of this study may prepare its own
-        if not known and files.config_path.exists():
+        if not continued and files.config_path.exists():
             files.refuse(config)
-        to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, now)]
-        refuse_other_runs(files, to_train)
-        for damage in filter(None, (files.run(spec.name).read_result()[1] for spec in to_train)):
-            say(damage, console)
-        refuse_other_data(files, plan, now)
-        finished = [spec for spec in plan.specs if spec not in to_train]
-        lacking = {spec.name: files.run(spec.name).find_lacking(spec.config) for spec in finished}
-        to_complete = [spec for spec in finished if any(lacking[spec.name].values())]
-        if to_train or to_complete:
-            check_executor(config.executor)
-        for spec in (*to_train, *to_complete):  # what failed in an earlier start is tried again
-            files.run(spec.name).error_path.unlink(missing_ok=True)
-        prepare_folder(files, plan)
-    if detach and (to_train or to_complete):
-        return submit(files, plan, [*to_train, *to_complete])
+        missing = study_runs.find_missing(files, plan, console)
+        study_runs.prepare_folder(files, plan)
+    if detach and missing.specs:
+        return study_runs.submit(files, plan, missing.specs)
     with live_report(folder) as live:
-        say(plan.headline(len(to_train)), console)
-        if to_complete:
-            names = dict.fromkeys(name for lists in lacking.values() for name in chain(*lists.values()))
-            say(f"Adding {', '.join(names)} to {plural(len(to_complete), 'finished run')}", console)
-        failed = run_all(files, plan, [*to_train, *to_complete], live) if to_train or to_complete else {}
+        say(plan.headline(len(missing.to_train)), console)
+        if missing.to_complete:
+            say(f"Adding {', '.join(missing.additions)} to {plural(len(missing.to_complete), 'finished run')}", console)
+        failed = study_runs.run_all(files, plan, missing.specs, live)
         if target:
-            failed |= run_rounds(files, plan, target, {*failed}, live, console)
-        failed |= retrain_missing(files, plan, now, failed, live, console)
+            failed |= study_runs.run_rounds(files, plan, target, {*failed}, live, console)
+        failed |= study_runs.retrain_missing(files, plan, failed, live, console)
         live.close()
         with hold(folder, wait="turn"):  # of two starts that end at once the later one writes all results
             collect(files)

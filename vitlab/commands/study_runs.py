@@ -1,6 +1,8 @@
 """The runs of `vitlab scale`: what is refused before they begin, their folder, how they are trained or submitted."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -9,6 +11,7 @@ from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
+from vitlab.data.cache.content_hash import contents
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
 from vitlab.formatting import plural
@@ -17,7 +20,7 @@ from vitlab.studies.claims import hold
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event
 from vitlab.studies.execute import Executor, execute
-from vitlab.studies.executors import build_executor
+from vitlab.studies.executors import build_executor, check_executor
 from vitlab.studies.grid import Spec, make_spec, name_run
 from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect
@@ -47,6 +50,39 @@ def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
         names += ["wandb"] if run.wandb.mode != "off" else []
         found |= dict.fromkeys(names)
     return list(found)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a study has not done yet: runs to train, and finished ones that lack analyses or probes."""
+
+    to_train: list[Spec]
+    to_complete: list[Spec]
+    additions: list[str]  # the names of what they lack
+
+    @property
+    def specs(self) -> list[Spec]:
+        return [*self.to_train, *self.to_complete]
+
+
+def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> Missing:
+    """What is left to do, by the files alone. Raises UserError where it cannot be done in this folder or from here."""
+    data = contents(plan.config.data, plan.data)
+    to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, data)]
+    refuse_other_runs(files, to_train)
+    for damage in filter(None, (files.run(spec.name).read_result()[1] for spec in to_train)):
+        console.print(escape(damage), soft_wrap=True, highlight=False)
+    refuse_other_data(files, plan, data)
+    trained = {spec.name for spec in to_train}
+    finished = [spec for spec in plan.specs if spec.name not in trained]
+    lacking = {spec.name: [*chain(*files.run(spec.name).find_lacking(spec.config).values())] for spec in finished}
+    to_complete = [spec for spec in finished if lacking[spec.name]]
+    missing = Missing(to_train, to_complete, list(dict.fromkeys(chain(*lacking.values()))))
+    if missing.specs:
+        check_executor(plan.config.executor)
+    for spec in missing.specs:  # what failed in an earlier start is tried again
+        files.run(spec.name).error_path.unlink(missing_ok=True)
+    return missing
 
 
 def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
@@ -114,6 +150,13 @@ def make_specs(plan: "Plan", cells: Sequence[Cell]) -> list[Spec]:
     return [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
 
 
+def add_earlier_cells(files: StudyFiles, plan: "Plan") -> None:
+    """Add to a plan the runs that earlier rounds of seeds have asked for."""
+    planned = {spec.name for spec in plan.specs}
+    earlier = [cell for cell in files.cells() if cell[0] in plan.by_variant and cell[1] in plan.sizes]
+    plan.specs.extend(spec for spec in make_specs(plan, earlier) if spec.name not in planned)
+
+
 def run_rounds(
     files: StudyFiles, plan: "Plan", target: Target, failed: set[str], live: "LiveReport", console: Console
 ) -> dict[str, str]:
@@ -139,6 +182,8 @@ def run_rounds(
 
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
     """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
+    if not todo:
+        return {}
     board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
     executor, table = make_executor(files, plan), LiveTable(files)
     with display(board) as shown:
@@ -156,16 +201,17 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
 
 
 def retrain_missing(
-    files: StudyFiles, plan: "Plan", now: str, failed: Mapping[str, str], live: "LiveReport", console: Console
+    files: StudyFiles, plan: "Plan", failed: Mapping[str, str], live: "LiveReport", console: Console
 ) -> dict[str, str]:
     """Train again what has ended well and has no result, such as a run whose folder was deleted; says which.
 
-    Once: what is missing then is among the runs that failed, which it gives. `now` is the data's SHA-256.
+    Once: what is missing then is among the runs that failed, which it gives.
     """
+    data = contents(plan.config.data, plan.data)
 
     def list_missing() -> list[Spec]:
         ended = [spec for spec in plan.specs if spec.name not in failed]
-        return [spec for spec in ended if not files.run(spec.name).has_finished(spec.config, now)]
+        return [spec for spec in ended if not files.run(spec.name).has_finished(spec.config, data)]
 
     if not (missing := list_missing()):
         return {}
