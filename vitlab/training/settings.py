@@ -5,7 +5,7 @@
   instructions (AVX512-BF16 or AMX); else 32-true, which a GPU that has TF32 multiplies in that. A CPU without them
   emulates bf16: a step of vit_nano or resnet_nano then takes eight times as long as in float32.
 - memory_format: channels_last for models with convolutions other than a patch embedding (on a CPU a small ResNet
-  trains 1.3 times as fast with it); else contiguous. `scripts/bench/settings.py` measures both.
+  trains 1.3 times as fast with it); else contiguous.
 - threads: 1 below 2 million parameters (such models are no faster with two); else the cores of the run: those of the
   machine, divided by the number of processes that train at the same time.
 - workers: 0 for cached images; else one per core of the run.

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from scripts.memory_error import count_kept
 from vitlab.config import TrainConfig, compose
 from vitlab.models import build_model, kernels
 from vitlab.models.counting import count, memory
@@ -37,6 +36,21 @@ MODELS = [
     ("timm:vit_tiny_patch16_224", {"options": {"depth": 2}}),
     ("timm:resnetv2_50x1_bit", {}),  # normalises its weights, once for all examples
 ]
+
+
+def count_kept(model, batch, half):
+    """Bytes of the storages that a forward pass saves, each once, without parameters and buffers."""
+    own = {memory.storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    kept = {}
+
+    def keep(tensor):
+        kept[memory.storage(tensor)] = tensor  # alive, so that no other gets its address
+        return tensor
+
+    saving = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with saving, torch.autocast("cpu", torch.bfloat16, enabled=half):
+        model(*batch)
+    return memory.count_bytes(tensor for key, tensor in kept.items() if key not in own)
 
 
 @pytest.mark.parametrize(("name", "changes"), MODELS)
