@@ -83,8 +83,8 @@ def handle(words: list[str]) -> int:
 
 def describe_unexpected(error: Exception, words: Sequence[str]) -> str:
     """An error that nobody foresaw, in a line; its traceback goes to a file, or to stderr with VITLAB_DEBUG=1."""
-    kind, said = type(error).__name__, first_line(error)
-    line = said if said == kind else f"{kind}: {said}"
+    kind, message = type(error).__name__, first_line(error)
+    line = message if message == kind else f"{kind}: {message}"
     text = "".join(traceback.format_exception(error))
     if os.environ.get(DEBUG) == "1":
         print(text, file=sys.stderr)

@@ -47,10 +47,10 @@ def read_umask() -> int:
 def read_stamp(path: str | Path) -> tuple[int, int, int] | None:
     """What changes when a file is written anew; None where there is none."""
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size
 
 
 def read_utf8(path: Path, key: str) -> str:

@@ -37,13 +37,13 @@ def list_gpus(count: int) -> list[str]:
     A user may have named them: numbers, UUIDs, or the parts of one (MIG).
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [str(number) for number in range(count)] if named is None else [one.strip() for one in named.split(",")]
+    names = [str(number) for number in range(count)] if named is None else [name.strip() for name in named.split(",")]
     return names[:count]  # CUDA stops at the first name that it does not know
 
 
 def share_gpus(gpus: Sequence[str], place: int, each: int) -> str:
     """CUDA_VISIBLE_DEVICES of the worker at a place, whose runs take so many GPUs each: round robin."""
-    return ",".join(gpus[(place * each + one) % len(gpus)] for one in range(min(each, len(gpus))))
+    return ",".join(gpus[(place * each + offset) % len(gpus)] for offset in range(min(each, len(gpus))))
 
 
 def list_groups(controller: str) -> Iterator[Path]:
@@ -61,7 +61,7 @@ def list_groups(controller: str) -> Iterator[Path]:
         if not controllers or controller in controllers.split(","):
             mount = ROOT / "sys/fs/cgroup" / (controller if controllers else "")
             path = PurePosixPath(inner)
-            yield from (mount / one.relative_to("/") for one in (path, *path.parents))
+            yield from (mount / folder.relative_to("/") for folder in (path, *path.parents))
 
 
 def read_quota(folder: Path) -> float:
@@ -97,6 +97,6 @@ def find_launched() -> Launched | None:
     """This process's place among those of a launcher, if it is one of several."""
     for by, (mark, *names) in LAUNCHERS.items():
         if mark in os.environ and all(name in os.environ for name in names):
-            found = Launched(by, *(int(os.environ[name]) for name in names))
-            return found if found.size > 1 else None
+            launched = Launched(by, *(int(os.environ[name]) for name in names))
+            return launched if launched.size > 1 else None
     return None

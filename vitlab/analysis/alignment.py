@@ -61,17 +61,17 @@ class Alignments:
 
         keys bool (B, S) are the source tokens beside special ones, sources (B, S) all that may be looked at.
         """
-        asked, pairs = queries[:, None], (queries[:, 1:] & queries[:, :-1])[:, None]
+        is_query, pairs = queries[:, None], (queries[:, 1:] & queries[:, :-1])[:, None]
         places = weights.argmax(dim=-1)
         onward = places[..., 1:] >= places[..., :-1]
         crossed = find_diagonal(queries, keys)[:, None]
         uniform = crossed.sum(dim=-1)[:, 0] / sources.sum(dim=1, keepdim=True).double()
         for name, values in {
-            "tokens": asked.sum(),
+            "tokens": is_query.sum(),
             "pairs": pairs.sum(),
             "onward": (onward & pairs).sum((0, 2)),
-            "entropy": (torch.special.entr(weights).sum(dim=-1) * asked).double().sum((0, 2)),
-            "diagonal": ((weights * crossed).sum(dim=-1) * asked).double().sum((0, 2)),
+            "entropy": (torch.special.entr(weights).sum(dim=-1) * is_query).double().sum((0, 2)),
+            "diagonal": ((weights * crossed).sum(dim=-1) * is_query).double().sum((0, 2)),
             "uniform": (uniform * queries).sum(),
         }.items():
             self.sums[name] = self.sums.get(name, 0) + values.cpu()
@@ -116,7 +116,7 @@ def run(
     target tokens whose strongest source token is not before that of the target token before, "entropy" in nats. Of
     several heads their mean is the last. "sources" and "targets" are the pairs' tokens, "" behind them.
     """
-    found, kept, first = Alignments(), [], 0
+    alignments, examples, first = Alignments(), [], 0
     drawn = set(np.linspace(0, len(inputs.tokens) - 1, config.drawn).round().astype(int).tolist())  # of all lengths
     for chunk in track_progress(inputs.split(CHUNK), progress):
         layer, weights = align(model, chunk.tokens, chunk.given, chunk.mask)
@@ -124,20 +124,20 @@ def run(
             weights = torch.cat([weights, weights.mean(dim=1, keepdim=True)], dim=1)
         special = chunk.tokens[chunk.special].unique()  # each source has the token that ends texts
         queries = (chunk.following != IGNORE_INDEX) & ~torch.isin(chunk.following, special)
-        found.add(weights, queries, chunk.mask & ~chunk.special, chunk.mask)
+        alignments.add(weights, queries, chunk.mask & ~chunk.special, chunk.mask)
         for row in (row for row in range(len(weights)) if first + row in drawn):
             source, target = chunk.tokens[row][chunk.mask[row]], chunk.following[row]
             target = target[target != IGNORE_INDEX]
             cut = weights[row, :, : len(target), : len(source)]
-            kept.append((cut.cpu().numpy(), *(token_texts(part.tolist()) for part in (source, target))))
+            examples.append((cut.cpu().numpy(), *(token_texts(part.tolist()) for part in (source, target))))
         first += len(weights)
-    cuts, sources, targets = zip(*kept, strict=True)
+    cuts, sources, targets = zip(*examples, strict=True)
     shape = (len(cuts), len(cuts[0]), max(map(len, targets)), max(map(len, sources)))
     arrays = {"weights": np.zeros(shape, dtype=np.float16)}
     arrays |= {
         name: np.zeros((shape[0], n), dtype="U40") for name, n in zip(("targets", "sources"), shape[2:], strict=True)
     }
-    for number, (cut, source, target) in enumerate(kept):
+    for number, (cut, source, target) in enumerate(examples):
         arrays["weights"][number, :, : len(target), : len(source)] = cut
         arrays["sources"][number, : len(source)], arrays["targets"][number, : len(target)] = source, target
-    return {"rows": found.rows(layer), "references": {"uniform attention": found.uniform}, **arrays}
+    return {"rows": alignments.rows(layer), "references": {"uniform attention": alignments.uniform}, **arrays}

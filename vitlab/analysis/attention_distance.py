@@ -42,15 +42,15 @@ def attention_distance(
             f"prefix tokens needs (B, heads, {tokens}, {tokens})"
         )
     distances = patch_distances((rows, columns), (height, width)).to(weights)
-    found = query_distances(weights[:, :, prefix_tokens:], distances, prefix_tokens, renormalize)
-    return found.mean(dim=(0, 2))
+    distances_of_queries = query_distances(weights[:, :, prefix_tokens:], distances, prefix_tokens, renormalize)
+    return distances_of_queries.mean(dim=(0, 2))
 
 
 def query_distances(weights: Tensor, distances: Tensor, prefix_tokens: int, renormalize: bool) -> Tensor:
     """How far each query looks, in pixels: (B, H, n) for weights (B, H, n, N) and the queries' distances (n, P)."""
     weights = weights[..., prefix_tokens:]
-    found = (weights * distances).sum(dim=-1)
-    return found / weights.sum(dim=-1) if renormalize else found
+    totals = (weights * distances).sum(dim=-1)
+    return totals / weights.sum(dim=-1) if renormalize else totals
 
 
 def patch_distances(grid_size: tuple[int, int], patch_size: tuple[int, int]) -> Tensor:
@@ -71,11 +71,11 @@ def reference_distances(places: Patches, renormalize: bool = False) -> dict[str,
     near = (torch.cdist(cells, cells, p=float("inf")) < 1.5).float()
     distances = patch_distances(places.grid_size, places.patch_size)
     share = 1.0 if renormalize else len(cells) / places.tokens
-    found = {
+    references = {
         "uniform attention": share * distances.mean(),
         "3 x 3 neighbourhood": ((near * distances).sum(dim=1) / near.sum(dim=1)).mean(),
     }
-    return {name: round(value.item(), 5) for name, value in found.items()}
+    return {name: round(value.item(), 5) for name, value in references.items()}
 
 
 def run(model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Progress | None = None) -> dict[str, Any]:

@@ -70,5 +70,5 @@ def run(
         maps.append(torch.stack(found, dim=1))
         reached.append(torch.stack(rolled, dim=1))
     arrays = {"maps": torch.cat(maps), "rollout": torch.cat(reached)}
-    kept = {name: array.half().cpu().numpy() for name, array in arrays.items()}
-    return {**kept, "class_token": np.array(class_token, dtype=np.uint8)}
+    halved = {name: array.half().cpu().numpy() for name, array in arrays.items()}
+    return {**halved, "class_token": np.array(class_token, dtype=np.uint8)}

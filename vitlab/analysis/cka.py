@@ -70,10 +70,10 @@ class MinibatchCKA:
 def compute_grams(model: nn.Module, images: Tensor) -> Tensor:
     """The products (L, n, n) of each layer's output, all of its tokens or pixels; only one output is held at a time."""
     modules = {module: layer for layer, module in enumerate(find_layers(model).values())}
-    found: dict[int, Tensor] = {}
-    with watch_outputs(model, modules, lambda layer, output: found.update({layer: compute_gram(output)})):
+    grams: dict[int, Tensor] = {}
+    with watch_outputs(model, modules, lambda layer, output: grams.update({layer: compute_gram(output)})):
         model(images)
-    return torch.stack([found[layer] for layer in range(len(modules))])
+    return torch.stack([grams[layer] for layer in range(len(modules))])
 
 
 def cka(
@@ -90,11 +90,11 @@ def cka(
     """
     if len(images) < LEAST or batch < LEAST:
         raise UserError(f"images={len(images)}, batch={batch}: CKA needs at least {LEAST} of each")
-    found = MinibatchCKA()
+    estimate = MinibatchCKA()
     for chunk in track_progress(images.tensor_split(max(1, len(images) // batch)), progress):
         k = compute_grams(model, chunk)
-        found.update(k, k if other is None else compute_grams(other, chunk))
-    return found.compute().cpu()
+        estimate.update(k, k if other is None else compute_grams(other, chunk))
+    return estimate.compute().cpu()
 
 
 def load_other(source: str, images: Tensor) -> nn.Module:
@@ -131,7 +131,7 @@ def run(
     Raises UserError as `cka` does, and for an other model that does not take the images.
     """
     other = None if config.other is None else load_other(str(config.other), images)
-    found, others = cka(model, images, other, config.batch, progress).tolist(), list(find_layers(other or model))
+    similarities, others = cka(model, images, other, config.batch, progress).tolist(), list(find_layers(other or model))
     return [
         {
             "layer": layer,
@@ -140,6 +140,6 @@ def run(
             "name": name,
             "other_name": others[against - 1],
         }
-        for layer, (name, values) in enumerate(zip(find_layers(model), found, strict=True), start=1)
+        for layer, (name, values) in enumerate(zip(find_layers(model), similarities, strict=True), start=1)
         for against, value in enumerate(values, start=1)
     ]

@@ -54,5 +54,5 @@ def run(
     with evaluating(model):
         # t-SNE is a part more
         chunks = track_progress(images.split(CHUNK), progress and (lambda done, parts: progress(done, parts + 1)))
-        found = torch.cat([features(chunk).flatten(1).float().cpu() for chunk in chunks])
-    return {"points": embedding(found.numpy(), config.perplexity, config.seed)}
+        hidden = torch.cat([features(chunk).flatten(1).float().cpu() for chunk in chunks])
+    return {"points": embedding(hidden.numpy(), config.perplexity, config.seed)}

@@ -108,7 +108,7 @@ class HeadPatterns:
         "next token", without a second segment "same sentence". "score" is that of the label; of a head that is
         "mixed" or "none" the largest.
         """
-        found = []
+        rows = []
         for layer, (masses, uniform, queries) in sorted(self.sums.items()):
             for head, mass in enumerate(masses.T):
                 score = ((mass - uniform) / (queries - uniform)).clamp(0, 1).tolist()
@@ -119,21 +119,21 @@ class HeadPatterns:
                 )
                 label, best = head_label(scores)
                 row = {"layer": layer + 1, "head": head + 1, "label": label, "score": best}
-                found.append(row | {"scores": scores, "mass": shares})
-        return found
+                rows.append(row | {"scores": scores, "mass": shares})
+        return rows
 
 
 def head_label(scores: dict[str, float | None]) -> tuple[str, float]:
     """The pattern that leads and its score; "mixed" or "none" with the largest score where none reaches `LABEL`."""
-    known = {name: score for name, score in scores.items() if score is not None}
-    if not known:
+    defined = {name: score for name, score in scores.items() if score is not None}
+    if not defined:
         return "none", 0.0
-    narrow = {name: score for name, score in known.items() if name != BROAD}
-    for some in (narrow, known):
+    narrow = {name: score for name, score in defined.items() if name != BROAD}
+    for some in (narrow, defined):
         leader = max(some, key=some.get, default=None)
         if leader is not None and some[leader] >= LABEL:
             return leader, some[leader]
-    return "mixed" if sum(score >= PART for score in narrow.values()) >= 2 else "none", max(known.values())
+    return "mixed" if sum(score >= PART for score in narrow.values()) >= 2 else "none", max(defined.values())
 
 
 def applies(model: nn.Module) -> bool:
@@ -145,9 +145,9 @@ def run(
     model: nn.Module, inputs: TokenInputs, config: AnalysisConfig, progress: Progress | None = None
 ) -> list[dict[str, Any]]:
     """The rows of `HeadPatterns` over all sequences, "value" being the score; of an encoder-decoder the encoder's."""
-    found = HeadPatterns()
+    patterns = HeadPatterns()
     for part in track_progress(inputs.split(SEQUENCES), progress):
         targets = pattern_targets(part.tokens, part.mask, part.special, part.segments, model.text.causal)
         for layer, weights in attention_maps(model.text, part.tokens, **part.options):
-            found.add(layer, weights, targets)
-    return [{**row, "value": row["score"]} for row in found.rows()]
+            patterns.add(layer, weights, targets)
+    return [{**row, "value": row["score"]} for row in patterns.rows()]

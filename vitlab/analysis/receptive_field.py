@@ -36,14 +36,14 @@ def receptive_fields(
     output in the middle, and v a random direction for each image, for in a plain sum of u channels could cancel.
     Raises UserError for a model without layers, for a layer that does not exist, and where u depends on no pixel.
     """
-    known = list(find_layers(model).values())
+    layers = list(find_layers(model).values())
     for layer in chosen:
-        if not 0 <= layer < len(known):
-            raise UserError(f"layer {layer}: the model has layers 0 to {len(known) - 1}")
+        if not 0 <= layer < len(layers):
+            raise UserError(f"layer {layer}: the model has layers 0 to {len(layers) - 1}")
     generator = torch.Generator().manual_seed(seed)
     squares = torch.zeros(len(chosen), *images.shape[-2:], dtype=torch.float64, device=images.device)
     units: dict[int, Tensor] = {}
-    modules = {known[layer]: layer for layer in chosen}
+    modules = {layers[layer]: layer for layer in chosen}
     for chunk in track_progress(images.split(CHUNK), progress):
         pixels = chunk.detach().clone().requires_grad_()
         with torch.enable_grad():
@@ -85,13 +85,13 @@ def select_middle(model: nn.Module, output: Tensor) -> Tensor:
 @torch.no_grad()
 def measure_grids(model: nn.Module, images: Tensor, chosen: list[int]) -> list[list[int]]:
     """The rows and columns of units in what each of the chosen layers gives. Raises UserError as `to_map` does."""
-    known, found = list(find_layers(model).values()), {}
-    modules = {known[layer]: layer for layer in chosen}
+    layers, grids = list(find_layers(model).values()), {}
+    modules = {layers[layer]: layer for layer in chosen}
     with watch_outputs(
-        model, modules, lambda layer, output: found.update({layer: list(to_map(model, output).shape[1:3])})
+        model, modules, lambda layer, output: grids.update({layer: list(to_map(model, output).shape[1:3])})
     ):
         model(images[:1])
-    return [found[layer] for layer in chosen]
+    return [grids[layer] for layer in chosen]
 
 
 def effective_size(field: Tensor) -> float:

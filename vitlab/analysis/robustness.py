@@ -97,15 +97,15 @@ def run(
 
         def measure_accuracy(change: Callable[..., Tensor]) -> float:
             generator = torch.Generator().manual_seed(config.seed)
-            found = predict(model, (change(chunk, generator=generator) for chunk in images.split(CHUNK)))
-            return round((found == targets).double().mean().item(), 5)
+            predicted = predict(model, (change(chunk, generator=generator) for chunk in images.split(CHUNK)))
+            return round((predicted == targets).double().mean().item(), 5)
 
-        asked = [("shuffle", grid, partial(shuffle_patches, grid=grid)) for grid in [1, *chosen]]
+        perturbations = [("shuffle", grid, partial(shuffle_patches, grid=grid)) for grid in [1, *chosen]]
         hide = partial(occlude_patches, grid=chosen[-1])
-        asked += [("occlusion", share, partial(hide, share=share)) for share in [0, *config.shares]]
+        perturbations += [("occlusion", share, partial(hide, share=share)) for share in [0, *config.shares]]
         return [
             {"kind": kind, "strength": strength, "value": measure_accuracy(change)}
-            for kind, strength, change in track_progress(asked, progress)
+            for kind, strength, change in track_progress(perturbations, progress)
         ]
 
 

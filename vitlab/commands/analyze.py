@@ -47,9 +47,9 @@ def main(words: Sequence[str]) -> int:
     chosen, given = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
     files = {Path(word).stem: word for word in chosen if is_file_choice(word)}
     chosen = [Path(word).stem if is_file_choice(word) else word for word in chosen]
-    known = {**{name: name for name in names("analysis")}, **files}
-    overrides = [w for w in given if w.partition("=")[0].partition(".")[0] not in known]
-    problems = [f"{name}: unknown analysis; {choices_text(name, known)}" for name in chosen if name not in known]
+    choices = {**{name: name for name in names("analysis")}, **files}
+    overrides = [w for w in given if w.partition("=")[0].partition(".")[0] not in choices]
+    problems = [f"{name}: unknown analysis; {choices_text(name, choices)}" for name in chosen if name not in choices]
     problems += [f"{name}: two analyses have this name" for name in files if chosen.count(name) > 1]
     if overrides and not args.out and not args.run.startswith("timm:"):
         problems.append(f"{overrides[0]}: also give --out DIR; the run's own folder is for its own data")
@@ -129,12 +129,12 @@ def analyze(
     shown = [encode_text(subject.model, subject.data.tokenizer, parts) for parts in texts]
     heads: list[dict[str, Any]] = []
     analyses = {name: (changes or {}).get(name) or load("analysis", name) for name in chosen or names("analysis")}
-    asked = choose_analyses(subject.model, analyses, refuse=bool(chosen), or_none=of_text)
+    configs = choose_analyses(subject.model, analyses, refuse=bool(chosen), or_none=of_text)
     console = Console(stderr=True)
-    for number, (name, options) in enumerate(asked.items(), start=1):
+    for number, (name, options) in enumerate(configs.items(), start=1):
         try:
             with progress_bar(console) as progress:
-                report = partial(progress, f"{escape(options.title)}, {number} of {len(asked)}")
+                report = partial(progress, f"{escape(options.title)}, {number} of {len(configs)}")
                 report(0, None)  # some analyses report nothing else
                 labelled = not subject.mismatch
                 findings = examine(subject.model, task, options, subject.step, labelled=labelled, progress=report)

@@ -36,9 +36,9 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--out", type=non_empty_path, metavar="DIR", help=about)
 
     def error(self, message: str) -> NoReturn:
-        known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
+        options = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
         unknown = message.removeprefix("unrecognized arguments: ").split(" ")[0] if "unrecognized" in message else None
-        near = f"; {choices_text(unknown, known)}" if unknown and unknown.startswith("-") else ""
+        near = f"; {choices_text(unknown, options)}" if unknown and unknown.startswith("-") else ""
         if unknown and (key := unknown.lstrip("-").partition("=")[0]) in GROUPS:
             near = f"; did you mean {key}=NAME?"
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
@@ -149,5 +149,5 @@ def run_config(source: str, overrides: Sequence[str], free: Sequence[str]) -> Tr
     config = compose(TrainConfig, overrides, base=base)
     if config.data.modality == "text":
         return change(config, {"data.tokenizer": str(RunFiles(source).tokenizer_path)})
-    kept = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
-    return change(config, kept)
+    normalization = {f"data.{key}": run["data"][key] for key in ("mean", "std") if f"data.{key}" not in keys}
+    return change(config, normalization)

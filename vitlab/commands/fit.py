@@ -79,7 +79,7 @@ def fit(
     fits = fit_groups(points, law, limit, lambda groups: follow(groups, "fitting"))
     crossovers = find_crossovers(fits, lambda pairs: follow(pairs, "looking for crossovers"))
     document = {
-        "groups": {join(name): describe_group(one) for name, one in fits.items()},
+        "groups": {join(name): describe_group(group_fit) for name, group_fit in fits.items()},
         "crossovers": [
             {
                 "a": join(first),
@@ -137,7 +137,7 @@ def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[st
     from vitlab.studies.laws.groups import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    header, *rows = make_law_table({join(name): one for name, one in fits.items()}, axes[1])
+    header, *rows = make_law_table({join(name): group_fit for name, group_fit in fits.items()}, axes[1])
     table = Table(*map(escape, header), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*map(escape, row))
@@ -148,7 +148,7 @@ def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[st
             console.print(escape(f"{sentence}."), soft_wrap=True, highlight=False)
     if len(crossovers) > MOST_PAIRS and (rest := sum(crossing.size is None for crossing in crossovers.values())):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
-    ways = sorted({one.fit.measured_by for one in fits.values()})
+    ways = sorted({group_fit.fit.measured_by for group_fit in fits.values()})
     console.print(
         f"Intervals: {'; '.join(ways)}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True
     )

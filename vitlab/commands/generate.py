@@ -146,7 +146,7 @@ def sampling_options(args: argparse.Namespace) -> list[str]:
 
 def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
     """The lines of --input and --reference. Raises UserError with all problems, also of --out."""
-    found, problems = {}, []
+    columns, problems = {}, []
     for option in ("--input", "--reference"):
         if (path := of(args, option)) is None:
             continue
@@ -155,15 +155,15 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
         except UserError as error:
             problems += error.problems
             continue
-        lines = found[option] = text.removesuffix("\n").split("\n")
+        lines = columns[option] = text.removesuffix("\n").split("\n")
         empty = [number for number, line in enumerate(lines, start=1) if not line.strip()]
         if empty:
             places = ", ".join(map(str, empty[:MOST_NAMED])) + (" ..." if len(empty) > MOST_NAMED else "")
             problems.append(f"{option}={path}: has no text on line {places}; give one on each")
-    if len({len(lines) for lines in found.values()}) > 1:
+    if len({len(lines) for lines in columns.values()}) > 1:
         problems.append(
-            f"--reference={args.reference}: has {plural(len(found['--reference']), 'line')}, but "
-            f"--input={args.input} has {len(found['--input'])}; give a reference for each line"
+            f"--reference={args.reference}: has {plural(len(columns['--reference']), 'line')}, but "
+            f"--input={args.input} has {len(columns['--input'])}; give a reference for each line"
         )
     try:
         refuse_unwritable(args.out.absolute().parent)
@@ -171,7 +171,7 @@ def read_lines(args: argparse.Namespace) -> dict[str, list[str]]:
         problems += error.problems
     if problems:
         raise UserError(problems)
-    return found
+    return columns
 
 
 def choose_search(args: argparse.Namespace, writer: "TextGenerator") -> dict[str, Any]:
@@ -259,12 +259,12 @@ def write_prompt(args: argparse.Namespace, writer: "TextGenerator", search: dict
     if args.json:
         print(json.dumps({"run": args.run, "prompt": prompt, "samples": texts}, indent=1, ensure_ascii=False))
         return 0
-    for number, one in enumerate(texts, start=1):
+    for number, prompt_text in enumerate(texts, start=1):
         if len(texts) > 1:
             print(f"--- {number} of {len(texts)}")
-        text = prompt + one["text"] if writer.continues else one["text"]
+        text = prompt + prompt_text["text"] if writer.continues else prompt_text["text"]
         print(text)
-        if one["ended"] == "model":
+        if prompt_text["ended"] == "model":
             Console(stderr=True).print(f"(stopped at the length of {args.run})")
     return 0
 

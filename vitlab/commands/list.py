@@ -52,11 +52,11 @@ def show_keys(what: str, *, as_json: bool) -> int:
     """Print the keys of runs, of studies or of a group's kinds; the exit code."""
     from vitlab.config.schema.key_table import list_keys, list_kind_keys
 
-    found = [("", list(list_keys(SCHEMAS[what])))] if what in SCHEMAS else list(list_kind_keys(GROUPS[what]))
+    sections = [("", list(list_keys(SCHEMAS[what])))] if what in SCHEMAS else list(list_kind_keys(GROUPS[what]))
     if as_json:
-        print(json.dumps([{"kind": kind, **asdict(key)} for kind, keys in found for key in keys], indent=1))
+        print(json.dumps([{"kind": kind, **asdict(key)} for kind, keys in sections for key in keys], indent=1))
         return 0
-    for kind, keys in found:
+    for kind, keys in sections:
         if kind:
             print(f"\nkind {kind}")
         width = max(len(key.name) for key in keys)

@@ -190,8 +190,8 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
     log = files.folder / LOG
     try:
         results = load_results(files.folder)
-        found = conclude(results, write_report(results))
-        show(found, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
+        conclusion = conclude(results, write_report(results))
+        show(conclusion, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
     except (OSError, UserError):
         raise
     except Exception as error:

@@ -27,14 +27,14 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("folders", metavar="STUDY_DIR", type=Path, nargs="*", default=[Path("runs")], help=about)
     parser.add_json()
     args = parser.parse_args(words)
-    found = {study: read_status(study) for folder in args.folders for study in list_studies(folder)}
+    statuses = {study: read_status(study) for folder in args.folders for study in list_studies(folder)}
     if args.json:
-        documents = {str(study): to_json(status) for study, status in found.items()}
-        alone = len(args.folders) == 1 and {*found} & {args.folders[0], args.folders[0].parent}
+        documents = {str(study): to_json(status) for study, status in statuses.items()}
+        alone = len(args.folders) == 1 and {*statuses} & {args.folders[0], args.folders[0].parent}
         print(json.dumps(next(iter(documents.values())) if alone else documents, indent=1))
         return 0
-    for study, status in found.items():
-        if study not in args.folders or len(found) > 1:
+    for study, status in statuses.items():
+        if study not in args.folders or len(statuses) > 1:
             print(study)
         show(status, study)
     return 0
@@ -61,7 +61,7 @@ def to_json(status: StudyStatus) -> dict[str, object]:
 def describe(run: RunStatus) -> dict[str, object]:
     """What is known of a run; what is not is left out."""
     cell, progress = run.cell, run.cell.progress
-    known = {
+    details = {
         "step": progress and progress.step,
         "steps": progress and progress.steps,
         "seconds_left": progress.seconds_left if progress and cell.state == "running" else None,
@@ -70,7 +70,7 @@ def describe(run: RunStatus) -> dict[str, object]:
         "job": run.job or None,
         "error": cell.error or None,
     }
-    return {"run": cell.run, "state": cell.state, **{key: one for key, one in known.items() if one is not None}}
+    return {"run": cell.run, "state": cell.state, **{key: value for key, value in details.items() if value is not None}}
 
 
 def show(status: StudyStatus, folder: Path) -> None:

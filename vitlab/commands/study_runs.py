@@ -39,17 +39,17 @@ def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
 
     A user's own modules are left to the workers: one may start threads, which do not survive a fork.
     """
-    found = dict.fromkeys(WORKER_MODULES)
+    modules = dict.fromkeys(WORKER_MODULES)
     for run in runs:
         analyses = [load("analysis", name) for name in run.analyses]
         kinds = [("tasks", run.task.kind), ("models", MODULES.get(run.model.kind, run.model.kind))]
-        kinds += [("analysis", one.kind) for one in analyses]
-        kinds += [("reports.figures.analyses", kind) for one in analyses for kind in one.drawings]
+        kinds += [("analysis", analysis.kind) for analysis in analyses]
+        kinds += [("reports.figures.analyses", kind) for analysis in analyses for kind in analysis.drawings]
         names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
         names += ["vitlab.reports.figures.backends.matplotlib_backend"] if analyses else []
         names += ["wandb"] if run.wandb.mode != "off" else []
-        found |= dict.fromkeys(names)
-    return list(found)
+        modules |= dict.fromkeys(names)
+    return list(modules)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
 
     runs = [spec.config for spec in plan.specs]
     cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
-    settled = {name: one.settled for name, one in plan.by_variant.items()}
+    settled = {name: model.settled for name, model in plan.by_variant.items()}
     config = files.add_start({**resolved(plan.config), "settled": settled}, cells, plan.headline(0))
     seeds = write_manifests(files, plan)
     write_samples(plan.task, plan.data, config["sizes"], min(seeds), files.figures)
@@ -137,16 +137,18 @@ def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
 
 def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
     """Write what is in the subset of each size, for every seed of a subset that was ever asked for; gives the seeds."""
-    known = {one["seed"]: one["sizes"] for path in files.subsets.glob("*.json") if (one := read_json(path))}
-    seeds, sizes = {*known, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
-    for seed in sorted(seed for seed in seeds if known.get(seed) != sizes):
+    written = {
+        manifest["seed"]: manifest["sizes"] for path in files.subsets.glob("*.json") if (manifest := read_json(path))
+    }
+    seeds, sizes = {*written, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
+    for seed in sorted(seed for seed in seeds if written.get(seed) != sizes):
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
         write_manifest(path, plan.task.train, plan.task.strata, sizes, seed, name=plan.data.name)
     return seeds
 
 
 def make_specs(plan: "Plan", cells: Sequence[Cell]) -> list[Spec]:
-    variants = {name: resolved(one.config) for name, one in plan.by_variant.items()}
+    variants = {name: resolved(model.config) for name, model in plan.by_variant.items()}
     return [make_spec(variants[variant], size, seed) for variant, size, seed in cells]
 
 
@@ -164,20 +166,20 @@ def run_rounds(
 
     A cell with a failed run gets no more.
     """
-    found: dict[str, str] = {}
+    errors: dict[str, str] = {}
     while True:
         rows = [r for r in files.finished_rows() if r["model"] in plan.by_variant and r["train_size"] in plan.sizes]
-        stopped = {(s.config["variant"], s.config["train_size"]) for s in plan.specs if s.name in failed | {*found}}
+        stopped = {(s.config["variant"], s.config["train_size"]) for s in plan.specs if s.name in failed | {*errors}}
         step = plan_round(rows, target, stopped)
         console.print(escape(step.text), soft_wrap=True, highlight=False)
         if not step.added:
-            return found
+            return errors
         specs = make_specs(plan, step.added)
         with hold(files.folder, wait="turn"):
             files.add_cells(step.added)
         plan.specs.extend(specs)
         write_manifests(files, plan)
-        found |= run_all(files, plan, specs, live)
+        errors |= run_all(files, plan, specs, live)
 
 
 def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
@@ -190,8 +192,8 @@ def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveRe
 
         def notify(event: Event) -> None:
             shown.notify(event)
-            for one in (table, live):
-                one.update(changed=event.kind in ("done", "failed"))
+            for view in (table, live):
+                view.update(changed=event.kind in ("done", "failed"))
 
         try:
             execute(executor, todo, files.folder, notify, retries=plan.config.executor.retries)

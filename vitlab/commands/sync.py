@@ -34,22 +34,27 @@ def sync(results: StudyResults, *, as_json: bool) -> int:
     Each run is one line on stdout; with `as_json` all are one document there, and the lines go to stderr.
     """
     stream = sys.stderr if as_json else sys.stdout
-    runs = {one.run: one for one in list_uploads(results)}
-    waiting = [one for one in runs.values() if one.state == "waiting"]
-    for one in runs.values():
-        if one.state != "waiting":
-            print(line(one), file=stream, flush=True)
-    for one in upload(waiting):
-        runs[one.run] = one
-        print(line(one), file=stream, flush=True)
-    count = {state: sum(one.state == state for one in runs.values()) for state in STATES}
+    runs = {pending.run: pending for pending in list_uploads(results)}
+    waiting = [pending for pending in runs.values() if pending.state == "waiting"]
+    for pending in runs.values():
+        if pending.state != "waiting":
+            print(line(pending), file=stream, flush=True)
+    for pending in upload(waiting):
+        runs[pending.run] = pending
+        print(line(pending), file=stream, flush=True)
+    count = {state: sum(pending.state == state for pending in runs.values()) for state in STATES}
     print(f"{plural(count['uploaded'], 'run')} uploaded", file=stream)
     left = count["failed"] + count["waiting"]
     if left:
-        names = ", ".join(one.run for one in runs.values() if one.state in ("failed", "waiting"))
+        names = ", ".join(pending.run for pending in runs.values() if pending.state in ("failed", "waiting"))
         print(f"vitlab: {plural(left, 'run')} left to upload: {names}; run the command again", file=sys.stderr)
     if as_json:
-        print(json.dumps([{"run": one.run, "state": one.state, "says": one.says} for one in runs.values()], indent=1))
+        print(
+            json.dumps(
+                [{"run": pending.run, "state": pending.state, "says": pending.says} for pending in runs.values()],
+                indent=1,
+            )
+        )
     return 1 if left else 0
 
 

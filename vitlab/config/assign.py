@@ -63,7 +63,7 @@ def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any, prefix
         if not isinstance(value, dict):
             choices = choices_text("", [f"{key}.{name}" for name in old])
             return [Problem(key, value, f"set one of its keys instead; {choices}", prefix)]
-        return [problem for name, one in value.items() for problem in assign(node, f"{key}.{name}", one, prefix)]
+        return [problem for name, item in value.items() for problem in assign(node, f"{key}.{name}", item, prefix)]
     if get_origin(declared) is list and value is not None and not isinstance(value, list):
         return [Problem(key, value, f"expected a list, for example {key}=[{value}]", prefix)]
     if isinstance(value, bool) and declared not in (bool, Any):
@@ -78,8 +78,8 @@ def set_value(node: DictConfig, parent: DictConfig, key: str, value: Any, prefix
 def explain_type(declared: Any, optional: bool, old: Any, value: Any, error: Exception) -> str:
     """Why a value is not of a field's type."""
     if value is None and not optional:
-        kept = "" if old is None else f", or leave it out for the default, {to_text(old)}"
-        return f"must not be null; give a value{kept}"
+        advice = "" if old is None else f", or leave it out for the default, {to_text(old)}"
+        return f"must not be null; give a value{advice}"
     if get_origin(declared) is dict or (declared is Any and isinstance(old, DictConfig)):
         return "expected a mapping with text as keys, {KEY: VALUE, ...}"
     if get_origin(declared) is Literal:
@@ -90,8 +90,8 @@ def explain_type(declared: Any, optional: bool, old: Any, value: Any, error: Exc
 
 def explain(error: Exception) -> str:
     """The message of an error in one line; OmegaConf's is its first."""
-    said = str(error).splitlines() or [type(error).__name__]
-    return " ".join((said[0] if isinstance(error, OmegaConfBaseException) else " ".join(said)).split())
+    lines = str(error).splitlines() or [type(error).__name__]
+    return " ".join((lines[0] if isinstance(error, OmegaConfBaseException) else " ".join(lines)).split())
 
 
 def is_open(node: DictConfig) -> bool:
@@ -109,7 +109,7 @@ def declared_type(parent: DictConfig, key: str) -> tuple[Any, bool]:
         return Any, True
     declared = OmegaConf.get_type(parent).__dataclass_fields__[key].type
     if get_origin(declared) in (Union, UnionType) and type(None) in get_args(declared):
-        rest = tuple(one for one in get_args(declared) if one is not type(None))
+        rest = tuple(member for member in get_args(declared) if member is not type(None))
         return (rest[0] if len(rest) == 1 else Union[rest]), True
     return declared, declared is Any
 
@@ -131,8 +131,8 @@ def suggest_key(root: DictConfig, parent: DictConfig, at: str, part: str) -> str
         return f"did you mean '{same[0]}'?"
     here, names = list(map(str, parent.keys())), [last for last, _ in everywhere]
     near = [] if difflib.get_close_matches(part, here, n=1, cutoff=0.5) else difflib.get_close_matches(part, names, n=1)
-    found = f"did you mean '{everywhere[names.index(near[0])][1]}'? " if near else ""
-    return found + choices_text(part, here)
+    suggestion = f"did you mean '{everywhere[names.index(near[0])][1]}'? " if near else ""
+    return suggestion + choices_text(part, here)
 
 
 def list_key_paths(node: DictConfig, path: str = "") -> Iterator[tuple[str, str]]:

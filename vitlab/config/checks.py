@@ -221,8 +221,8 @@ def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], ima
 def check_captioner(config: DictConfig) -> Iterator[str]:
     """Captions by another model than a captioner, a captioner for another task, or one without a ViT."""
     task, model = (OmegaConf.select(config, f"{group}.kind", throw_on_missing=False) for group in ("task", "model"))
-    known = isinstance(task, str) and isinstance(model, str) and "." not in task + model
-    if known and (task == "captioning") != (model == "captioner"):
+    is_captioner = isinstance(task, str) and isinstance(model, str) and "." not in task + model
+    if is_captioner and (task == "captioning") != (model == "captioner"):
         fit = [name for name in groups.names("model") if groups.load_node("model", name).kind == "captioner"]
         advice = choices_text("", fit) if task == "captioning" else "give task=captioning"
         yield f"model={config.model.name}: is not for task={config.task.name}; {advice}"

@@ -46,7 +46,7 @@ def suggest_assignment(text: str) -> str:
     """The override that a lone word probably stands for: a choice without its key, a key without its value."""
     if text.endswith(("]", ",")):
         return "; quote a list with spaces, for example 'sizes=[100, 200]'"
-    group = next((one for one in ("data", "task", "model", "recipe", "mixer") if text in groups.names(one)), None)
+    group = next((slot for slot in ("data", "task", "model", "recipe", "mixer") if text in groups.names(slot)), None)
     key = "model.mixer" if group == "mixer" else group
     return f"; did you mean {key}={text}?" if key else "; write the key, '=' and the value without spaces"
 
@@ -75,8 +75,8 @@ def compose(
             pairs.append(parse_override(override) if isinstance(override, str) else override)
         except UserError as error:
             problems += error.problems
-    chosen, failed, found = choose_groups(config, dict(pairs))
-    problems += found
+    chosen, failed, problems_found = choose_groups(config, dict(pairs))
+    problems += problems_found
     budget_given = any(key.partition(".")[0] == "budget" for key, _ in pairs)
     if budget_given and "budget" in config:
         config.budget = structured(BudgetConfig)
@@ -99,7 +99,7 @@ def compose(
     if "analyses" in config and config.analyses is None:
         config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
     if "analyses" in config:
-        config.analyses = [one for index, one in enumerate(config.analyses) if one not in config.analyses[:index]]
+        config.analyses = [name for index, name in enumerate(config.analyses) if name not in config.analyses[:index]]
     if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
         settle_budget(config)
     wrong = {problem.key for problem in problems if isinstance(problem, Problem)}
@@ -138,8 +138,8 @@ def is_fixed(config: DictConfig, slot: str, key: str) -> bool:
     """Whether a key of a choice is read while it is chosen: setting it afterwards would change nothing."""
     choice = OmegaConf.select(config, slot)
     declared = OmegaConf.get_type(choice) if OmegaConf.is_config(choice) else None
-    found = [field for field in fields(declared) if field.name == key] if is_dataclass(declared) else []
-    return any(field.metadata.get("fixed", False) for field in found)
+    matching = [field for field in fields(declared) if field.name == key] if is_dataclass(declared) else []
+    return any(field.metadata.get("fixed", False) for field in matching)
 
 
 def refuse_settings(schema: type, config: Any) -> None:
@@ -246,8 +246,8 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
     """Names for the data, the task and the model that nobody names: data have a task, a task its data and its model."""
 
     def named(slot: str) -> Any:
-        found = given.get(slot, config.get(slot))
-        return OmegaConf.to_container(found) if OmegaConf.is_config(found) else found
+        chosen_value = given.get(slot, config.get(slot))
+        return OmegaConf.to_container(chosen_value) if OmegaConf.is_config(chosen_value) else chosen_value
 
     def of(group: str, choice: Any, key: str) -> Any:
         try:
@@ -255,14 +255,14 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
         except UserError:
             return None  # whoever loads it says why
 
-    found: dict[str, Any] = {}
+    chosen_value: dict[str, Any] = {}
     if "task" in config and named("task") is None:
-        found["task"] = (named("data") is not None and of("data", named("data"), "task")) or FIRST_TASK
-    task = found.get("task", named("task") if "task" in config else None)
+        chosen_value["task"] = (named("data") is not None and of("data", named("data"), "task")) or FIRST_TASK
+    task = chosen_value.get("task", named("task") if "task" in config else None)
     for slot in ("data", "model"):
         if "task" in config and slot in config and named(slot) is None:
-            found[slot] = of("task", task, slot) or of("task", FIRST_TASK, slot)
-    return found
+            chosen_value[slot] = of("task", task, slot) or of("task", FIRST_TASK, slot)
+    return chosen_value
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -284,8 +284,8 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
     """
     config = structured(schema)
     config.budget = structured(BudgetConfig)
-    found = {key: value for key, value in read_yaml(path).items() if key not in without}
-    problems = [line for key, value in found.items() for line in assign(config, key, value)]
+    values = {key: value for key, value in read_yaml(path).items() if key not in without}
+    problems = [line for key, value in values.items() for line in assign(config, key, value)]
     problems += choose_groups(config, {})[2]
     if problems:
         raise UserError(f"{path}: {line}" for line in problems)

@@ -77,14 +77,14 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
         extra = ["timm:NAME"] if group == "model" else []
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
-        found = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{key}={choice}: cannot read the file: {explain(error)}") from None
-    if not found:
+    if not content:
         raise UserError(f"{key}={choice}: the file is empty; give it keys, for example name: {path.stem}")
-    if not isinstance(found, dict):
-        raise UserError(f"{key}={choice}: the file must hold a mapping of keys, it holds {type(found).__name__}")
-    return {"name": path.stem, **found}
+    if not isinstance(content, dict):
+        raise UserError(f"{key}={choice}: the file must hold a mapping of keys, it holds {type(content).__name__}")
+    return {"name": path.stem, **content}
 
 
 def load(group: str, choice: str | dict[str, Any], key: str | None = None) -> Any:
@@ -116,17 +116,17 @@ def load_shipped(group: str, choice: str, key: str) -> DictConfig:
 
 def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfig:
     if isinstance(choice, str):
-        found = declared = read(group, choice, key)
+        values = declared = read(group, choice, key)
     elif not isinstance(choice.get("name"), str):
         raise UserError(f"{key}={choice}: a mapping needs a name; choices: {', '.join(names(group))}")
     elif "kind" in choice:
-        found = declared = choice
+        values = declared = choice
     else:
         declared = read(group, choice["name"], key)
-        found = {**declared, **choice, "name": declared["name"]}  # not the path of a file
-    label = found["name"]
-    kind = str(found.get("kind") or ("recipe" if group == "recipe" else label))
-    unfit = [k for k in found if not isinstance(k, str) or not k.isidentifier() or keyword.iskeyword(k)]
+        values = {**declared, **choice, "name": declared["name"]}  # not the path of a file
+    label = values["name"]
+    kind = str(values.get("kind") or ("recipe" if group == "recipe" else label))
+    unfit = [k for k in values if not isinstance(k, str) or not k.isidentifier() or keyword.iskeyword(k)]
     if unfit:
         raise UserError(f"{key}={label}: {k}: a key is a word of letters, digits and underscores" for k in unfit)
     try:
@@ -134,7 +134,7 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     except OmegaConfBaseException as error:
         raise UserError(Problem(key, label, explain(error))) from None
     problems = []
-    for name, value in {**found, "kind": kind}.items():
+    for name, value in {**values, "kind": kind}.items():
         problems += assign(node, name, value, prefix=f"{key}={label}: ")
     if group == "analysis":  # nothing else gives its options later
         shown = choice if isinstance(choice, str) else choice["name"]
@@ -153,8 +153,8 @@ def choose_class(group: str, kind: str, found: dict[str, Any]) -> type:
     base = kinds.find_class(group, kind, declared.get("modality"))
     if group == "recipe" or (group == "model" and base.kind != MISSING) or base is kinds.own_class(kind, base):
         return base
-    known = {field.name for field in dataclasses.fields(base)}
-    extra = [(name, *infer_field(value)) for name, value in declared.items() if name not in known]
+    keys = {field.name for field in dataclasses.fields(base)}
+    extra = [(name, *infer_field(value)) for name, value in declared.items() if name not in keys]
     label = kind.rpartition(".")[2].title().replace("_", "")
     return dataclasses.make_dataclass(f"{label}Config", extra, bases=(base,), frozen=True)
 

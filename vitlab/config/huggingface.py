@@ -168,9 +168,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         if config.get(key, value if settings.fixed_by_default else None) != value
     ]
     activation = config[activation_key(settings)]
-    known = [name for name, here in ACTIVATIONS.items() if here in settings.activations]
-    if activation not in known:
-        problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), known)}")
+    activations = [name for name, here in ACTIVATIONS.items() if here in settings.activations]
+    if activation not in activations:
+        problems.append(f"{folder}: unknown activation {activation}; {choices_text(str(activation), activations)}")
     if problems:
         raise UserError(problems)
     return config

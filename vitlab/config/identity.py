@@ -31,16 +31,16 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     module, of which the contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
     tune = config.get("tune") or {}  # what is chosen among decides what is chosen
-    found = select(drop_keys(config, [*tune] if tune else ["tune"]), TrainConfig, affecting(WEIGHTS))
+    settings = select(drop_keys(config, [*tune] if tune else ["tune"]), TrainConfig, affecting(WEIGHTS))
     if subset_seed(config) == config["seed"]:
-        found.pop("subset_seed", None)
+        settings.pop("subset_seed", None)
     recipe = config.get("recipe") or {}
     if recipe.get("patience") is not None or recipe.get("keep", "last") != "last":  # evaluations choose the weights
-        found["trainer"]["evaluations"] = config["trainer"]["evaluations"]
+        settings["trainer"]["evaluations"] = config["trainer"]["evaluations"]
     if contents_known and "." not in config["data"]["kind"]:
         data_class = find_class("data", config["data"]["kind"], config["data"].get("modality"))
-        found["data"] = select(found["data"], data_class, lambda field: not field.metadata["path"])
-    return {**found, PARTS: count_parts(config.get("trainer") or {})}
+        settings["data"] = select(settings["data"], data_class, lambda field: not field.metadata["path"])
+    return {**settings, PARTS: count_parts(config.get("trainer") or {})}
 
 
 def count_parts(trainer: Mapping[str, Any]) -> int:

@@ -19,18 +19,18 @@ FORM = "data.expected={train: 1281167, test: 50000, classes: 1000}"
 
 def expect(config: DataConfig) -> ImageData:
     """The data set of `data.expected`, RGB, with a part of its training images for validation. Raises UserError."""
-    found = config.expected
-    problems = [f"data.expected.{key} is missing: give a number, such as {FORM}" for key in KEYS if key not in found]
+    expected = config.expected
+    problems = [f"data.expected.{key} is missing: give a number, such as {FORM}" for key in KEYS if key not in expected]
     problems += [
-        f"data.expected.{key}={found[key]}: expected a whole number above 1"
+        f"data.expected.{key}={expected[key]}: expected a whole number above 1"
         for key in (*KEYS, "bytes")
-        if key in found and not is_count(found[key])
+        if key in expected and not is_count(expected[key])
     ]
     if problems:
         raise UserError(problems)
-    held_out = min(MAX_VAL_ITEMS, max(1, round(VAL_FRACTION * found["train"])))
-    sizes = {"train": int(found["train"]) - held_out, "validation": held_out, "test": int(found["test"])}
-    classes = tuple(map(str, range(int(found["classes"]))))
+    held_out = min(MAX_VAL_ITEMS, max(1, round(VAL_FRACTION * expected["train"])))
+    sizes = {"train": int(expected["train"]) - held_out, "validation": held_out, "test": int(expected["test"])}
+    classes = tuple(map(str, range(int(expected["classes"]))))
     splits = {part: Split(np.broadcast_to(np.int64(0), size), read_nothing) for part, size in sizes.items()}
     return ImageData(config.name, classes, extent(config.image_size), 3, **splits)
 

@@ -29,10 +29,10 @@ def open_data(config: DataConfig, console: Console | None = None) -> Any:
     key = json.dumps(settings, sort_keys=True)
     if key not in OPENED:
         with progress_bar(console) as progress:
-            found = data.load(groups.load("data", settings), progress)
+            data_set = data.load(groups.load("data", settings), progress)
         while len(OPENED) >= OPEN:
             del OPENED[next(iter(OPENED))]
-        OPENED[key] = found
+        OPENED[key] = data_set
     return OPENED[key]
 
 

@@ -95,23 +95,25 @@ class Foreign(Interface):
     def find_features(self) -> Callable[[Tensor], Tensor] | None:
         if self.get("forward_features") and self.get("forward_head"):
             return self.read_timm_features
-        own = self.get("features")
-        return own if callable(own) and not isinstance(own, nn.Module) else None  # in timm's VGG it is a module
+        method = self.get("features")
+        return (
+            method if callable(method) and not isinstance(method, nn.Module) else None
+        )  # in timm's VGG it is a module
 
     def read_timm_features(self, images: Tensor) -> Tensor:
         return self.module.forward_head(self.module.forward_features(images), pre_logits=True).flatten(1)
 
     def group_matcher(self, coarse: bool = False) -> Any:
-        own = self.get("group_matcher")
-        return own(coarse=coarse) if own else super().group_matcher(coarse)
+        method = self.get("group_matcher")
+        return method(coarse=coarse) if method else super().group_matcher(coarse)
 
     def no_weight_decay(self) -> set[str]:
-        own = self.get("no_weight_decay")
-        return own() if own else set()
+        method = self.get("no_weight_decay")
+        return method() if method else set()
 
     def part_of(self, name: str) -> str:
-        own = self.get("part_of")
-        return own(name) if own else super().part_of(name)
+        method = self.get("part_of")
+        return method(name) if method else super().part_of(name)
 
 
 def as_names(value: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -70,8 +70,8 @@ class DropPath(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        kept = x.new_empty(x.shape[0], *(1 for _ in x.shape[1:])).bernoulli_(1 - self.drop_prob)
-        return x * (kept.div_(1 - self.drop_prob) if self.drop_prob < 1 else kept)
+        mask = x.new_empty(x.shape[0], *(1 for _ in x.shape[1:])).bernoulli_(1 - self.drop_prob)
+        return x * (mask.div_(1 - self.drop_prob) if self.drop_prob < 1 else mask)
 
 
 class QuickGELU(nn.Module):

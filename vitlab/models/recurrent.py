@@ -86,8 +86,8 @@ class AttentionDecoder(nn.Module):
         if not self.input_feeding:
             return self.attend(x, state)
         vectors, weights = [], []
-        for one in x.split(1, dim=1):
-            state.fed, looked = self.attend(torch.cat([one, state.fed], dim=-1), state)
+        for token in x.split(1, dim=1):
+            state.fed, looked = self.attend(torch.cat([token, state.fed], dim=-1), state)
             vectors.append(state.fed)
             weights.append(looked)
         return torch.cat(vectors, dim=1), torch.cat(weights, dim=1)

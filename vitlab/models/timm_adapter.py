@@ -87,11 +87,11 @@ def reach_hub() -> bool:
 def pretrained_cfg(name: str) -> Any:
     """timm's record of a model, with its image size, mean and std; None where timm has none. Raises UserError."""
     try:
-        known = timm.is_model(timm.models.parse_model_name(name)[1].split(".")[0])
-        cfg = timm.models.get_pretrained_cfg(name) if known else None
+        exists = timm.is_model(timm.models.parse_model_name(name)[1].split(".")[0])
+        cfg = timm.models.get_pretrained_cfg(name) if exists else None
     except (ValueError, RuntimeError) as error:
         raise UserError(f"model=timm:{name}: {error}") from None
-    if not known:
+    if not exists:
         raise UserError(f"model=timm:{name}: timm has no such model; {choices_text(name, timm.list_models())}")
     return cfg
 

@@ -15,7 +15,7 @@ State = Literal["waiting", "running", "finished", "failed"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class RunState:
     """A run: its claim while it trains and how far it is, its result, or the first line of its error.
 
     A run whose result.json is damaged is waiting, and `error` says why.
@@ -43,19 +43,19 @@ class Cell:
         return Event("progress", self.run, self.progress) if self.progress else Event("tick", "")
 
 
-def read_cell(study: Path, run: str, config: Mapping[str, Any] | None = None) -> Cell:
+def read_state(study: Path, run: str, config: Mapping[str, Any] | None = None) -> RunState:
     """The state of a run; with its configuration one that lacks analyses or probes of it has not finished."""
     files = RunFiles(study / run)
     claim = read_claim(files.folder)  # before the result, which its owner writes first
     if claim and not claim.is_dead:  # a finished run, too, while analyses are added to it
-        return Cell(run, "running", files.read_progress(), claim)
+        return RunState(run, "running", files.read_progress(), claim)
     result, damage = files.read_result()
     lacks = result is not None and config is not None and any(files.find_lacking(config).values())
     if result is not None and not lacks:
-        return Cell(run, "finished", result=result)
+        return RunState(run, "finished", result=result)
     if claim is None and (error := files.error()) is not None:
-        return Cell(run, "failed", files.read_progress(), error=error)
-    return Cell(run, "waiting", files.read_progress(), error=damage)
+        return RunState(run, "failed", files.read_progress(), error=error)
+    return RunState(run, "waiting", files.read_progress(), error=damage)
 
 
 def write_failure(study: Path, run: str, error: str) -> None:

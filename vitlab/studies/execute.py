@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from vitlab.studies.cells import read_cell, write_failure
+from vitlab.studies.cells import read_state, write_failure
 from vitlab.studies.events import Event
 from vitlab.studies.grid import Spec
 
@@ -86,7 +86,7 @@ class Loop:
         """Start runs in their order while there is room, but those that another start trains or has seen fail."""
         while self.waiting and self.executor.can_start(self.waiting[0]):
             spec = self.waiting.popleft()
-            cell = read_cell(self.study, spec.name)
+            cell = read_state(self.study, spec.name)
             if cell.state == "running":
                 self.elsewhere.append(spec)
                 self.notify(Event("held", spec.name, cell.where))
@@ -124,7 +124,7 @@ class Loop:
             reason += f"; executor.retries={self.retries}"
             write_failure(self.study, spec.name, reason)
             return Event("failed", spec.name, reason)
-        held = read_cell(self.study, spec.name).state == "running"  # until its heartbeat counts as lost
+        held = read_state(self.study, spec.name).state == "running"  # until its heartbeat counts as lost
         (self.elsewhere if held else self.waiting).append(spec)
         return Event("retried", spec.name, f"{reason}; started again from its last checkpoint")
 
@@ -135,7 +135,7 @@ class Loop:
         self.looked_at = time.monotonic()
         self.elsewhere = [spec for spec in self.elsewhere if not self.is_free(spec)]
         for spec in () if self.executor.reports else [*self.running.values()]:
-            cell = read_cell(self.study, spec.name, spec.config)
+            cell = read_state(self.study, spec.name, spec.config)
             if cell.state == "waiting":
                 continue
             self.places[spec.name] = cell.where or self.places.get(spec.name, "")
@@ -148,7 +148,7 @@ class Loop:
 
     def is_free(self, spec: Spec) -> bool:
         """Whether no other start trains a run any more: it failed, or waits here, as something may be left to do."""
-        cell = read_cell(self.study, spec.name)
+        cell = read_state(self.study, spec.name)
         if cell.state in ("waiting", "finished"):
             self.waiting.appendleft(spec)  # it may have begun already
         elif cell.state == "failed" or cell.progress:

@@ -27,11 +27,11 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     problems, per_model = [], config.per_model
     try:
         config = replace(config, models=add_words(config.models, per_model), per_model={})
-        known = name_models(config.models)
+        model_names = name_models(config.models)
         problems += [
-            f"per_model.{name}: is not a model of this study; choices: {', '.join(known)}"
+            f"per_model.{name}: is not a model of this study; choices: {', '.join(model_names)}"
             for name in per_model
-            if name not in known
+            if name not in model_names
         ]
     except UserError as error:
         problems += error.problems
@@ -54,10 +54,10 @@ def choose_models(of_file: Any, word: str) -> str | tuple[str, Any]:
         return word  # composing says so
     if key != "models" or not isinstance(of_file, Mapping) or not isinstance(chosen, list):
         return word
-    known = name_models(of_file)
-    if not any(isinstance(name, str) and name in known for name in chosen):
+    model_names = name_models(of_file)
+    if not any(isinstance(name, str) and name in model_names for name in chosen):
         return word
-    return key, {name: known.get(name, {"model": name}) for name in chosen}
+    return key, {name: model_names.get(name, {"model": name}) for name in chosen}
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
 
     Composing takes 30 ms a variant, and a start asks three times: those of the last study are kept.
     """
-    for known, found in COMPOSED:
-        if known == study:
-            return dict(found)
-    found = compose_all(study)
-    COMPOSED[:] = [(study, found)]
-    return dict(found)
+    for earlier, composed in COMPOSED:
+        if earlier == study:
+            return dict(composed)
+    composed = compose_all(study)
+    COMPOSED[:] = [(study, composed)]
+    return dict(composed)
 
 
 def compose_all(study: StudyConfig) -> dict[str, TrainConfig]:
-    problems, found = [*check_set(study)], {}
+    problems, composed = [*check_set(study)], {}
     variants: dict[str, Any] = {}
     try:
         variants = list_variants(resolved(study))
@@ -119,18 +119,18 @@ def compose_all(study: StudyConfig) -> dict[str, TrainConfig]:
         problems += error.problems
     for name, settings in variants.items():
         try:
-            found[name] = compose_variant(resolved(study), name, settings)
+            composed[name] = compose_variant(resolved(study), name, settings)
         except UserError as error:
             problems += error.problems
     folders: dict[str, str] = {}
-    for name in found:
+    for name in composed:
         other = folders.setdefault(name_run(name, "", 0), name)
         if other != name:
             problems.append(f"models: '{other}' and '{name}' are alike; their runs would share a folder; rename one")
-    problems += check_copies(study, found)
+    problems += check_copies(study, composed)
     if problems:
         raise UserError(dict.fromkeys(problems))
-    return found
+    return composed
 
 
 def check_set(study: StudyConfig) -> Iterator[str]:

@@ -127,11 +127,11 @@ class StudyJob:
 
     def compose(self, config: Mapping[str, Any]) -> TrainConfig:
         """A run's configuration, checked once a variant: that takes 0.1 s, as long as a tiny run trains."""
-        own = {key: config[key] for key in ("train_size", "seed")}
-        variant = str({**config, **dict.fromkeys(own)})
+        changes = {key: config[key] for key in ("train_size", "seed")}
+        variant = str({**config, **dict.fromkeys(changes)})
         if variant not in self.checked:
             self.checked[variant] = compose(TrainConfig, base=config)
-        return replace(self.checked[variant], **own)
+        return replace(self.checked[variant], **changes)
 
 
 def run_cell(folder: str, name: str, cores: str, observe: str) -> int:

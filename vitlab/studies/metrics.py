@@ -10,6 +10,6 @@ def main_metric(rows: list[dict[str, Any]]) -> Metric:
     """The first of all metrics that some finished run has, over the sizes of these runs."""
     shown = [metric for metric in list_metrics() if metric.is_compared]
     accuracy = find_metric("accuracy")
-    found = next((metric for metric in shown if any(metric.value(row) is not None for row in rows)), accuracy)
-    unit = next((str(row["unit"]) for row in rows if row.get("unit")), found.sized_by)
-    return replace(found, sized_by=unit)
+    metric_shown = next((metric for metric in shown if any(metric.value(row) is not None for row in rows)), accuracy)
+    unit = next((str(row["unit"]) for row in rows if row.get("unit")), metric_shown.sized_by)
+    return replace(metric_shown, sized_by=unit)

@@ -103,10 +103,12 @@ def vary_over_seeds(first: np.ndarray, second: np.ndarray, shared: int) -> tuple
     variances = [known[i] if known[i] is not None else known[1 - i] for i in (0, 1)]
     parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
     spent = sum(float(part.sum()) ** 2 / (count - 1) for part, count in zip(parts, counts, strict=True) if count > 1)
-    one, other = first[:shared], second[:shared]
+    paired_first, other = first[:shared], second[:shared]
     together = np.zeros(first.shape[1])
     if shared > 1:
-        together = ((one - one.mean(axis=0)) * (other - other.mean(axis=0))).sum(axis=0) / (shared - 1)
+        together = ((paired_first - paired_first.mean(axis=0)) * (other - other.mean(axis=0))).sum(axis=0) / (
+            shared - 1
+        )
         limit = np.sqrt(variances[0] * variances[1])
         together = np.clip(together, -limit, limit)
     variance = parts[0] + parts[1] - 2 * together * shared / (counts[0] * counts[1])
@@ -120,8 +122,8 @@ def combine_parts(mean: float, parts: np.ndarray, degrees: np.ndarray, seeds: in
     variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
     if variance <= 0:
         return Estimate(mean, 0.0, seeds, items)
-    known = variance**2 / (parts**2 / degrees).sum()
-    return Estimate(mean, quantile(known) * math.sqrt(variance), seeds, items)
+    degrees_known = variance**2 / (parts**2 / degrees).sum()
+    return Estimate(mean, quantile(degrees_known) * math.sqrt(variance), seeds, items)
 
 
 def list_seed_differences(first: Values, second: Values) -> list[float]:

@@ -96,7 +96,7 @@ def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[C
     `until` is the half-width that is asked for, in `Metric.compared`.
     """
     metric = main_metric(list(rows))
-    found = []
+    cells = []
     for variant in dict.fromkeys(row["model"] for row in rows):
         by_size: dict[int, dict[int, float]] = {}
         for row in rows:
@@ -112,8 +112,8 @@ def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[C
             if spread:
                 width = mean_over_seeds(list(values.values()), spread).half_width or 0.0
             missing = 0 if width <= until else count_missing(len(values), spread, until)
-            found.append(Certainty(variant, size, frozenset(values), width, missing))
-    return found
+            cells.append(Certainty(variant, size, frozenset(values), width, missing))
+    return cells
 
 
 def count_missing(seeds: int, spread: Spread | None, until: float) -> int:
@@ -143,15 +143,15 @@ def choose_cells(cells: Iterable[Certainty], room: int) -> list[Cell]:
 def describe_test_set(rows: Sequence[Mapping[str, Any]]) -> str:
     """How wide the test set itself leaves an accuracy, whatever the number of seeds; empty where that is not known."""
     metric = main_metric(list(rows))
-    known = [(metric.value(row), row.get("test_items")) for row in rows] if metric.percent else []
+    values = [(metric.value(row), row.get("test_items")) for row in rows] if metric.percent else []
     widths = [
         quantile(items - 1) * math.sqrt(max(value * (1 - value), 0) / items)
-        for value, items in known
+        for value, items in values
         if value is not None and items and items > 1
     ]
     if not widths:
         return ""
-    items = max(items for _, items in known if items)
+    items = max(items for _, items in values if items)
     return (
         f"Other test sets of {whole(items)} items would move a result by up to ± {metric.gap(max(widths))}, "
         "however many seeds there are."

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vitlab.formatting import finite
-from vitlab.studies.cells import Cell, read_cell
+from vitlab.studies.cells import RunState, read_state
 from vitlab.studies.grid import name_run
 from vitlab.studies.launching.slurm_jobs import read_submitted
 from vitlab.studies.store import StudyFiles
@@ -21,7 +21,7 @@ class RunStatus:
     `job` is the SLURM job that it was last submitted in.
     """
 
-    cell: Cell
+    cell: RunState
     variant: str
     size: int
     heard: float | None = None
@@ -66,20 +66,20 @@ class StudyStatus:
 
         By finished runs; without any of those, by the pace of the running ones.
         """
-        found = [
+        timed = [
             (run, seconds)
             for run in self.of_state("finished")
             if (seconds := finite((run.cell.result or {}).get("wall_s"))) is not None
         ]
-        if not found:
+        if not timed:
             paced = [(run, run.cell.progress) for run in self.of_state("running") if run.cell.progress]
-            found = [
+            timed = [
                 (run, far.seconds_left * far.steps / (far.steps - far.step))
                 for run, far in paced
                 if far.step < far.steps
             ]
         groups: dict[tuple[str, int] | str | None, list[float]] = defaultdict(list)
-        for run, seconds in found:
+        for run, seconds in timed:
             for key in ((run.variant, run.size), run.variant, None):
                 groups[key].append(seconds)
         return {key: statistics.fmean(seconds) for key, seconds in groups.items()}
@@ -94,6 +94,6 @@ def read_status(folder: Path) -> StudyStatus:
 
 
 def read_run(folder: Path, variant: str, size: int, seed: int, submitted: Mapping[str, str]) -> RunStatus:
-    cell = read_cell(folder, name_run(variant, size, seed))
+    cell = read_state(folder, name_run(variant, size, seed))
     heard = cell.claim.age if cell.claim else None
     return RunStatus(cell, variant, size, heard, submitted.get(cell.run, ""))

@@ -107,8 +107,8 @@ class StudyFiles:
         """
         start = Start(os.path.relpath(Path.cwd(), self.folder.resolve()), describe_asked(config), list(cells), headline)
         old = self.config() if self.config_path.is_file() else {}
-        known = self.cells() if old else []
-        cells = list(dict.fromkeys([*known, *start.cells]))
+        cells_before = self.cells() if old else []
+        cells = list(dict.fromkeys([*cells_before, *start.cells]))
         config = {**config, "sizes": sorted({size for _, size, _ in cells})}
         config["seeds"] = list(dict.fromkeys([*(old.get("seeds") or []), *config["seeds"]]))
         config |= merge_variants(old, config) if old else {}
@@ -143,12 +143,12 @@ class StudyFiles:
 
     def failures(self) -> list[dict[str, str]]:
         """`{"run", "error"}` of each run whose last attempt failed."""
-        found = []
+        errors = []
         for cell in self.cells():
             run = self.run(name_run(*cell))
             if run.read_result()[0] is None and (error := run.error()) is not None:
-                found.append({"run": run.folder.name, "error": error})
-        return found
+                errors.append({"run": run.folder.name, "error": error})
+        return errors
 
     def rows(self) -> list[dict[str, Any]]:
         """results.csv with numbers as numbers; an empty cell is None. Raises UserError if it does not parse."""

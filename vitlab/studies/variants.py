@@ -71,14 +71,14 @@ def add_words(models: Any, per_model: Mapping[str, Sequence[str]]) -> Any:
 
 def name_stems(models: Any) -> dict[str, Settings]:
     """`name_models` with models of files and folders called as these."""
-    return {short_name("model", name): one for name, one in name_models(models).items()}
+    return {short_name("model", name): model for name, model in name_models(models).items()}
 
 
 def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> TrainConfig:
     """The configuration of a variant's runs, at the whole training set and seed 0. Raises UserError."""
     base = {**{key: study[key] for key in SHARED}, "study": study["name"], "model": settings["model"], "variant": name}
-    own = [(key, value) for key, value in settings.items() if key != "model"]
-    return compose(TrainConfig, [*study["set"], *own], base=base)
+    changes = [(key, value) for key, value in settings.items() if key != "model"]
+    return compose(TrainConfig, [*study["set"], *changes], base=base)
 
 
 def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
@@ -98,7 +98,7 @@ def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
         )
     labels = {key: key.rpartition(".")[2] for key in axes}
     labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
-    found: dict[str, Settings] = {}
+    variants: dict[str, Settings] = {}
     for name, settings in named.items():
         try:
             config = compose_variant(study, "", settings)
@@ -122,19 +122,19 @@ def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
         problems += [
             f"models: two are named '{label}' or alike; their runs would share a folder; name variants, for example "
             f"{EXAMPLE}"
-            for label in grown.keys() & found.keys()
+            for label in grown.keys() & variants.keys()
         ]
         problems += [
             f"grid: '{label}' is longer than {LONGEST_NAME} characters; name variants, for example {EXAMPLE}"
             for label in grown
             if len(label) > LONGEST_NAME
         ]
-        found |= grown
+        variants |= grown
     if not problems:
         problems = [explain_unused(study, named, key) for key in axes if key not in used]
     if problems:
         raise UserError(dict.fromkeys(problems))
-    return found
+    return variants
 
 
 def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -146,8 +146,8 @@ def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
             shown = "0.001,0.01" if values == [] else to_text(values)
             problems.append(f"grid.{key}={to_text(values)}: expected its values, for example grid.{key}=[{shown}]")
         else:
-            told = [describe_value(key, value) for value in values]  # values that read alike would share a folder
-            twice = [value for index, value in enumerate(values) if told[index] in told[:index]]
+            labels = [describe_value(key, value) for value in values]  # values that read alike would share a folder
+            twice = [value for index, value in enumerate(values) if labels[index] in labels[:index]]
             problems += [f"grid.{key}={values}: '{to_text(value)}' is given twice" for value in twice]
     if problems:
         raise UserError(problems)
@@ -222,15 +222,15 @@ def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
 
 def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
     """The values of these keys in a run's resolved configuration, as one cell each; None where it has no such key."""
-    found = {}
+    columns = {}
     for key in keys:
         value = get_value(config, key)
         if isinstance(value, Mapping):  # a group's choice, or first weights
             value = value.get("name") or value.get("weights") or value.get("encoder")
-        found[key] = format_value(value) if isinstance(value, list) else value
-    if "subset_seed" in found and found["subset_seed"] is None:
-        found["subset_seed"] = config.get("seed")
-    return found
+        columns[key] = format_value(value) if isinstance(value, list) else value
+    if "subset_seed" in columns and columns["subset_seed"] is None:
+        columns["subset_seed"] = config.get("seed")
+    return columns
 
 
 def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.data.sequences.blocks import IGNORE_INDEX, pack_texts
 from vitlab.data.text.types import TextData
 from vitlab.tasks.base import Task
-from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
+from vitlab.tasks.common.metrics import ItemOutcomes, Mean, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 Batch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), IGNORE_INDEX where there is none
@@ -96,22 +96,22 @@ class CausalLM(Task):
         compare models of different tokenizers, if these are lossless; unknown tokens and lower case are cheaper.
         `detailed` adds outcomes, the nats of each sequence.
         """
-        found = {
+        metrics = {
             "loss": Mean(),
             "perplexity": Perplexity(),
             "bits_per_byte": Perplexity(lambda nats: nats * self.bits_per_nat),
             "unigram_perplexity": Perplexity(),
         }
-        return MetricCollection(found | ({"outcomes": Outcomes()} if detailed else {}), compute_groups=False)
+        return MetricCollection(metrics | ({"outcomes": ItemOutcomes()} if detailed else {}), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         tokens, following = batch
-        kept = following != IGNORE_INDEX
+        counts = following != IGNORE_INDEX
         logits = model(tokens).flatten(0, 1).float()
-        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=IGNORE_INDEX).view_as(kept)
+        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=IGNORE_INDEX).view_as(counts)
         if "outcomes" in metrics:
-            metrics["outcomes"].update(nats, kept)
-        nats, following = nats[kept], following[kept]
+            metrics["outcomes"].update(nats, counts)
+        nats, following = nats[counts], following[counts]
         unigram = -self.log_unigram.to(following.device)[following]
         for name, metric in metrics.items():
             if name != "outcomes":

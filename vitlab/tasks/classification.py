@@ -16,7 +16,7 @@ from vitlab.data.base import ImageData
 from vitlab.data.mixing import Mixing
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.images import ImagePreparation
-from vitlab.tasks.common.metrics import Confusion, Mean, Outcomes, Reliability
+from vitlab.tasks.common.metrics import Confusion, ItemOutcomes, Mean, Reliability
 from vitlab.tasks.metrics import CHOICES, IMAGES, MOST_CONFUSED, build_metrics
 from vitlab.tasks.metrics.calibration_error import BINS
 
@@ -69,16 +69,16 @@ class Classification(Task):
 def build_class_metrics(outputs: int, detailed: bool = False, of: str = IMAGES) -> dict[str, Metric]:
     """The loss and the metrics of `vitlab.tasks.metrics` of a choice among as many classes as there are outputs.
 
-    `detailed` adds reliability (see `Reliability`), outcomes (see `Outcomes`: which items are right) and, up to
+    `detailed` adds reliability (see `Reliability`), outcomes (see `ItemOutcomes`: which items are right) and, up to
     MOST_CONFUSED classes that mean the same in every item, confusion_matrix (C, C), a row per true class.
     """
-    found: dict[str, Metric] = {**dict(build_metrics(of, outputs, detailed)), "loss": Mean()}
+    metrics: dict[str, Metric] = {**dict(build_metrics(of, outputs, detailed)), "loss": Mean()}
     if detailed:
-        found["outcomes"] = Outcomes()
-        found["reliability"] = Reliability(outputs, n_bins=BINS, validate_args=False)
+        metrics["outcomes"] = ItemOutcomes()
+        metrics["reliability"] = Reliability(outputs, n_bins=BINS, validate_args=False)
         if of != CHOICES and outputs <= MOST_CONFUSED:
-            found["confusion_matrix"] = Confusion(outputs)
-    return found
+            metrics["confusion_matrix"] = Confusion(outputs)
+    return metrics
 
 
 def update_class_metrics(

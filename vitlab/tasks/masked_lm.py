@@ -22,7 +22,7 @@ from vitlab.data.sequences.mask_tokens import Random, RowGenerators, choose_toke
 from vitlab.data.sequences.next_sentence import LEAST_PAIR, pair_segments
 from vitlab.data.text.types import TextData
 from vitlab.tasks.base import Task
-from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity, SumOfMeans
+from vitlab.tasks.common.metrics import ItemOutcomes, Mean, Perplexity, SumOfMeans
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts
 
 SEQUENCES = ("pairs", "stream", "documents")
@@ -141,8 +141,8 @@ class MaskedLM(Task):
     def inputs(self, batch: Batch) -> TokenInputs:
         """The texts as they were before anything was hidden."""
         tokens, rows = batch.tokens.clone(), torch.arange(len(batch.tokens), device=batch.tokens.device)[:, None]
-        kept = batch.targets != IGNORE_INDEX
-        tokens[rows.expand_as(kept)[kept], batch.places[kept]] = batch.targets[kept]
+        is_masked = batch.targets != IGNORE_INDEX
+        tokens[rows.expand_as(is_masked)[is_masked], batch.places[is_masked]] = batch.targets[is_masked]
         return TokenInputs.of(tokens, batch.mask, batch.segments, self.tokenizer.special)
 
     def example(self) -> Batch:
@@ -159,8 +159,8 @@ class MaskedLM(Task):
     def terms(self, model: nn.Module, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """What the loss adds up, by name: the logits (..., C) and the targets (...) of each term."""
         logits, hidden = self.logits(model, batch)
-        found = {"masked": (logits, batch.targets)}
-        return found if batch.follows is None else found | {NEXT: (model.next_sentence_logits(hidden), batch.follows)}
+        terms = {"masked": (logits, batch.targets)}
+        return terms if batch.follows is None else terms | {NEXT: (model.next_sentence_logits(hidden), batch.follows)}
 
     def count_targets(self, batch: Batch) -> Tensor:
         pairs = torch.tensor(len(batch.targets), device=batch.targets.device)
@@ -184,26 +184,28 @@ class MaskedLM(Task):
         next_sentence_accuracy; boundary_loss of SpanBERT. `detailed` adds outcomes, each sequence's nats of its masked
         tokens.
         """
-        found: dict[str, Metric] = {"loss": SumOfMeans(len(self.added))}
-        found |= {"perplexity": Perplexity(), "masked_accuracy": Mean()}
+        metrics: dict[str, Metric] = {"loss": SumOfMeans(len(self.added))}
+        metrics |= {"perplexity": Perplexity(), "masked_accuracy": Mean()}
         if len(self.added) > 1:
-            found |= {f"{name}_loss": Mean() for name in self.added}
+            metrics |= {f"{name}_loss": Mean() for name in self.added}
         if self.pairs:
-            found["next_sentence_accuracy"] = Mean()
+            metrics["next_sentence_accuracy"] = Mean()
         if detailed:
-            found["outcomes"] = Outcomes()
-        return MetricCollection(found, compute_groups=False)
+            metrics["outcomes"] = ItemOutcomes()
+        return MetricCollection(metrics, compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         terms = self.terms(model, batch)
-        kept = {name: targets != IGNORE_INDEX for name, (_, targets) in terms.items()}
-        terms = {name: (logits[kept[name]].float(), targets[kept[name]]) for name, (logits, targets) in terms.items()}
+        counts = {name: targets != IGNORE_INDEX for name, (_, targets) in terms.items()}
+        terms = {
+            name: (logits[counts[name]].float(), targets[counts[name]]) for name, (logits, targets) in terms.items()
+        }
         nats = {name: F.cross_entropy(*term, reduction="none") for name, term in terms.items()}
         right = {name: (logits.argmax(-1) == targets).float() for name, (logits, targets) in terms.items()}
         metrics["loss"].update(*(nats[name] for name in self.added))
         metrics["perplexity"].update(nats["masked"])
         if "outcomes" in metrics:
-            masked = kept["masked"]
+            masked = counts["masked"]
             metrics["outcomes"].update(
                 nats["masked"].new_zeros(masked.shape).masked_scatter(masked, nats["masked"]), masked
             )

@@ -28,10 +28,10 @@ class Summarization(SequenceToSequence):
 
         They are of the lead baseline: the first words of each text, as many as a training summary has in the mean.
         """
-        found = super().metrics(detailed)
+        metrics = super().metrics(detailed)
         if detailed:
-            found.add_metrics({"lead": Decoded(score_summaries, suffix="_lead")})
-        return found
+            metrics.add_metrics({"lead": Decoded(score_summaries, suffix="_lead")})
+        return metrics
 
     def compare_texts(
         self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[str]

@@ -96,8 +96,8 @@ class TextClassification(Task):
         if not self.auxiliary_lm:
             return self.targets_loss(model(tokens, mask, segments), batch)[None]
         hidden = model.hidden(tokens, mask, segments)
-        own = self.targets_loss(model.logits(model.read(hidden, mask)), batch)
-        return torch.stack([own, self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)])
+        class_loss = self.targets_loss(model.logits(model.read(hidden, mask)), batch)
+        return torch.stack([class_loss, self.auxiliary_lm * next_token_loss(model, hidden, tokens, mask)])
 
     def targets_loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return self.objective.loss(*self.combine_sequences(logits, batch))

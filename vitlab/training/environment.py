@@ -49,8 +49,8 @@ def find_commit() -> str | None:
     if not (checkout / ".git").exists():
         return None
     try:
-        asked = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-        found = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True)
+        command = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return answer.stdout.strip() or None

@@ -137,8 +137,8 @@ class RunFiles:
         """
         if read_yaml(self.config_path) == config:  # checking the keys of each of 1,000 runs takes a minute
             return []
-        old, known = read_config(TrainConfig, self.config_path), self.data_path.is_file()
-        return list_changes(*(weight_settings(c, contents_known=known) for c in (config, old)))
+        old, contents_known = read_config(TrainConfig, self.config_path), self.data_path.is_file()
+        return list_changes(*(weight_settings(c, contents_known=contents_known) for c in (config, old)))
 
     def has_finished(self, config: dict[str, Any], contents: str) -> bool:
         """Whether the folder holds the result of this resolved configuration with data of these contents."""
@@ -253,13 +253,13 @@ class RunFiles:
 
     def keep_metrics(self, last_step: int, evaluated_again: bool = False) -> None:
         """Drop what training on from a step writes again: the rows past it, and its own evaluation if that is, too."""
-        kept = [
+        rows = [
             row
             for row in self.metrics()
             if row["step"] < last_step
             or (row["step"] == last_step and not (evaluated_again and any(k.startswith(VALIDATION) for k in row)))
         ]
-        write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept))
+        write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows))
 
     def analysis(self, name: str) -> dict[str, Any] | None:
         """`{"name", "unit", "rows": [{"step", ...}, ...]}` of one analysis, if it ran. Raises UserError."""

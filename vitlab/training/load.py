@@ -126,9 +126,9 @@ def compare_classes(run: LoadedRun, data: Any) -> str:
         return ""
     if len(data.classes) != len(run.classes):
         return misfit(data, "num_classes", len(data.classes), len(run.classes))
-    for own, other in zip(run.classes, data.classes, strict=True):
-        if own != other:
-            return f"data={data.name}: has other classes than the run's data, '{other}' instead of '{own}'"
+    for ours, other in zip(run.classes, data.classes, strict=True):
+        if ours != other:
+            return f"data={data.name}: has other classes than the run's data, '{other}' instead of '{ours}'"
     return ""
 
 

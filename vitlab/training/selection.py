@@ -54,8 +54,8 @@ class Selection(L.Callback):
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        kept = ("evaluated", "waited", "step", "metrics", "weights")
-        return {**{name: vars(self)[name] for name in kept}, "stopped": self.stopped}
+        names = ("evaluated", "waited", "step", "metrics", "weights")
+        return {**{name: vars(self)[name] for name in names}, "stopped": self.stopped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         vars(self).update({name: value for name, value in state.items() if name != "stopped"})

@@ -47,8 +47,8 @@ def load_weights(
         raise UserError(f"source: {type(source).__name__}: give timm:NAME, a run's folder, a file, or a state dict")
     weights = Weights(source, "state dict") if isinstance(source, Mapping) else read_weights(str(source))
     report = fit(model, weights, head, classes)
-    known = None not in (mean, std, weights.mean, weights.std)
-    if known and not (same_colours(mean, weights.mean) and same_colours(std, weights.std)):
+    comparable = None not in (mean, std, weights.mean, weights.std)
+    if comparable and not (same_colours(mean, weights.mean) and same_colours(std, weights.std)):
         report.advice = (
             f"these weights were trained with data.mean={format_list(weights.mean)} "
             f"data.std={format_list(weights.std)}, here they are {format_list(mean)} and {format_list(std)}"

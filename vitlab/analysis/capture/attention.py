@@ -146,14 +146,14 @@ def reduce_attention(
     results (B, any, n, ...) are joined along the queries: (B, any, N, ...). With `uniform` they are the weights of one
     head that looks at all of its keys alike. The rest is as in `attention_maps`.
     """
-    found: dict[int, Tensor] = {}
+    reduced: dict[int, Tensor] = {}
 
     def visit(layer: int, call: AttentionCall) -> None:
         blocks = (call.uniform() if uniform else call).blocks(block)
-        found[layer] = torch.cat([reduction(weights, queries) for queries, weights in blocks], dim=2)
+        reduced[layer] = torch.cat([reduction(weights, queries) for queries, weights in blocks], dim=2)
 
     visit_attention(model, inputs, visit, layers, **forward)
-    return {layer: found[layer] for layer in sorted(found)}
+    return {layer: reduced[layer] for layer in sorted(reduced)}
 
 
 def visit_attention(
@@ -168,17 +168,17 @@ def visit_attention(
     The model is left as it is: its mode, its hooks, its fused attention; a layer that was set not to use the kernel
     does so meanwhile. Raises as `attention_maps` does, and RuntimeError where a layer did not run exactly once.
     """
-    found = find_attention_layers(model)
-    if not found:
+    attention_layers = find_attention_layers(model)
+    if not attention_layers:
         raise UserError(
             f"{type(model).__name__} has no attention layers that vitlab knows: "
             "window, channel and talking-heads attention are not supported"
         )
-    chosen = range(len(found)) if layers is None else [int(layer) for layer in layers]
+    chosen = range(len(attention_layers)) if layers is None else [int(layer) for layer in layers]
     for layer in chosen:
-        if not 0 <= layer < len(found):
-            raise UserError(f"layer {layer}: the model has layers 0 to {len(found) - 1}")
-    modules = {found[layer]: layer for layer in chosen}
+        if not 0 <= layer < len(attention_layers):
+            raise UserError(f"layer {layer}: the model has layers 0 to {len(attention_layers) - 1}")
+    modules = {attention_layers[layer]: layer for layer in chosen}
     seen: list[int] = []
 
     def seeing(layer: int, call: AttentionCall) -> None:
@@ -189,8 +189,10 @@ def visit_attention(
         model(inputs, **forward)
     missing, twice = len(modules) - len(set(seen)), len(seen) - len(set(seen))
     if missing or twice:
-        said = f"{missing} attention layers did not run" if missing else f"{twice} attention layers ran more than once"
-        raise RuntimeError(f"{said} in the model's forward pass")
+        problem = (
+            f"{missing} attention layers did not run" if missing else f"{twice} attention layers ran more than once"
+        )
+        raise RuntimeError(f"{problem} in the model's forward pass")
 
 
 class KernelCalls(TorchFunctionMode):

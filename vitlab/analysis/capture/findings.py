@@ -31,8 +31,8 @@ class Findings:
 
     def to_dict(self) -> dict[str, Any]:
         """What a run's analysis/NAME.json holds."""
-        found = {"name": self.name, "unit": self.unit, "rows": self.rows}
-        return {**found, "references": self.references} if self.references else found
+        document = {"name": self.name, "unit": self.unit, "rows": self.rows}
+        return {**document, "references": self.references} if self.references else document
 
     def with_pictures(self, side: int) -> "Findings":
         """With the images as an array "pictures" uint8 (B, C, y, x), no side longer than that, and their "names"."""

@@ -25,10 +25,10 @@ def find_layers(model: nn.Module) -> dict[str, nn.Module]:
     patterns = groups.get("blocks", "") if isinstance(groups, dict) else BLOCKS  # a few of timm's give a function
     if not isinstance(patterns, str):  # (pattern, None), or with a number for what is not a block, as the last norm
         patterns = "|".join(pattern for pattern, number in patterns if number is None)
-    found = {name: module for name, module in model.named_modules() if name and re.fullmatch(patterns, name)}
-    if not found:
+    layers = {name: module for name, module in model.named_modules() if name and re.fullmatch(patterns, name)}
+    if not layers:
         raise UserError(f"{type(model).__name__} has no layers that vitlab knows: no blocks named as such")
-    return found
+    return layers
 
 
 def has_layers(model: nn.Module) -> bool:

@@ -48,8 +48,8 @@ def measure(
         model, task.train, task.prepare, indices=indices, workers=workers, progress=of("features of training images")
     )
     test = extract(model, task.test, task.prepare, workers=workers, progress=of("features of held-out images"))
-    found: dict[str, float | None] = {}
+    numbers: dict[str, float | None] = {}
     for name in chosen:
         config = load("probe", name)
-        found |= module_of(config).run(train, test, config, progress)
-    return found
+        numbers |= module_of(config).run(train, test, config, progress)
+    return numbers

@@ -22,7 +22,7 @@ def run(train: Features, test: Features, config: Choice, progress: Progress | No
     None where a class of the training set has fewer images than that.
     """
     classes, counts = train.labels.unique(return_counts=True)
-    found: dict[str, float | None] = dict.fromkeys(f"fewshot_{shots}" for shots in config.shots)
+    numbers: dict[str, float | None] = dict.fromkeys(f"fewshot_{shots}" for shots in config.shots)
     possible = [shots for shots in config.shots if shots <= counts.min()]
     x_MD = test.x.double()
     for done, shots in enumerate(possible):
@@ -32,10 +32,10 @@ def run(train: Features, test: Features, config: Choice, progress: Progress | No
             weights_DC, bias_C = ridge(train.x[rows].double(), targets(train.labels[rows], classes), config.l2)
             predicted = classes[(x_MD @ weights_DC + bias_C).argmax(dim=1)]
             accuracies.append(accuracy(predicted, test.labels))
-        found[f"fewshot_{shots}"] = sum(accuracies) / len(accuracies)
+        numbers[f"fewshot_{shots}"] = sum(accuracies) / len(accuracies)
         if progress:
             progress("few-shot", done + 1, len(possible))
-    return found
+    return numbers
 
 
 def draw(labels: Tensor, classes: Tensor, shots: int, seed: int) -> Tensor:

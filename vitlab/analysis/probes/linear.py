@@ -39,10 +39,10 @@ def run(train: Features, test: Features, config: Choice, progress: Progress | No
             if progress:
                 progress("linear probe", done + 1, len(config.strengths) + 1)
         chosen = config.strengths[scores.index(max(scores))]
-    found = fit(x, labels, chosen, config.steps).score(test.x.numpy(), test.labels.numpy())
+    accuracy = fit(x, labels, chosen, config.steps).score(test.x.numpy(), test.labels.numpy())
     if progress:
         progress("linear probe", len(config.strengths) + 1, len(config.strengths) + 1)
-    return {"linear_probe": float(found)}
+    return {"linear_probe": float(accuracy)}
 
 
 def fit(x: np.ndarray, labels: np.ndarray, strength: float, steps: int) -> Pipeline:

@@ -50,15 +50,15 @@ def list_kind_keys(group: str) -> Iterator[tuple[str, list[Key]]]:
         return
     kinds: dict[str, dict[str, Any]] = {}
     for name in names(group):
-        found = read(group, name, group)
-        if name == found["kind"] or found["kind"] not in kinds:
-            kinds[found["kind"]] = found
-    for kind, found in sorted(kinds.items()):
+        by_kind = read(group, name, group)
+        if name == by_kind["kind"] or by_kind["kind"] not in kinds:
+            kinds[by_kind["kind"]] = by_kind
+    for kind, by_kind in sorted(kinds.items()):
         file = config_dir() / group / f"{kind}.yaml"
-        values, comments = (found, file.read_text()) if file.is_file() else ({}, "")
-        keys = list_keys(choose_class(group, kind, found), values=values, comments=comments)
-        if own := [key for key in keys if key.name.partition(".")[0] not in common]:
-            yield kind, own
+        values, comments = (by_kind, file.read_text()) if file.is_file() else ({}, "")
+        keys = list_keys(choose_class(group, kind, by_kind), values=values, comments=comments)
+        if own_keys := [key for key in keys if key.name.partition(".")[0] not in common]:
+            yield kind, own_keys
 
 
 def describe_type(field: Field) -> str:
@@ -80,7 +80,7 @@ def name_type(declared: Any) -> str:
     if origin is Literal:
         return ", ".join(map(str, args))
     if origin in (Union, UnionType):
-        return " or ".join("null" if one is type(None) else name_type(one) for one in args)
+        return " or ".join("null" if member is type(None) else name_type(member) for member in args)
     if origin is list:
         return f"list of {name_type(args[0])}"
     if origin is dict:
@@ -90,18 +90,18 @@ def name_type(declared: Any) -> str:
 
 def read_class_comments(parent: type) -> dict[str, str]:
     """The comment of each field in a dataclass's source, and in that of its bases."""
-    found: dict[str, str] = {}
-    for one in reversed(parent.__mro__):
+    comments: dict[str, str] = {}
+    for parent_class in reversed(parent.__mro__):
         try:
-            found |= read_comments(inspect.getsource(one)) if dataclasses.is_dataclass(one) else {}
+            comments |= read_comments(inspect.getsource(parent_class)) if dataclasses.is_dataclass(parent_class) else {}
         except (OSError, TypeError):  # made from a YAML file
             continue
-    return found
+    return comments
 
 
 def read_comments(text: str) -> dict[str, str]:
     """The comment beside each `key: ...` of a dataclass or a YAML file, or on the lines above it."""
-    found, above = {}, []
+    comments, above = {}, []
     for line in text.splitlines():
         if line.strip().startswith("#"):
             above.append(line.strip().lstrip("# "))
@@ -109,6 +109,6 @@ def read_comments(text: str) -> dict[str, str]:
         if match := re.match(r"\s*(\w+):.*?(?:\s#\s+(.*))?$", line):
             beside = [match[2].strip()] if match[2] else []
             if above or beside:
-                found[match[1]] = " ".join([*above, *beside])
+                comments[match[1]] = " ".join([*above, *beside])
         above = []
-    return found
+    return comments

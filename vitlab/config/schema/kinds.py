@@ -31,13 +31,13 @@ def shipped_classes() -> dict[tuple[str, str], type[Choice]]:
     """The dataclasses of this package that are of one kind, by group and kind."""
     from vitlab.config.schema import data, models
 
-    known = [one for module in (models, data, schema) for one in vars(module).values()]
-    classes = [one for one in known if isinstance(one, type) and issubclass(one, Choice)]
+    members = [member for module in (models, data, schema) for member in vars(module).values()]
+    classes = [member for member in members if isinstance(member, type) and issubclass(member, Choice)]
     return {
-        (group, one.kind): one
+        (group, member.kind): member
         for group, base in base_classes().items()
-        for one in classes
-        if issubclass(one, base) and one.kind != MISSING
+        for member in classes
+        if issubclass(member, base) and member.kind != MISSING
     }
 
 
@@ -67,25 +67,27 @@ def own_class(kind: str, base: type[Choice]) -> type[Choice] | None:
         module = importlib.import_module(kind)
     except Exception:  # whoever builds the choice says why
         return None
-    found = getattr(module, "Config", None)
-    if found is None:
+    config_class = getattr(module, "Config", None)
+    if config_class is None:
         return None
-    if not (isinstance(found, type) and dataclasses.is_dataclass(found) and issubclass(found, base)):
+    if not (
+        isinstance(config_class, type) and dataclasses.is_dataclass(config_class) and issubclass(config_class, base)
+    ):
         raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
-    return found
+    return config_class
 
 
 def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], bool]) -> dict[str, Any]:
     """The part of a plain configuration of this class whose fields are wanted; keys that no class declares stay."""
     fields = {field.name: field for field in dataclasses.fields(parent)}
-    found = {}
+    selected = {}
     for key, value in settings.items():
         field = fields.get(key)
         if field is not None and field.metadata and not wanted(field):
             continue
         below = class_below(field, value)
-        found[key] = select(value, below, wanted) if below is not None else value
-    return found
+        selected[key] = select(value, below, wanted) if below is not None else value
+    return selected
 
 
 def class_below(field: Field | None, value: Any) -> type | None:

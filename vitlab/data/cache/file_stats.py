@@ -46,13 +46,13 @@ def walk_files(
             continue
         entered.add((status.st_dev, status.st_ino))
         for entry in shown:
-            asked = not extensions or entry.name.lower().endswith(extensions)
+            has_extension = not extensions or entry.name.lower().endswith(extensions)
             if is_folder(entry):
                 pending.append(entry.path)
             elif is_file(entry):
-                if asked:
+                if has_extension:
                     yield entry
-            elif broken is not None and entry.is_symlink() and (asked or "." not in entry.name):
+            elif broken is not None and entry.is_symlink() and (has_extension or "." not in entry.name):
                 broken.append(entry.path)
 
 

@@ -141,11 +141,11 @@ def named_files(config: DataConfig) -> dict[str, str]:
 
     Where no dataclass says which keys are paths, these are the texts that name a file or folder that is there.
     """
-    found = {}
+    paths = {}
     for field in fields(config):
         value = vars(config)[field.name]
         if isinstance(value, str):
             path = os.path.expanduser(value)
             if field.metadata.get("path", not field.metadata and os.path.exists(path)):
-                found[field.name] = path
-    return found
+                paths[field.name] = path
+    return paths

@@ -47,8 +47,8 @@ def load(config: ImageDataConfig) -> ImageData:
 
 def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]]:
     """The captions of each picture of each split."""
-    found = read_captions(config)
-    return {part: [found[name] for name in names] for part, names in split_names(config, found).items()}
+    by_name = read_captions(config)
+    return {part: [by_name[name] for name in names] for part, names in split_names(config, by_name).items()}
 
 
 def split_names(config: ImageDataConfig, found: Captions) -> dict[str, list[str]]:
@@ -84,15 +84,15 @@ def read_captions(config: ImageDataConfig) -> Captions:
     if problems:
         raise UserError(problems)
     places = [names.index(vars(config)[key]) for key in ("image_column", "caption_column")]
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for number, row in rows[1:]:
         image, caption = (" ".join(row[place].split()) if place < len(row) else "" for place in places)
-        problems += (f"{source}: row {number}: {problem}" for problem in check_row(root, image, caption, found))
-        found.setdefault(image, []).append(caption)
+        problems += (f"{source}: row {number}: {problem}" for problem in check_row(root, image, caption, by_name))
+        by_name.setdefault(image, []).append(caption)
     if problems:
         more = [f"{source}: ... and {len(problems) - SHOWN} more such rows"] if len(problems) > SHOWN else []
         raise UserError(problems[:SHOWN] + more)
-    return {image: tuple(captions) for image, captions in found.items()}
+    return {image: tuple(captions) for image, captions in by_name.items()}
 
 
 def check_row(root: Path, image: str, caption: str, known: Container[str]) -> Iterator[str]:

@@ -93,9 +93,9 @@ def class_names(folder: Path) -> list[str]:
 def find_splits(root: Path) -> dict[str, str]:
     """The folder of each split; empty unless there are a train/ and a held-out folder."""
     validation = [name for name in VALIDATION if has_split(root, name)][:1]
-    found = [*validation, *([TEST] if has_split(root, TEST) else [])]
-    parts = ("validation", "test") if len(found) == 2 else ("test",)
-    return {"train": TRAIN, **dict(zip(parts, found, strict=True))} if found else {}
+    splits = [*validation, *([TEST] if has_split(root, TEST) else [])]
+    parts = ("validation", "test") if len(splits) == 2 else ("test",)
+    return {"train": TRAIN, **dict(zip(parts, splits, strict=True))} if splits else {}
 
 
 def has_split(root: Path, held_out: str) -> bool:

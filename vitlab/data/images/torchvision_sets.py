@@ -91,8 +91,8 @@ def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
     free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
     for key, value in config.options.items():
         if key not in free:
-            known = choices_text(key, free) if free else "it takes none"
-            yield f"data.options.{key}={value}: not an option of {name}; {known}"
+            choices = choices_text(key, free) if free else "it takes none"
+            yield f"data.options.{key}={value}: not an option of {name}; {choices}"
     for key in free:
         if accepted[key].default is inspect.Parameter.empty and key not in config.options:
             values = ", ".join(find_attribute(constructor, f"{key}s") or ())
@@ -101,7 +101,7 @@ def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
 
 def find_attribute(dataset: Any, *names: str) -> Any:
     """The first of these attributes that a set has; its sets have no interface beyond their items."""
-    return next((found for name in names if (found := getattr(dataset, name, None)) is not None), None)
+    return next((value for name in names if (value := getattr(dataset, name, None)) is not None), None)
 
 
 def read_labels(dataset: Any) -> np.ndarray:

@@ -31,8 +31,8 @@ class SourceTarget:
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """int64 (B,) -> int64 (B, S + T), IGNORE_INDEX behind the end of each."""
         indices = np.asarray(indices)
-        found = np.full((len(indices), self.source_length + self.target_length), IGNORE_INDEX, dtype=np.int64)
-        source, target = found[:, : self.source_length], found[:, self.source_length :]
+        joined = np.full((len(indices), self.source_length + self.target_length), IGNORE_INDEX, dtype=np.int64)
+        source, target = joined[:, : self.source_length], joined[:, self.source_length :]
         rows, zeros = np.arange(len(indices)), np.zeros(len(indices), dtype=np.int64)
         count = np.minimum(self.sources.lengths[indices], self.source_length - 1)
         write_texts(source, self.sources, indices, zeros, count)
@@ -41,7 +41,7 @@ class SourceTarget:
         count = np.minimum(self.targets.lengths[indices], self.target_length - 2)
         write_texts(target, self.targets, indices, zeros + 1, count)
         target[rows, count + 1] = self.end
-        return found
+        return joined
 
 
 def join_pairs(
@@ -53,7 +53,7 @@ def join_pairs(
     """
     sources, targets = texts.parts
     read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
-    kept = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
-    if whole and len(kept) < len(texts):
-        return Split(texts.labels[kept], Rows(read, kept), unit="pair")
+    short_enough = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
+    if whole and len(short_enough) < len(texts):
+        return Split(texts.labels[short_enough], Rows(read, short_enough), unit="pair")
     return Split(texts.labels, read, unit="pair")

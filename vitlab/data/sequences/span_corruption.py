@@ -47,11 +47,11 @@ def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, g
     """lengths int64 (B,) -> bool (B, longest): which tokens are corrupted; False behind a row's end."""
     corrupted, spans = count_spans(lengths, share, mean)
     # what is kept lies before, between and behind the spans, and the first and the last of these may be empty
-    kept = compose(lengths - corrupted + 2, spans + 1, longest + 1, generator)
-    kept[:, 0] -= 1
-    kept = kept.scatter_add(1, spans[:, None], torch.full_like(spans, -1)[:, None])[:, :-1]
+    gaps = compose(lengths - corrupted + 2, spans + 1, longest + 1, generator)
+    gaps[:, 0] -= 1
+    gaps = gaps.scatter_add(1, spans[:, None], torch.full_like(spans, -1)[:, None])[:, :-1]
     lost = compose(corrupted, spans, longest, generator)
-    ends = (kept + lost).cumsum(1)
+    ends = (gaps + lost).cumsum(1)
     steps = torch.zeros(len(lengths), longest + 1, dtype=torch.int64, device=lengths.device)
     steps = steps.scatter_add(1, ends - lost, torch.ones_like(ends)).scatter_add(1, ends, -torch.ones_like(ends))
     return steps.cumsum(1)[:, :-1] > 0
@@ -86,8 +86,8 @@ def corrupt_spans(
     span = first.cumsum(1)  # from 1
     before = names[(span - 1).clamp(min=0)]
 
-    kept = (real & ~corrupted) | first
-    inputs = gather_front(tokens.where(~first, before), kept, source)
+    stays = (real & ~corrupted) | first
+    inputs = gather_front(tokens.where(~first, before), stays, source)
     # two places for each corrupted token: the sentinel before a span's first, and the token
     pairs = torch.stack([before, tokens], dim=2).flatten(1)
     targets = gather_front(pairs, torch.stack([first, corrupted], dim=2).flatten(1), target)

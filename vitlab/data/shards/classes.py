@@ -57,11 +57,11 @@ class Classes:
 
     def misfits(self, path: str, scan: Scan) -> Iterator[str]:
         """One line for each label of a shard that is none of the classes."""
-        known = f"none of the {len(self.names)} classes, {self.names[0]} to {self.names[-1]}"
+        choices = f"none of the {len(self.names)} classes, {self.names[0]} to {self.names[-1]}"
         for (text, key), label in zip(scan.texts.items(), self.to_labels(scan.texts), strict=True):
             if label < 0:
                 more = f"; give data.classes={int(text) + 1}, or more" if text.isdecimal() else ""
-                yield f"{path}: sample {key}: label {text} is {known}{more}"
+                yield f"{path}: sample {key}: label {text} is {choices}{more}"
 
     def to_labels(self, texts: Iterable[str]) -> np.ndarray:
         """int64: the class of each text, -1 where there is none."""

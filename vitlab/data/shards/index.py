@@ -80,11 +80,11 @@ class ShardIndex(Cache[Index]):
 
     def read(self) -> Index:
         scans = {part: self.scan(part) for part in self.shards}
-        problems = list(tell_problems(scan for found in scans.values() for scan in found))
+        problems = list(tell_problems(scan for of_split in scans.values() for scan in of_split))
         if not problems:
             classes = self.classes.complete({text for scan in scans["train"] for text in scan.texts})
-            for part, found in scans.items():
-                for shard, scan in zip(self.shards[part], found, strict=True):
+            for part, of_split in scans.items():
+                for shard, scan in zip(self.shards[part], of_split, strict=True):
                     problems += classes.misfits(shard.path, scan)
         if problems:
             more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
@@ -139,12 +139,12 @@ class ShardIndex(Cache[Index]):
 
 def tell_problems(scans: Iterable[Scan]) -> Iterator[str]:
     """A line for each thing that is wrong, with the place where it is so first and how often it is."""
-    found: dict[str, tuple[str, int]] = {}
+    first_seen: dict[str, tuple[str, int]] = {}
     for scan in scans:
         for problem, (where, count) in scan.problems.items():
-            first, before = found.get(problem, (where, 0))
-            found[problem] = first, before + count
-    for problem, (first, count) in found.items():
+            first, before = first_seen.get(problem, (where, 0))
+            first_seen[problem] = first, before + count
+    for problem, (first, count) in first_seen.items():
         yield f"{first}: {problem}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
 
 

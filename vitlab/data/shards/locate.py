@@ -43,11 +43,11 @@ def list_sources(config: ImageDataConfig, key: str) -> list[str]:
     """The files and addresses that `data.<key>` names: braces expanded, globs and folders listed. Raises UserError."""
     from webdataset.shardlists import expand_urls
 
-    asked = vars(config)[key]
-    found: list[str] = []
-    for pattern in asked if isinstance(asked, list) else [asked]:
+    patterns = vars(config)[key]
+    sources: list[str] = []
+    for pattern in patterns if isinstance(patterns, list) else [patterns]:
         if not isinstance(pattern, str) or not pattern:
-            raise UserError(f"data.{key}={asked}: give the name of a shard, a pattern, or a list of them, in quotes")
+            raise UserError(f"data.{key}={patterns}: give the name of a shard, a pattern, or a list of them, in quotes")
         if (count := count_names(pattern)) > MOST_SHARDS:
             raise UserError(f"data.{key}={pattern}: names {count:,} shards; give at most {MOST_SHARDS:,}")
         try:
@@ -56,18 +56,18 @@ def list_sources(config: ImageDataConfig, key: str) -> list[str]:
             raise UserError(f"data.{key}={pattern}: {first_line(error)}") from None
         for source in expanded:
             if is_address(source):
-                found.append(source)
+                sources.append(source)
                 continue
             path = os.path.abspath(os.path.expanduser(source.removeprefix("file://").removeprefix("file:")))
             path = os.path.join(path, "*.tar") if os.path.isdir(path) else path
             matches = sorted(glob(path)) if has_magic(path) and not os.path.exists(path) else [path]
             if not matches:
                 raise UserError(f"data.{key}={pattern}: no shard matches")
-            found += matches
-    if len(set(found)) < len(found):
-        doubled = next(source for source, number in Counter(found).items() if number > 1)
-        raise UserError(f"data.{key}={asked}: names {doubled} twice")
-    return found
+            sources += matches
+    if len(set(sources)) < len(sources):
+        doubled = next(source for source, number in Counter(sources).items() if number > 1)
+        raise UserError(f"data.{key}={patterns}: names {doubled} twice")
+    return sources
 
 
 def count_names(pattern: str) -> int:

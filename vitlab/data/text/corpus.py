@@ -41,11 +41,11 @@ class TextCache(Cache[TextData]):
         return related
 
     def fingerprint(self) -> dict[str, Any]:
-        own = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": super().fingerprint()}
+        settings = {"layout": LAYOUT, "tokenizers": version("tokenizers"), "corpus": super().fingerprint()}
         if tokenization.is_path(self.config.tokenizer):
             file = tokenization.locate_file(self.config.tokenizer)
-            own["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
-        return own
+            settings["tokenizer"] = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+        return settings
 
     def read(self) -> TextData:
         """The data set without the cache. Texts without a token are left out, with what belongs to them."""
@@ -132,13 +132,14 @@ def check_examples(config: TextDataConfig, corpus: Corpus, split: str) -> Iterat
         if values is not None and len(values) != count:
             yield f"data={name}: {len(values)} {what} for {count} {split} texts"
             return
-    known = len(corpus.classes)
-    if examples.labels is not None and not all(0 <= label < known for label in examples.labels):
-        yield f"data={name}: a {split} label is not one of the {known} classes"
+    class_count = len(corpus.classes)
+    if examples.labels is not None and not all(0 <= label < class_count for label in examples.labels):
+        yield f"data={name}: a {split} label is not one of the {class_count} classes"
     if examples.tags is not None:
         for row, (words, tags) in enumerate(zip(examples.parts[0], examples.tags, strict=True)):
-            if len(words) != len(tags) or not all(0 <= tag < known for tag in tags):
-                yield f"data={name}: {split} text {row} has {len(words)} words and {len(tags)} tags of {known} classes"
+            if len(words) != len(tags) or not all(0 <= tag < class_count for tag in tags):
+                counts = f"{len(words)} words and {len(tags)} tags of {class_count} classes"
+                yield f"data={name}: {split} text {row} has {counts}"
                 return
 
 
@@ -171,15 +172,15 @@ def encode_examples(
         pairs = track(zip(examples.parts[0], examples.tags, strict=True))
         rows, tags = zip(*(encode_tagged(words, of_words, tokenizer) for words, of_words in pairs), strict=True)
         parts = [rows]
-    kept = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
+    whole = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
     labels = np.zeros(len(examples)) if examples.labels is None else np.asarray(examples.labels)
-    targets = None if examples.targets is None else np.asarray(examples.targets, dtype=np.float32)[kept]
+    targets = None if examples.targets is None else np.asarray(examples.targets, dtype=np.float32)[whole]
     return Texts(
-        parts=tuple(join_rows([part[row] for row in kept]) for part in parts),
-        labels=labels.astype(np.int64)[kept],
+        parts=tuple(join_rows([part[row] for row in whole]) for part in parts),
+        labels=labels.astype(np.int64)[whole],
         targets=targets,
-        tags=None if tags is None else join_rows([tags[row] for row in kept]),
-        size=sum(len(join_words(part[row]).encode()) for part in examples.parts for row in kept),
+        tags=None if tags is None else join_rows([tags[row] for row in whole]),
+        size=sum(len(join_words(part[row]).encode()) for part in examples.parts for row in whole),
     )
 
 

@@ -67,16 +67,16 @@ def load_splits(config: TextDataConfig, test_split: str | None) -> Any:
         cause = error
         while cause.__cause__ is not None:  # it says only there what is wrong with a file
             cause = cause.__cause__
-        told = dict.fromkeys(map(first_line, (error, cause)))
-        raise UserError(f"{source}: cannot be loaded: {': '.join(told)}") from None
+        reasons = dict.fromkeys(map(first_line, (error, cause)))
+        raise UserError(f"{source}: cannot be loaded: {': '.join(reasons)}") from None
 
 
 def read_table(config: TextDataConfig, splits: Any, split: str) -> Table:
     """The columns of a split; those that are not asked for are not read."""
     rows = splits[split]
     wanted = Wanted.of(config)
-    asked = {*wanted.text, wanted.label}
-    cells = {name: rows[name][:] if name in asked else () for name in rows.column_names}
+    columns = {*wanted.text, wanted.label}
+    cells = {name: rows[name][:] if name in columns else () for name in rows.column_names}
     feature = rows.features.get(wanted.label)
     classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down
     return Table(f"data.dataset={config.dataset} ({split})", cells, range(len(rows)), tuple(classes))

@@ -23,23 +23,23 @@ def fingerprint(config: TextDataConfig) -> list:
     """What each part depends on; of a module that does not say it, nothing more than its configuration."""
     parts = load_parts(config).items()
     modules = {name: (module_of(part), part) for name, part in parts}
-    known = {name: find_function(module, "fingerprint") for name, (module, _) in modules.items()}
-    return [VERSION, {name: of(modules[name][1]) for name, of in known.items() if of}]
+    fingerprints = {name: find_function(module, "fingerprint") for name, (module, _) in modules.items()}
+    return [VERSION, {name: of(modules[name][1]) for name, of in fingerprints.items() if of}]
 
 
 def read(config: TextDataConfig) -> Corpus:
     """The texts of all parts; the classes are their names, so that a subset has its share of each. Raises UserError."""
-    found: dict[str, Corpus] = {}
+    corpora: dict[str, Corpus] = {}
     problems: list[str] = []
     for name, part in load_parts(config).items():
         try:
-            found[name] = read_part(name, part, config.limit)
+            corpora[name] = read_part(name, part, config.limit)
         except UserError as error:
             problems += [f"data.parts.{name}: {problem}" for problem in error.problems]
     if problems:
         raise UserError(problems)
-    joined = {split: join([corpus.splits[split] for corpus in found.values()]) for split in SPLITS}
-    return Corpus(**joined, classes=tuple(found))
+    joined = {split: join([corpus.splits[split] for corpus in corpora.values()]) for split in SPLITS}
+    return Corpus(**joined, classes=tuple(corpora))
 
 
 def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
@@ -74,8 +74,8 @@ def read_part(name: str, config: TextDataConfig, limit: int | None) -> Corpus:
     splits = {split: make_pairs(name, part, corpus.classes, config) for split, part in corpus.splits.items()}
     sources = splits["train"].parts[0]
     if limit is not None and limit < len(sources):
-        kept = choose_by_hash(list(dict.fromkeys(sources)), limit / len(sources))
-        splits["train"] = take(splits["train"], np.array([source in kept for source in sources]))
+        chosen = choose_by_hash(list(dict.fromkeys(sources)), limit / len(sources))
+        splits["train"] = take(splits["train"], np.array([source in chosen for source in sources]))
     return Corpus(**splits)
 
 

@@ -92,12 +92,12 @@ def read_topics() -> dict[str, str]:
     except ImportError:
         raise UserError("data: this Python has no pydoc_data; install its documentation topics") from None
     seen: set[str] = set()
-    kept = []
+    topics = []
     for name in sorted(chapters, key=lambda name: (-len(chapters[name]), name)):
-        own = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", chapters[name])]
-        own = [paragraph for paragraph in own if len(paragraph) >= PROSE]
-        known = sum(len(paragraph) for paragraph in own if paragraph in seen)
-        if 2 * known < sum(map(len, own)):
-            kept.append(name)
-            seen.update(own)
-    return {name: chapters[name].strip() for name in sorted(kept)}
+        paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", chapters[name])]
+        paragraphs = [paragraph for paragraph in paragraphs if len(paragraph) >= PROSE]
+        repeated = sum(len(paragraph) for paragraph in paragraphs if paragraph in seen)
+        if 2 * repeated < sum(map(len, paragraphs)):
+            topics.append(name)
+            seen.update(paragraphs)
+    return {name: chapters[name].strip() for name in sorted(topics)}

@@ -68,8 +68,8 @@ class Tokenizer:
         }
         last = ids.get("document_end", ids.get("end"))
         if last is None:
-            known = dict.fromkeys(ROLES["document_end"] + ROLES["end"])
-            raise UserError(f"no token for the end of a text; known are {', '.join(known)}")
+            end_tokens = dict.fromkeys(ROLES["document_end"] + ROLES["end"])
+            raise UserError(f"no token for the end of a text; known are {', '.join(end_tokens)}")
         self.document_end: int = last
         self.end: int = ids.get("end", last)
         self.separator: int = ids.get("separator", self.end)
@@ -96,14 +96,14 @@ class Tokenizer:
 
     def rows(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text as `encode` gives them, int32 (length,); some texts at a time, by all cores."""
-        own: list[np.ndarray] = []  # of the pieces of a text
+        pieces: list[np.ndarray] = []  # of the pieces of a text
         for batch in self.batch_pieces(texts):
             encodings = self.inner.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
             for (_, last), encoding in zip(batch, encodings, strict=True):
-                own.append(np.asarray(encoding.ids, dtype=np.int32))
+                pieces.append(np.asarray(encoding.ids, dtype=np.int32))
                 if last:
-                    yield np.concatenate(own)
-                    own = []
+                    yield np.concatenate(pieces)
+                    pieces = []
 
     def batch_pieces(self, texts: Iterable[str]) -> Iterator[list[tuple[str, bool]]]:
         """(piece of a text, whether it is the text's last), about CHUNK characters of them at a time."""
@@ -200,8 +200,8 @@ def is_path(tokenizer: str) -> bool:
         return False
     if tokenizer.endswith(".json") or "/" in tokenizer or "\\" in tokenizer or Path(tokenizer).expanduser().exists():
         return True
-    known = choices_text(tokenizer, KINDS)
-    raise UserError(f"data.tokenizer={tokenizer}: unknown kind; {known}, or the path of a tokenizer.json")
+    choices = choices_text(tokenizer, KINDS)
+    raise UserError(f"data.tokenizer={tokenizer}: unknown kind; {choices}, or the path of a tokenizer.json")
 
 
 def train(
@@ -264,9 +264,9 @@ def train_characters(texts: Iterable[str], vocabulary: int, lowercase: bool) -> 
     check_vocabulary(vocabulary, len(specials) + 1, f"{len(specials)} special tokens and a character")
     normalizer = normalizers.Lowercase()
     letters = rank_characters(map(normalizer.normalize_str, texts) if lowercase else texts)
-    kept = sorted(letters[: vocabulary - len(specials)])
+    alphabet = sorted(letters[: vocabulary - len(specials)])
     # BPE without a merge: the only model of the library that takes a text character by character as it is
-    numbered = {token: id for id, token in enumerate([*specials, *kept])}
+    numbered = {token: id for id, token in enumerate([*specials, *alphabet])}
     inner = tokenizers.Tokenizer(models.BPE(numbered, [], unk_token="<|unk|>", cache_capacity=0))
     if lowercase:
         inner.normalizer = normalizer

@@ -103,16 +103,18 @@ def same_shape(blocks: Sequence[nn.Module]) -> bool:
     """Whether modules have parameters of the same names and shapes, and share none."""
     shapes = [[(name, p.shape) for name, p in block.named_parameters()] for block in blocks]
     held = [p for block in blocks for p in block.parameters()]
-    return bool(held) and all(one == shapes[0] for one in shapes) and len(set(map(id, held))) == len(held)
+    return bool(held) and all(shape == shapes[0] for shape in shapes) and len(set(map(id, held))) == len(held)
 
 
 def weights(block: nn.Module) -> list[Weight]:
     weights = []
     for name, module in block.named_modules():
-        own = list(module.parameters(recurse=False))
-        shapes = tuple(tuple(p.T.shape if isinstance(module, nn.Linear) and p.ndim == 2 else p.shape) for p in own)
-        if own:
-            weights.append(Weight(name or "itself", shapes, sum(p.numel() for p in own)))
+        parameters = list(module.parameters(recurse=False))
+        shapes = tuple(
+            tuple(p.T.shape if isinstance(module, nn.Linear) and p.ndim == 2 else p.shape) for p in parameters
+        )
+        if parameters:
+            weights.append(Weight(name or "itself", shapes, sum(p.numel() for p in parameters)))
     return weights
 
 
@@ -152,14 +154,14 @@ def forward_flops_by_part(model: nn.Module, shape: Mapping[str, Any]) -> dict[st
         model.eval()(*inputs(shape))
     root = type(model).__name__
     totals = {name: sum(of.values()) for name, of in counter.get_flop_counts().items() if name != "Global"}
-    own = dict(totals)
+    without_children = dict(totals)
     for name, total in totals.items():
         above = name.rpartition(".")[0]
         while above and above not in totals:  # a ModuleList has no forward
             above = above.rpartition(".")[0]
         if above:
-            own[above] -= total
-    named = {name.removeprefix(root).removeprefix("."): amount for name, amount in own.items() if amount}
+            without_children[above] -= total
+    named = {name.removeprefix(root).removeprefix("."): amount for name, amount in without_children.items() if amount}
     return by_part(model, named)
 
 
@@ -167,5 +169,5 @@ def convolution_backward_flops(
     grad_shape: Sequence[int], x_shape: Sequence[int], weight_shape: Sequence[int], *args: Any, **_: Any
 ) -> int:
     """As many operations for each gradient as forward; torch's formula is wrong for grouped convolutions."""
-    transposed, asked = args[4], args[7]
-    return conv_flop_count(x_shape, weight_shape, grad_shape, transposed) * sum(asked[:2])
+    transposed, needed = args[4], args[7]
+    return conv_flop_count(x_shape, weight_shape, grad_shape, transposed) * sum(needed[:2])

@@ -38,14 +38,16 @@ def count_activations(
     saves. Under autocast (`half`) they take half their bytes, but in models with GroupNorm, which a GPU's autocast
     computes in float32; and weights are copied. What a second example adds is of one example, the rest is fixed.
     """
-    one, two = (count_saved(model, partial(loss, model, repeat(example, size))) for size in (1, 2))
-    per_example, checkpointed = (large - small for small, large in zip(one, two, strict=True))
-    found = Activations(one[0] - per_example, per_example, checkpointed)
+    of_one, two = (count_saved(model, partial(loss, model, repeat(example, size))) for size in (1, 2))
+    per_example, checkpointed = (large - small for small, large in zip(of_one, two, strict=True))
+    activations = Activations(of_one[0] - per_example, per_example, checkpointed)
     if not half:
-        return found
+        return activations
     share = 1 if any(isinstance(module, nn.GroupNorm) for module in model.modules()) else 0.5
     copies = sum(2 * parameter.numel() for parameter in model.parameters())
-    return Activations(copies + share * found.fixed, share * found.per_example, share * found.checkpointed)
+    return Activations(
+        copies + share * activations.fixed, share * activations.per_example, share * activations.checkpointed
+    )
 
 
 def repeat(example: Any, size: int) -> Any:
@@ -62,13 +64,13 @@ def count_saved(model: nn.Module, forward: Callable[[], Any]) -> tuple[int, int]
     """
     for module in model.modules():
         module.training = isinstance(module, nn.Dropout)
-    own = {storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    parameters = {storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
     saved: dict[nn.Module | None, dict[int, Tensor]] = defaultdict(dict)  # by block, None outside
     given: dict[int, Tensor] = {}  # to the blocks
     inside: list[nn.Module | None] = [None]
 
     def save(tensor: Tensor) -> Tensor:
-        if storage(tensor) not in own:
+        if storage(tensor) not in parameters:
             saved[inside[-1]][storage(tensor)] = tensor  # stays alive, so that no other gets its address
         return tensor
 
@@ -128,12 +130,12 @@ class KeepAttention(torch.autograd.Function):
 
 def list_blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks that the model consists of: the members of its lists `blocks` and `layers`, but for those inside."""
-    found: dict[str, nn.Module] = {}
+    blocks: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         is_list = isinstance(module, nn.ModuleList | nn.Sequential) and name.rpartition(".")[2] in ("blocks", "layers")
-        if is_list and not any(name.startswith(f"{block}.") for block in found):
-            found |= {f"{name}.{place}": block for place, block in module.named_children()}
-    return list(found.values())
+        if is_list and not any(name.startswith(f"{block}.") for block in blocks):
+            blocks |= {f"{name}.{place}": block for place, block in module.named_children()}
+    return list(blocks.values())
 
 
 @contextmanager

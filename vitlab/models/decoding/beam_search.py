@@ -49,11 +49,11 @@ def beam_search(
         rows, chosen = places // vocabulary % width, places % vocabulary
         ended = chosen == (NO_TOKEN if end is None else end)
 
-        found, which = (likeliest[:, :beams] / penalties[done + 1]).where(ended[:, :beams], NEVER).max(dim=1)
-        better = found > best_scores[searched]
+        best_ended, which = (likeliest[:, :beams] / penalties[done + 1]).where(ended[:, :beams], NEVER).max(dim=1)
+        better = best_ended > best_scores[searched]
         sequences = better.nonzero()[:, 0]
         improved = searched[better]
-        best_scores[improved] = found[better]
+        best_scores[improved] = best_ended[better]
         best[improved] = tails[sequences, rows[sequences, which[better]]]
         best[improved, done] = chosen[sequences, which[better]]
 

@@ -33,12 +33,12 @@ def generate(
     length. The model must be in eval mode; progress(done, steps) is called after each token.
     """
     steps = max(0, min(steps, decoding.room - given.shape[1] + 1))  # the last is not read
-    found = given.new_full((len(given), steps), 0 if end is None else end)
+    written = given.new_full((len(given), steps), 0 if end is None else end)
     going = torch.arange(len(given), device=given.device)  # the sequences that are still read
     ended = torch.zeros_like(going, dtype=torch.bool)
     for done in range(steps):
         chosen = choose(decoding(given), temperature, top_k, top_p, generator)
-        found[:, done].index_copy_(0, going, chosen)  # found[going, done] = chosen takes ten times as long
+        written[:, done].index_copy_(0, going, chosen)  # found[going, done] = chosen takes ten times as long
         given = chosen[:, None]
         if progress:
             progress(done + 1, steps)
@@ -52,7 +52,7 @@ def generate(
             rows = (~ended).nonzero()
             decoding.reorder(rows)
             given, going, ended = given[rows[:, 0]], going[rows[:, 0]], ended[rows[:, 0]]
-    return [cut_after(row, end) for row in found]
+    return [cut_after(row, end) for row in written]
 
 
 def choose(

@@ -127,18 +127,18 @@ def t5_names(body: str, stack: str, parts: tuple[str, ...]) -> tuple[tuple[str, 
     """Names of T5's encoder or decoder: `parts` are those of a layer, each with a norm."""
     theirs, here = f"{body}.block.{{i}}.layer.", f"{stack}.encoder.blocks.{{i}}."
     names = {
-        "mixer": [(f"SelfAttention.{part}.", f"mixer.{own}.") for part, own in zip("qkvo", T5_PARTS, strict=True)],
-        "cross": [(f"EncDecAttention.{part}.", f"cross.{own}.") for part, own in zip("qkvo", T5_PARTS, strict=True)],
+        "mixer": [(f"SelfAttention.{part}.", f"mixer.{ours}.") for part, ours in zip("qkvo", T5_PARTS, strict=True)],
+        "cross": [(f"EncDecAttention.{part}.", f"cross.{ours}.") for part, ours in zip("qkvo", T5_PARTS, strict=True)],
         "mlp": [
-            (f"DenseReluDense.{part}.", f"mlp.{own}.")
-            for part, own in (("wi", "fc1"), ("wi_0", "fc1_g"), ("wi_1", "fc1_x"), ("wo", "fc2"))
+            (f"DenseReluDense.{part}.", f"mlp.{ours}.")
+            for part, ours in (("wi", "fc1"), ("wi_0", "fc1_g"), ("wi_1", "fc1_x"), ("wo", "fc2"))
         ],
     }
     norms = {"mixer": "norm1.", "cross": "norm_cross.", "mlp": "norm2."}
     rules = [(f"{body}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", f"{stack}.relative.bias")]
     for place, part in enumerate(parts):
-        own = [*names[part], ("layer_norm.", norms[part])]
-        rules += [(f"{theirs}{place}.{one}", f"{here}{other}") for one, other in own]
+        ours = [*names[part], ("layer_norm.", norms[part])]
+        rules += [(f"{theirs}{place}.{name}", f"{here}{other}") for name, other in ours]
     return (*rules, (f"{body}.final_layer_norm.", f"{stack}.encoder.norm."))
 
 

@@ -81,8 +81,8 @@ def interpret(folder: Path, state: Mapping[str, Tensor], origin: str) -> tuple[M
         shell = count.meta(described.model, **described_shape(described))
     except (UserError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise UserError(f"{folder}: cannot build a model of config.json's sizes ({first_line(error)})") from error
-    known = {"classes": class_names(config), "tokens": count_tokens(folder)}
-    return described, describe_weights(shell, state, origin, **known)
+    sizes = {"classes": class_names(config), "tokens": count_tokens(folder)}
+    return described, describe_weights(shell, state, origin, **sizes)
 
 
 def count_tokens(folder: Path) -> int | None:
@@ -95,25 +95,25 @@ def rename_from_huggingface(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]
     """The weights of a ViT, BERT, GPT-2 or T5 in this project's names; others as they are."""
     for architecture in READABLE.values():
         if architecture.probe and {architecture.probe, architecture.prefix + architecture.probe} & state.keys():
-            own = rename_state(state, architecture)
-            return t5.from_t5(own, t5.seems_scaled(own)) if architecture is T5 else own
+            renamed = rename_state(state, architecture)
+            return t5.from_t5(renamed, t5.seems_scaled(renamed)) if architecture is T5 else renamed
     return state
 
 
 def rename_state(state: Mapping[str, Tensor], architecture: Architecture) -> dict[str, Tensor]:
     """Weights of an architecture in this project's names, queries, keys and values joined; others as they are."""
-    own = {}
+    renamed = {}
     for name, value in state.items():
         if (name in TIED and architecture is not T5) or name.endswith(BUFFERS):
             continue
         theirs = name.removeprefix(architecture.prefix)
         here = rename(theirs, architecture.names) or theirs
-        own[here] = value.T if theirs.endswith(TRANSPOSED) and value.dim() == 2 else value
-    for name in [name for name in own if ".q." in name]:
-        parts = [own.pop(name.replace(".q.", f".{part}."), None) for part in "qkv"]
+        renamed[here] = value.T if theirs.endswith(TRANSPOSED) and value.dim() == 2 else value
+    for name in [name for name in renamed if ".q." in name]:
+        parts = [renamed.pop(name.replace(".q.", f".{part}."), None) for part in "qkv"]
         if all(part is not None for part in parts):
-            own[name.replace(".q.", ".qkv.")] = torch.cat(parts)
-    return own
+            renamed[name.replace(".q.", ".qkv.")] = torch.cat(parts)
+    return renamed
 
 
 def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> list[str]:
@@ -135,15 +135,15 @@ def save_huggingface(model: nn.Module, folder: str | Path, **config: Any) -> lis
     if kind == "t5":
         t5.check_writable(model)
         state = t5.to_t5(state)
-    own: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, value in state.items():
-        own |= split_attention(name, value, kind, body.encoder.blocks[0].mixer)
-    names = {name: rename(name, [(here, theirs) for theirs, here in architecture.names]) for name in own}
+        tensors |= split_attention(name, value, kind, body.encoder.blocks[0].mixer)
+    names = {name: rename(name, [(here, theirs) for theirs, here in architecture.names]) for name in tensors}
     if kind != "t5":
         check_writable(body, architecture, names)
     theirs = {
         (name if name.startswith(architecture.heads) else architecture.prefix + name): (
-            own[here].T if name.endswith(TRANSPOSED) else own[here]
+            tensors[here].T if name.endswith(TRANSPOSED) else tensors[here]
         ).contiguous()
         for here, name in names.items()
     }

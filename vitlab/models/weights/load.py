@@ -94,20 +94,20 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
         raise UserError(f"head={head}: unknown; {choices_text(str(head), HEADS)}")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.state.items()):
         raise UserError(f"{weights.label}={weights.origin}: expected a state dict, tensors by name")
-    own = model.state_dict()
-    source = {name: cast(value, own.get(name)) for name, value in rename_to(model, weights.state).items()}
-    problems = [line for name, value in source.items() if name in own for line in check(name, value, own[name])]
+    current = model.state_dict()
+    source = {name: cast(value, current.get(name)) for name, value in rename_to(model, weights.state).items()}
+    problems = [line for name, value in source.items() if name in current for line in check(name, value, current[name])]
     if problems:
         raise UserError(f"{weights.label}={weights.origin}: {'; '.join(problems[:3])}")
     check_same_model(model, source, weights)
     heads, convolution = head_names(model), first_convolution(model)
-    keep = head == "keep" or (head == "auto" and same_head(heads, source, own, weights.classes, classes))
+    keep = head == "keep" or (head == "auto" and same_head(heads, source, current, weights.classes, classes))
     check_options(model, weights, with_head=keep and bool(heads))
-    check_tied(own, source, weights)
+    check_tied(current, source, weights)
 
     report = LoadReport(weights.origin, advice=weights.advice)
     state: dict[str, Tensor] = {}
-    for name, old in own.items():
+    for name, old in current.items():
         if name in heads and not keep:
             report.new.append(name)
             state[name] = start_head(model, old)
@@ -137,21 +137,21 @@ def fit(model: nn.Module, weights: Weights, head: str = "auto", classes: Sequenc
     moved = move_token_positions(model, source, weights.grid_size)
     state |= moved
     report.resized += [f"{name} (with its position)" for name in moved]
-    report.unused = [name for name in source if name not in own and not has_buffer(model, name, source[name])]
+    report.unused = [name for name in source if name not in current and not has_buffer(model, name, source[name])]
     model.load_state_dict(state, strict=False)
     return report
 
 
 def check_same_model(model: nn.Module, source: Mapping[str, Tensor], weights: Weights) -> None:
     """Raise UserError where a source and a model differ in more than heads, prefix tokens and sizes."""
-    own = model.state_dict()
-    if not any(name in source for name in own if not optional(model, name)):
+    current = model.state_dict()
+    if not any(name in source for name in current if not optional(model, name)):
         raise UserError(
             f"{weights.label}={weights.origin}: none of its parameters is one of the model's: "
-            f"it has {', '.join([*source][:3])} ..., the model {', '.join([*own][:3])} ..."
+            f"it has {', '.join([*source][:3])} ..., the model {', '.join([*current][:3])} ..."
         )
-    surplus = [n for n in source if n not in own and not optional(model, n) and not has_buffer(model, n, source[n])]
-    lacking = [n for n in own if n not in source and not optional(model, n)]
+    surplus = [n for n in source if n not in current and not optional(model, n) and not has_buffer(model, n, source[n])]
+    lacking = [n for n in current if n not in source and not optional(model, n)]
     differences = [f"the model has no {shorten(surplus)}"] if surplus else []
     differences += [f"the weights have no {shorten(lacking)}"] if lacking else []
     if differences:
@@ -171,13 +171,13 @@ def check_options(model: nn.Module, weights: Weights, *, with_head: bool) -> Non
     if not with_head:
         differing.pop("pool", None)
     if differing:
-        theirs, own = ({key: pair[side] for key, pair in differing.items()} for side in (0, 1))
+        theirs, ours = ({key: pair[side] for key, pair in differing.items()} for side in (0, 1))
         is_known = theirs.get("mlp", "gelu") in {**ACTIVATIONS, **GATED}
         fix = format_options(theirs, f"{weights.place}.") if is_known else "model=timm:NAME"
         fix += ", or init.head=new" if [*differing] == ["pool"] else ""
         raise UserError(
-            f"{weights.label}={weights.origin}: its model has {format_options(theirs)}, this one {format_options(own)},"
-            f" which gives other outputs from the same weights; give {fix}"
+            f"{weights.label}={weights.origin}: its model has {format_options(theirs)}, this one "
+            f"{format_options(ours)}, which gives other outputs from the same weights; give {fix}"
         )
 
 
@@ -226,9 +226,9 @@ def check(name: str, value: Tensor, old: Tensor) -> Iterator[str]:
 
 def rename_to(model: nn.Module, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """A state dict in the model's names; it may be in timm's."""
-    own = model.state_dict()
-    names = {name_in_timm(model, name): name for name in own}
-    if sum(name in own for name in state) >= sum(name in names for name in state):
+    current = model.state_dict()
+    names = {name_in_timm(model, name): name for name in current}
+    if sum(name in current for name in state) >= sum(name in names for name in state):
         return state
     return {names.get(name, name): value for name, value in state.items()}
 

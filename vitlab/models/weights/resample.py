@@ -67,17 +67,17 @@ def resample_positions(
 
 def move_token_positions(model: nn.Module, source: Mapping[str, Tensor], source_grid: Grid | None) -> dict[str, Tensor]:
     """Prefix tokens plus their positions in a source, for a model that has positions for patches alone."""
-    table, own = source.get("pos_embed"), model.state_dict()
-    if not isinstance(model, ViT) or model.prefix_positions or table is None or "pos_embed" not in own:
+    table, current = source.get("pos_embed"), model.state_dict()
+    if not isinstance(model, ViT) or model.prefix_positions or table is None or "pos_embed" not in current:
         return {}
-    if source_grid is None and table.shape == own["pos_embed"].shape:
+    if source_grid is None and table.shape == current["pos_embed"].shape:
         return {}
     source_prefix = table.shape[1] - math.prod(source_grid or infer_square(table, source))
     first, moved = 0, {}
     for name in PREFIX:
         if name in source and source_prefix:
             last = first + source[name].shape[1]
-            if name in own:
+            if name in current:
                 moved[name] = source[name] + table[:, first:last]
             first = last
     return moved

@@ -28,20 +28,20 @@ def seems_scaled(state: Mapping[str, Tensor]) -> bool:
 
 def from_t5(state: Mapping[str, Tensor], scaled: bool) -> dict[str, Tensor]:
     """Weights of a T5 in this project's names, with this project's scales; `scaled`: its output layer is, too."""
-    own = {name: scale_queries(name, value, state) for name, value in state.items() if "embed_tokens." not in name}
+    renamed = {name: scale_queries(name, value, state) for name, value in state.items() if "embed_tokens." not in name}
     shared = state.get("text.embed.tokens.weight", state.get("encoder.embed_tokens.weight"))
     if shared is None:
-        return own
+        return renamed
     output, small = state.get("output.weight", shared), shared.shape[1] ** -0.5
-    return {**own, **dict.fromkeys(TIED[:2], shared * small), "output.weight": output * small if scaled else output}
+    return {**renamed, **dict.fromkeys(TIED[:2], shared * small), "output.weight": output * small if scaled else output}
 
 
 def to_t5(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The reverse of `from_t5`; a tied output layer is left out."""
-    own = {name: scale_queries(name, value, state, back=True) for name, value in state.items() if name not in TIED}
+    renamed = {name: scale_queries(name, value, state, back=True) for name, value in state.items() if name not in TIED}
     inputs, _, output = (state[name] for name in TIED)
     tied = {} if torch.equal(inputs, output) else {"output.weight": output}
-    return {**own, **tied, "text.embed.tokens.weight": inputs * inputs.shape[1] ** 0.5}
+    return {**renamed, **tied, "text.embed.tokens.weight": inputs * inputs.shape[1] ** 0.5}
 
 
 def scale_queries(name: str, value: Tensor, state: Mapping[str, Tensor], back: bool = False) -> Tensor:

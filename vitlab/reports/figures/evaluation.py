@@ -54,7 +54,7 @@ def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subje
         f"{plural(n, 'image')} of {confidence:.0%} confidence\n{right:.0%} are right" for n, confidence, right in points
     ]
     x = [confidence for _, confidence, _ in points]
-    said = "" if finite(error) is None else f" (expected calibration error {error:.1%})"
+    suffix = "" if finite(error) is None else f" (expected calibration error {error:.1%})"
     found = (
         Series("perfectly calibrated", (0.0, 1.0), (0.0, 1.0), "untrained", style="line", dash="dash", width=1.4),
         Series(
@@ -70,9 +70,9 @@ def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subje
     )
     return Figure(
         name="calibration",
-        title=f"Accuracy by confidence{said}, {subject}",
+        title=f"Accuracy by confidence{suffix}, {subject}",
         x=Axis("confidence: the probability of the predicted class", percent=True, ticks=PLACES),
         y=Axis("share of the images", percent=True, from_zero=True, ticks=PLACES),
         panels=(Panel(found),),
-        alt=f"Accuracy against confidence in {plural(len(points), 'bin')} that hold images{said}.",
+        alt=f"Accuracy against confidence in {plural(len(points), 'bin')} that hold images{suffix}.",
     )

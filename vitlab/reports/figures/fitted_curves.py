@@ -19,12 +19,13 @@ def plot_fitted_curves(fits: Mapping[Name, GroupFit], x: str, y: str) -> Figure:
     Points are measured, open ones held back; lines are the laws that hold, dashed beyond what was fitted.
     """
     panels: dict[Name, list[tuple[str, GroupFit]]] = {}
-    for name, one in fits.items():
-        panels.setdefault(name[:-1], []).append((name[-1], one))
+    for name, group_fit in fits.items():
+        panels.setdefault(name[:-1], []).append((name[-1], group_fit))
     places = {label: place for place, label in enumerate(dict.fromkeys(name[-1] for name in fits))}
     drawn = [
         Panel(
-            tuple(series for label, one in curves for series in draw_curve(label, one, places[label])), ", ".join(above)
+            tuple(series for label, group_fit in curves for series in draw_curve(label, group_fit, places[label])),
+            ", ".join(above),
         )
         for above, curves in panels.items()
     ]
@@ -44,9 +45,9 @@ def draw_curve(label: str, one: GroupFit, place: int) -> list[Series]:
     look = {"colour_key": colour, "marker": marker}
     runs, fit = one.fit.runs, one.fit
     sizes = np.exp(runs.log_sizes[runs.place])
-    found = [Series(label, sizes.tolist(), np.exp(runs.log_errors).tolist(), style="points", **look)]
+    series = [Series(label, sizes.tolist(), np.exp(runs.log_errors).tolist(), style="points", **look)]
     if one.rest.sizes:
-        found.append(
+        series.append(
             Series(f"{label}, held back", one.rest.sizes, one.rest.errors, style="rings", legend=False, **look)
         )
     if fit.holds:
@@ -54,7 +55,7 @@ def draw_curve(label: str, one: GroupFit, place: int) -> list[Series]:
         for begin, end, dash in zip(ends, ends[1:], ("solid", "dash"), strict=False):
             grid = np.geomspace(begin, end, POINTS)
             low, high = fit.interval(grid)
-            found.append(
+            series.append(
                 Series(
                     f"{label}, fit",
                     grid.tolist(),
@@ -68,4 +69,4 @@ def draw_curve(label: str, one: GroupFit, place: int) -> list[Series]:
                     **look,
                 )
             )
-    return found
+    return series

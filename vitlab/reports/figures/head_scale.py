@@ -18,9 +18,9 @@ DASHES = ("dash", "dot", "dashdot")
 
 def read_references(analysis: Analysis) -> dict[str, float]:
     """name -> value in the analysis's unit; empty where the first, the 100%, is missing or 0."""
-    found = {name: finite(value) for name, value in (analysis.get("references") or {}).items()}
-    found = {name: value for name, value in found.items() if value is not None}
-    return found if next(iter(found.values()), 0.0) > 0 else {}
+    references = {name: finite(value) for name, value in (analysis.get("references") or {}).items()}
+    references = {name: value for name, value in references.items() if value is not None}
+    return references if next(iter(references.values()), 0.0) > 0 else {}
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class HeadScale:
         references = [read_references(analysis) for analysis, _ in drawn]
         relative = all(references)
         places = [
-            value / next(iter(known.values())) if relative else value
-            for (_, values), known in zip(drawn, references, strict=True)
+            value / next(iter(reference.values())) if relative else value
+            for (_, values), reference in zip(drawn, references, strict=True)
             for value in values
         ]
         if relative:
@@ -79,7 +79,7 @@ class HeadScale:
 
     def lines(self, analysis: Analysis, ends: tuple[float, float]) -> list[Series]:
         """A line across a panel for each reference, to be drawn first; one that is too far off is only listed."""
-        found = []
+        lines = []
         for dash, (name, value) in zip(
             DASHES, read_references(analysis).items() if self.references else (), strict=False
         ):
@@ -88,7 +88,7 @@ class HeadScale:
             if name != self.uniform:
                 label += f", {place:.0%}" if self.reaches(place) else f", {place:.0%}, off this scale"
             shown = self.reaches(place)
-            found.append(
+            lines.append(
                 Series(
                     label=label,
                     x=ends if shown else (),
@@ -100,4 +100,4 @@ class HeadScale:
                     note=label,
                 )
             )
-        return found
+        return lines

@@ -46,15 +46,15 @@ def find_analyses(results: StudyResults, model: str, name: str) -> list[Run]:
 
 def format_title(analysis: str) -> str:
     """What an analysis measures, as its YAML says it; of one that is gone its name. `Mean attention distance`."""
-    known = analysis in names("analysis")
-    title = load("analysis", analysis).title if known else analysis.replace("_", " ")
+    is_shipped = analysis in names("analysis")
+    title = load("analysis", analysis).title if is_shipped else analysis.replace("_", " ")
     return f"{title[:1].upper()}{title[1:]}"
 
 
 def plot_panels(name: str, title: str, runs: list[Run], colour_key: str) -> Figure:
     """A panel per (analysis, panel title, link)."""
     scale = HeadScale.of(
-        [(one, [row["value"] for rows in choose_steps(one).values() for row in rows]) for one, _, _ in runs]
+        [(of_run, [row["value"] for rows in choose_steps(of_run).values() for row in rows]) for of_run, _, _ in runs]
     )
     layers = {row["layer"] for analysis, _, _ in runs for row in analysis["rows"]}
     ticks = tuple(sorted(layer for layer in layers if finite(layer) is not None))

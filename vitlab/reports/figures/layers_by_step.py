@@ -37,7 +37,9 @@ def has_steps_between(analysis: Analysis) -> bool:
 def plot_layers(name: str, title: str, runs: list[Run]) -> Figure:
     """A panel per run, a line per layer."""
     means = [(analysis, average_heads(analysis).values()) for analysis, _, _ in runs]
-    scale = HeadScale.of([(one, [value for by_step in layers for value in by_step.values()]) for one, layers in means])
+    scale = HeadScale.of(
+        [(of_run, [value for by_step in layers for value in by_step.values()]) for of_run, layers in means]
+    )
     ends = (0.0, max((step for _, layers in means for by_step in layers for step in by_step), default=0.0))
     return Figure(
         name=name,
@@ -58,10 +60,10 @@ def average_heads(analysis: Analysis) -> dict[int, dict[int, float]]:
     for row in analysis["rows"]:
         if all(finite(row[key]) is not None for key in ("layer", "step", "value")):
             values[row["layer"], row["step"]].append(row["value"])
-    found: dict[int, dict[int, float]] = defaultdict(dict)
+    means: dict[int, dict[int, float]] = defaultdict(dict)
     for layer, step in sorted(values):
-        found[layer][step] = statistics.fmean(values[layer, step])
-    return found
+        means[layer][step] = statistics.fmean(values[layer, step])
+    return means
 
 
 def draw_layers(analysis: Analysis, link: str, scale: HeadScale) -> Iterator[Series]:
@@ -86,10 +88,10 @@ def describe_layers(runs: list[Run], scale: HeadScale) -> str:
     """How far the first and the last layer came in each panel."""
     parts = []
     for analysis, text, _ in runs:
-        found = average_heads(analysis)
+        means = average_heads(analysis)
         ends = []
-        for layer in dict.fromkeys((min(found), max(found))) if found else ():
-            first, *_, last = [*found[layer].values()] * 2
+        for layer in dict.fromkeys((min(means), max(means))) if means else ():
+            first, *_, last = [*means[layer].values()] * 2
             ends.append(f"layer {layer} from {scale.text(analysis, first)}, to {scale.text(analysis, last)}")
         parts += [f"{text}: {'; '.join(ends)}." if text else f"{'; '.join(ends)}."] if ends else []
     return " ".join(["Mean over the heads:", *parts])

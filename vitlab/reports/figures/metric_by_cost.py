@@ -14,7 +14,7 @@ from vitlab.reports.figures.metric_by_size import choose_shown, mean_line, run_p
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import families, family_name, looks
 from vitlab.reports.figures.ticks import log_ticks, tick_text
-from vitlab.reports.results.aggregate import Cell, aggregate
+from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.studies.metrics import main_metric
 from vitlab.tasks.metrics import Metric
 
@@ -55,7 +55,7 @@ def plot_metric_by_flops(rows: Rows) -> Figure:
 def plot_metric_by_time(rows: Rows) -> Figure:
     """Wall-clock time of training with the evaluations and checkpoints in between: `wall_s`."""
     longest = max((finite(row.get("wall_s")) or 0.0 for row in rows), default=0.0)
-    unit, short = max((one for one in TIME_UNITS if longest >= 5 * one[0]), default=TIME_UNITS[0])
+    unit, short = max((time_unit for time_unit in TIME_UNITS if longest >= 5 * time_unit[0]), default=TIME_UNITS[0])
     cost = Cost(
         "wall_s",
         "time",
@@ -74,8 +74,8 @@ def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
     figure has no series.
     """
     metric, style = main_metric(rows), looks(families(rows))
-    known = [row for row in rows if cost.of(row) is not None]
-    by_model = {model: by_size for model, by_size in aggregate(known, metric).items() if by_size}
+    with_cost = [row for row in rows if cost.of(row) is not None]
+    by_model = {model: by_size for model, by_size in aggregate(with_cost, metric).items() if by_size}
     frontiers = draw_frontiers(by_model, families(rows), metric, cost)
     series: list[Series] = list(frontiers)
     for model, by_size in by_model.items():
@@ -89,15 +89,15 @@ def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
     return Figure(
         name=f"{metric.key}_against_{cost.name}",
         title=f"Held-out {metric.name} against {cost.what}",
-        x=Axis(cost.label, log=True, ticks=log_ticks([x for one in series for x in one.x])),
+        x=Axis(cost.label, log=True, ticks=log_ticks([x for line in series for x in line.x])),
         y=Axis(f"held-out {metric.name}", percent=metric.percent),
         panels=(Panel((*series, *label_sizes(by_model, metric, cost))),),
         alt=" ".join(
             [
                 *(describe(model, by_size, metric, cost) for model, by_size in by_model.items()),
                 *(
-                    f"{one.label}: {', '.join(text.partition(chr(10))[2] for text in one.hover if text)}."
-                    for one in frontiers
+                    f"{line.label}: {', '.join(text.partition(chr(10))[2] for text in line.hover if text)}."
+                    for line in frontiers
                 ),
             ]
         ),
@@ -105,7 +105,7 @@ def plot_metric_by(rows: Rows, cost: Cost) -> Figure:
 
 
 def draw_frontiers(
-    by_model: dict[str, dict[int, Cell]], family_of: dict[str, str], metric: Metric, cost: Cost
+    by_model: dict[str, dict[int, CellAverage]], family_of: dict[str, str], metric: Metric, cost: Cost
 ) -> list[Series]:
     """Of each family, and of all where there are several: the best mean that no more than a cost buys, as stairs.
 
@@ -121,17 +121,17 @@ def draw_frontiers(
             by_family[family_of[model]].append(Point(mean_cost(here, cost), here.mean, what, style[model].colour_key))
     end = max((point.cost for points in by_family.values() for point in points), default=0.0)
     groups = [(f"best of {family_name(family)}", points) for family, points in by_family.items()]
-    found = []
+    frontiers = []
     for label, points in groups:
-        found.append(
+        frontiers.append(
             replace(draw_stairs(label, find_frontier(points, metric), end, metric, cost), width=7, opacity=0.25)
         )
     if len(groups) > 1:
         best = find_frontier([point for _, points in groups for point in points], metric)
-        found.append(
+        frontiers.append(
             replace(draw_stairs("best of all", best, end, metric, cost), colour_key="ink", dash="dot", width=1.4)
         )
-    return found
+    return frontiers
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,11 @@ class Point:
 
 def find_frontier(points: Sequence[Point], metric: Metric) -> list[Point]:
     """The points that are better than every other of no more cost, the cheapest first (the Pareto frontier)."""
-    found: list[Point] = []
+    frontier: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, -metric.lead(point.value, 0.0))):
-        if not found or metric.lead(point.value, found[-1].value) > 0:
-            found.append(point)
-    return found
+        if not frontier or metric.lead(point.value, frontier[-1].value) > 0:
+            frontier.append(point)
+    return frontier
 
 
 def draw_stairs(label: str, frontier: list[Point], end: float, metric: Metric, cost: Cost) -> Series:
@@ -163,30 +163,30 @@ def draw_stairs(label: str, frontier: list[Point], end: float, metric: Metric, c
     return Series(label, x, y, frontier[0].colour_key, style="line", hover=hover)
 
 
-def move_to_costs(line: Series, by_size: dict[int, Cell], cost: Cost) -> Series:
+def move_to_costs(line: Series, by_size: dict[int, CellAverage], cost: Cost) -> Series:
     """The line over training-set sizes moved to their mean costs; a band over seeds would be of two quantities."""
     places = [mean_cost(here, cost) for here in by_size.values()]
     hover = [f"{text}\n{cost.text(x)}" for text, x in zip(line.hover, places, strict=True)]
     return replace(line, x=places, low=(), high=(), hover=hover)
 
 
-def mean_cost(here: Cell, cost: Cost) -> float:
+def mean_cost(here: CellAverage, cost: Cost) -> float:
     return statistics.fmean(value for row in here.rows if (value := cost.of(row)) is not None)
 
 
-def label_sizes(by_model: dict[str, dict[int, Cell]], metric: Metric, cost: Cost) -> list[Series]:
+def label_sizes(by_model: dict[str, dict[int, CellAverage]], metric: Metric, cost: Cost) -> list[Series]:
     """The smallest and the largest training set of each model, where its line begins and ends.
 
     Above the runs of the better end and below those of the other, so that no line crosses its labels; a label that
     would stand on another is left out.
     """
-    found: list[Series] = []
+    labels: list[Series] = []
     for model, by_size in by_model.items():
         first, last = min(by_size), max(by_size)
         rises = by_size[first].mean <= by_size[last].mean
         for size, above in ((first, not rises), (last, rises)) if first != last else ():
             values = [value for row in by_size[size].rows if (value := metric.value(row)) is not None]
-            found.append(
+            labels.append(
                 Series(
                     label=f"{model}, {plural(size, metric.sized_by)}",
                     x=[mean_cost(by_size[size], cost)],
@@ -199,7 +199,7 @@ def label_sizes(by_model: dict[str, dict[int, Cell]], metric: Metric, cost: Cost
                     model=model,
                 )
             )
-    return drop_overlapping(found)
+    return drop_overlapping(labels)
 
 
 def format_size(size: int) -> str:
@@ -211,20 +211,20 @@ def drop_overlapping(labels: list[Series]) -> list[Series]:
     """The labels, each of one point, without those too near to an earlier one, which moves out to where they were."""
     across, up = [math.log10(one.x[0]) for one in labels], [one.y[0] or 0.0 for one in labels]
     wide, tall = (max(values, default=0.0) - min(values, default=0.0) for values in (across, up))
-    kept: dict[int, float] = {}  # place of a label -> where it stands
+    placed: dict[int, float] = {}  # place of a label -> where it stands
     for i, label in enumerate(labels):
         near = (
-            j for j in kept if abs(across[i] - across[j]) <= NEAR[0] * wide and abs(up[i] - up[j]) <= NEAR[1] * tall
+            j for j in placed if abs(across[i] - across[j]) <= NEAR[0] * wide and abs(up[i] - up[j]) <= NEAR[1] * tall
         )
         first = next(near, None)
         if first is None:
-            kept[i] = up[i]
+            placed[i] = up[i]
         elif label.style == labels[first].style:
-            kept[first] = (max if label.style == "text above" else min)(kept[first], up[i])
-    return [replace(labels[i], y=[y]) for i, y in kept.items()]
+            placed[first] = (max if label.style == "text above" else min)(placed[first], up[i])
+    return [replace(labels[i], y=[y]) for i, y in placed.items()]
 
 
-def describe(model: str, by_size: dict[int, Cell], metric: Metric, cost: Cost) -> str:
+def describe(model: str, by_size: dict[int, CellAverage], metric: Metric, cost: Cost) -> str:
     texts = [
         f"{metric.text(by_size[size].mean)} for {cost.text(mean_cost(by_size[size], cost))} with "
         f"{plural(size, f'training {metric.sized_by}')}"

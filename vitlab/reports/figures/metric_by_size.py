@@ -8,7 +8,7 @@ import numpy as np
 from vitlab.formatting import plural, whole
 from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
 from vitlab.reports.figures.theme import Look, families, looks
-from vitlab.reports.results.aggregate import Cell, aggregate
+from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.reports.results.fits import StudyFits
 from vitlab.reports.urls import folder_link
 from vitlab.studies.laws.crossover import describe_crossover
@@ -37,7 +37,7 @@ def plot_metric_by_size(rows: list[dict[str, Any]], fits: StudyFits | None = Non
                 series.append(run_points(model, by_size, style[model], metric))
     if fits is not None and series:
         laws = draw_fits(fits, style, metric.percent)
-        heights = [y for one in series for y in one.y if y is not None]
+        heights = [y for line in series for y in line.y if y is not None]
         series = [*draw_crossovers(fits, min(heights), max(heights)), *laws, *series]
     return Figure(
         name=f"{metric.key}_against_size",
@@ -61,15 +61,15 @@ def draw_fits(found: StudyFits, style: Mapping[str, Look], percent: bool) -> Ite
         first, last = (float(np.exp(fit.runs.log_sizes[i])) for i in (0, -1))
         for begin, end, dash in ((first, last, "solid"), (last, BEYOND * last, "dash")):
             sizes = np.geomspace(begin, end, POINTS)
-            line, one, other = (found.scale.to_metric(e) for e in (fit.predict(sizes), *fit.interval(sizes)))
+            line, low, other = (found.scale.to_metric(e) for e in (fit.predict(sizes), *fit.interval(sizes)))
             if percent:  # a steep law leaves 0..1 just below the sizes that it was fitted to
-                line, one, other = (np.clip(values, 0, 1) for values in (line, one, other))
+                line, low, other = (np.clip(values, 0, 1) for values in (line, low, other))
             yield Series(
                 label=f"{model}, fit",
                 x=sizes.tolist(),
                 y=line.tolist(),
-                low=np.minimum(one, other).tolist(),
-                high=np.maximum(one, other).tolist(),
+                low=np.minimum(low, other).tolist(),
+                high=np.maximum(low, other).tolist(),
                 colour_key=style[model].colour_key,
                 style="line",
                 dash=dash,
@@ -83,17 +83,17 @@ def draw_fits(found: StudyFits, style: Mapping[str, Look], percent: bool) -> Ite
 
 def draw_crossovers(found: StudyFits, bottom: float, top: float) -> Iterator[Series]:
     """Each crossover: the strip of its interval and a line across it, as high as the data."""
-    for (first, second), one in found.crossovers.items():
-        if one.size is None or one.factor > BEYOND:
+    for (first, second), crossing in found.crossovers.items():
+        if crossing.size is None or crossing.factor > BEYOND:
             continue
-        text = describe_crossover(one, first, second, found.unit)
+        text = describe_crossover(crossing, first, second, found.unit)
         look = {"colour_key": "muted", "style": "line", "legend": False, "note": text}
-        ends = [one.low, min(one.high or np.inf, BEYOND * one.largest)]
+        ends = [crossing.low, min(crossing.high or np.inf, BEYOND * crossing.largest)]
         yield Series("interval", ends, [None, None], low=[bottom, bottom], high=[top, top], **look)
-        yield Series("crossover", [one.size, one.size], [bottom, top], dash="dot", width=1.5, **look)
+        yield Series("crossover", [crossing.size, crossing.size], [bottom, top], dash="dot", width=1.5, **look)
 
 
-def mean_line(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) -> Series:
+def mean_line(model: str, by_size: dict[int, CellAverage], look: Look, metric: Metric) -> Series:
     means = [here.mean for here in by_size.values()]
     stds = [here.std for here in by_size.values()]
     banded = any(std is not None for std in stds)
@@ -116,7 +116,7 @@ def mean_line(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) 
     )
 
 
-def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric) -> Series:
+def run_points(model: str, by_size: dict[int, CellAverage], look: Look, metric: Metric) -> Series:
     runs = [row for here in by_size.values() for row in choose_shown(here, metric)]
     return Series(
         label=f"{model}, each run",
@@ -133,7 +133,7 @@ def run_points(model: str, by_size: dict[int, Cell], look: Look, metric: Metric)
     )
 
 
-def choose_shown(here: Cell, metric: Metric) -> tuple[dict[str, Any], ...]:
+def choose_shown(here: CellAverage, metric: Metric) -> tuple[dict[str, Any], ...]:
     """The runs that have a point: of many some in even steps of their order, with the lowest and the highest."""
     if len(here.rows) <= MOST_RUNS:
         return here.rows
@@ -141,7 +141,7 @@ def choose_shown(here: Cell, metric: Metric) -> tuple[dict[str, Any], ...]:
     return tuple(ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, MOST_RUNS))
 
 
-def describe(model: str, by_size: dict[int, Cell], metric: Metric) -> str:
+def describe(model: str, by_size: dict[int, CellAverage], metric: Metric) -> str:
     first, last = min(by_size), max(by_size)
     text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, f'training {metric.sized_by}')}"
     return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")

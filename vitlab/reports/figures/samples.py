@@ -73,8 +73,10 @@ def read_excerpts(task: Task, data: TextData, items: np.ndarray) -> list[str]:
         pairs = ([data.tokenizer.decode(part[item]).strip() for part in data.train.parts] for item in items)
         return ["\n\u2192 ".join(cut(text) for text in pair) for pair in pairs]
     inputs = task.inputs(task.prepare(Items(task.train).__getitems__(items.tolist())))
-    kept = inputs.mask & ~inputs.special
-    texts = [data.tokenizer.decode(row[keep].tolist()).strip() for row, keep in zip(inputs.tokens, kept, strict=True)]
+    is_word = inputs.mask & ~inputs.special
+    texts = [
+        data.tokenizer.decode(row[keep].tolist()).strip() for row, keep in zip(inputs.tokens, is_word, strict=True)
+    ]
     return [cut(text) for text in texts]
 
 

@@ -87,11 +87,11 @@ class Figure:
 
     def legend(self) -> list[Series]:
         """The series to list, one per label."""
-        found: dict[str, Series] = {}
+        by_label: dict[str, Series] = {}
         for series in self.series:
             if series.legend:
-                found.setdefault(series.label, series)
-        return list(found.values())
+                by_label.setdefault(series.label, series)
+        return list(by_label.values())
 
 
 @dataclass(frozen=True)

@@ -77,15 +77,15 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
     """model -> Look: the colour and marker tell the family, the dash (then the marker) the model within it."""
     others = sorted({family for family in families.values() if family not in FIXED})
     places = {family: place for place, family in enumerate([*FIXED, *others])}
-    found: dict[str, Look] = {}
+    by_model: dict[str, Look] = {}
     members = dict.fromkeys(places, 0)
     for model, family in families.items():
         place, member = places[family], members[family]
         members[family] += 1
         key = family if family in FIXED else OTHERS[(place - len(FIXED)) % len(OTHERS)]
         marker = MARKERS[(place + member // len(DASHES)) % len(MARKERS)]
-        found[model] = Look(key, marker, DASHES[member % len(DASHES)])
-    return found
+        by_model[model] = Look(key, marker, DASHES[member % len(DASHES)])
+    return by_model
 
 
 def group_look(place: int) -> tuple[str, str]:

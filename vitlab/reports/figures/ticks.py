@@ -23,16 +23,16 @@ def spaced(ticks: Sequence[float], most: int, log: bool) -> list[float]:
         return []
     place = [log10(t) if log else t for t in sorted(ticks)]
     least = (place[-1] - place[0]) / max(1, most)
-    kept: list[int] = [0]
+    places: list[int] = [0]
     for i in range(1, len(place)):
-        if place[i] - place[kept[-1]] >= least * 0.999:
-            kept.append(i)
-    if kept[-1] != len(place) - 1:
+        if place[i] - place[places[-1]] >= least * 0.999:
+            places.append(i)
+    if places[-1] != len(place) - 1:
         # the last tick matters more than the one that stands in its way
-        if len(kept) > 1 and place[-1] - place[kept[-1]] < least:
-            kept.pop()
-        kept.append(len(place) - 1)
-    return [sorted(ticks)[i] for i in kept]
+        if len(places) > 1 and place[-1] - place[places[-1]] < least:
+            places.pop()
+        places.append(len(place) - 1)
+    return [sorted(ticks)[i] for i in places]
 
 
 def log_ticks(values: Sequence[float], most: int = 7) -> tuple[float, ...]:
@@ -43,12 +43,12 @@ def log_ticks(values: Sequence[float], most: int = 7) -> tuple[float, ...]:
     ends = tuple(dict.fromkeys(float(f"{value:.2g}") for value in (low, high)))
     if high < 1.01 * low:
         return ends
-    found: tuple[float, ...] = ()
+    ticks: tuple[float, ...] = ()
     for ladder in even_steps(low, high) if high < 4 * low else decade_steps(low, high):
-        found = tuple(tick for tick in ladder if 0.999 * low <= tick <= 1.001 * high)
-        if len(found) <= most:
+        ticks = tuple(tick for tick in ladder if 0.999 * low <= tick <= 1.001 * high)
+        if len(ticks) <= most:
             break
-    return found if len(found) >= 2 else ends
+    return ticks if len(ticks) >= 2 else ends
 
 
 def even_steps(low: float, high: float) -> Iterator[list[float]]:

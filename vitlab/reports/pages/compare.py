@@ -117,9 +117,9 @@ def find_gaps(results: StudyResults) -> Iterator[tuple[str, list[float]]]:
     cells = [(model, size, cell) for model, by_size in by_model.items() for size, cell in by_size.items()]
     near = [pair for pair in combinations(cells, 2) if pair[0][0] == pair[1][0] or pair[0][1] == pair[1][1]]
     for first, second in near[:MOST_GAPS]:
-        gap = paired_difference(*(values_of(one[2], metric, outcomes) for one in (second, first)))
+        gap = paired_difference(*(values_of(of_model[2], metric, outcomes) for of_model in (second, first)))
         if gap and gap.half_width is not None:
-            key = "\n".join(describe_cell(*one[:2], metric) for one in (first, second))
+            key = "\n".join(describe_cell(*of_model[:2], metric) for of_model in (first, second))
             yield key, [gap.mean, gap.half_width, gap.seeds, gap.items]
 
 

@@ -49,12 +49,12 @@ def columns(rows: Rows) -> list[Column]:
         if m.key == main.key or (m.key != "loss" and m.is_compared and any(m.value(row) is not None for row in rows))
     ]
     measured.sort(key=lambda metric: metric.key != main.key)
-    found = [Column("train_size", f"{main.sized_by}s", whole), Column("seed", "seed", whole)]
-    found += [Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured]
+    shown = [Column("train_size", f"{main.sized_by}s", whole), Column("seed", "seed", whole)]
+    shown += [Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured]
     if main.key != "loss":
-        found.append(Column("loss", "held-out loss", significant))
+        shown.append(Column("loss", "held-out loss", significant))
     return [
-        *found,
+        *shown,
         Column("train_loss", "train loss", significant),
         Column("train_flops", "FLOPs", lambda value: with_prefix(value, "")),
         Column("images_per_s", "examples/s", whole),
@@ -81,13 +81,13 @@ def run_rows(study: StudyFiles, rows: Rows, shown: list[Column]) -> list[RunRow]
 def choices(rows: Rows) -> list[tuple[str, str, list[tuple[Any, str]]]]:
     """(key, label, values with their texts) of what the table can be narrowed down to; one value is no choice."""
     labels = {**CHOICES, "train_size": f"{main_metric(rows).sized_by}s"}
-    found = []
+    lists = []
     for key, label in labels.items():
         values = list(dict.fromkeys(row[key] for row in rows if row[key] is not None))
         values = values if key == "model" else sorted(values)
         if len(values) > 1:
-            found.append((key, label, [(value, value if key == "model" else whole(value)) for value in values]))
-    return found
+            lists.append((key, label, [(value, value if key == "model" else whole(value)) for value in values]))
+    return lists
 
 
 def sort_value(value: Any) -> float | str:

@@ -53,7 +53,7 @@ def write_report(results: StudyResults, *, running: bool = False) -> Path:
     With `running` the page says so and reloads itself. Raises UserError.
     """
     figures = list(make_figures(results))
-    for view in (view for one in figures for view in one["views"]):
+    for view in (view for figure in figures for view in figure["views"]):
         svg, _ = matplotlib_backend.save(view["figure"], results.files.figures)
         view["static"] = data_address(svg.read_bytes(), "image/svg+xml")
     tables.write_tables(results)
@@ -67,9 +67,9 @@ def make_figures(results: StudyResults) -> Iterator[dict[str, Any]]:
     """Each figure that the study has data for, with its caption and the files it was drawn from."""
     yield from make_result_figure(results)
     analyses = sorted({name for run in results.runs.values() for name in run.analyses})
-    asked = [(name, model, *way) for name in analyses for model in families(results.rows) for way in OF_HEADS]
+    wanted = [(name, model, *way) for name in analyses for model in families(results.rows) for way in OF_HEADS]
     stems: dict[str, int] = {}
-    for name, model, build, begin in asked:
+    for name, model, build, begin in wanted:
         figure = build(results, model, name)
         if figure is None:
             continue
@@ -124,8 +124,8 @@ def make_result_figure(results: StudyResults) -> Iterator[dict[str, Any]]:
         make_view(metric_by_cost.plot_metric_by_flops(rows), order, files, hint, "compute"),
         make_view(metric_by_cost.plot_metric_by_time(rows), time, files, hint, "time"),
     ]
-    views = [one for one in views if one["figure"].series]
-    title = size.title if len(views) == 1 else f"{size.title}, {' and '.join(one['choice'] for one in views[1:])}"
+    views = [view for view in views if view["figure"].series]
+    title = size.title if len(views) == 1 else f"{size.title}, {' and '.join(view['choice'] for view in views[1:])}"
     yield group_views(title, views)
 
 
@@ -134,7 +134,7 @@ def describe_fits(found: StudyFits) -> str:
     text = ""
     if any(fit.holds for fit in found.fits.values()):
         text += f" Thin lines: laws fitted to the {found.scale.name}, dashed beyond the data, with 90% bands."
-    if any(one.size for one in found.crossovers.values()):
+    if any(crossing.size for crossing in found.crossovers.values()):
         text += " Upright dotted line: a crossover, in the strip of its 90% interval."
     return text
 
@@ -188,7 +188,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
             *map(source, [*SCRIPTS, *(["live.js"] if running else [])]),
             *([plotly.offline.get_plotlyjs()] if figures else []),
         ],
-        script_data={"plots": [view["plot"] for one in figures for view in one["views"]], "themes": THEMES},
+        script_data={"plots": [view["plot"] for figure in figures for view in figure["views"]], "themes": THEMES},
         name=results.name,
         data=rows[0]["data"] if rows else None,
         date=format_date(study, run_results),
@@ -198,7 +198,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         tiles=make_tiles(results),
         figures=figures,
         generated=results.list_generated(GENERATED),
-        texts=[(plural(one["size"], metric.sized_by), one["texts"]) for one in results.sample_texts],
+        texts=[(plural(figure["size"], metric.sized_by), figure["texts"]) for figure in results.sample_texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=link_manifests(study),
         attention=attention,
@@ -210,7 +210,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         columns=columns,
         choices=runs_table.choices(rows),
         runs=runs_table.run_rows(study, rows, columns),
-        failed=[describe_failure(study, **one) for one in results.failures],
+        failed=[describe_failure(study, **figure) for figure in results.failures],
         held_fixed=" ".join(
             [
                 provenance.describe_budget(config, rows),
@@ -221,7 +221,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
         commands=provenance.list_commands(
-            results, waiting=any(one.state == "waiting" for one in list_uploads(results))
+            results, waiting=any(figure.state == "waiting" for figure in list_uploads(results))
         ),
         start=os.path.relpath(study.start_folder(), study.folder.resolve()),
         machine=provenance.describe_machines(run_results),
@@ -276,7 +276,7 @@ def collect_caveats(results: StudyResults) -> list[str]:
 
 def format_date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
     """When the last run ended, otherwise when the study was last written: `21 November 2025`."""
-    ends = [text for one in run_results if isinstance(text := one.get("finished_at"), str)]
+    ends = [text for run_result in run_results if isinstance(text := run_result.get("finished_at"), str)]
     try:
         when = datetime.fromisoformat(max(ends))
     except ValueError:

@@ -148,8 +148,8 @@ def compute_attention(model: nn.Module, tokenizer: Tokenizer, text: TextInput) -
     if given is not None:
         cross, encoder = find_cross_layers(model), len(find_attention_layers(model.text))
         looked = [weights[layer] for layer in cross] or [align(model, tokens, given)[1][0].cpu()]
-        own = [weights[layer] for layer in range(encoder, len(weights)) if layer not in cross]
+        decoder_layers = [weights[layer] for layer in range(encoder, len(weights)) if layer not in cross]
         read, wrote = (tokenizer.token_texts(part[0].tolist()) for part in (given, following))
-        target, weights = TargetAttention(read, wrote, own, looked), weights[:encoder]
+        target, weights = TargetAttention(read, wrote, decoder_layers, looked), weights[:encoder]
     shown = tokenizer.token_texts(text.tokens.tolist())
     return TokenAttention(shown, weights, None if text.segments is None else text.segments.tolist(), target=target)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vitlab.formatting import finite
-from vitlab.reports.results.aggregate import Cell
+from vitlab.reports.results.aggregate import CellAverage
 from vitlab.studies.paired import (
     Estimate,
     Spread,
@@ -19,7 +19,7 @@ from vitlab.studies.paired import (
 )
 from vitlab.tasks.metrics import Metric
 
-Contenders = Mapping[str, Mapping[int, Cell]]  # by name and training-set size
+Contenders = Mapping[str, Mapping[int, CellAverage]]  # by name and training-set size
 Outcomes = Mapping[str, np.ndarray]  # the metric on each test item, by the run's name
 NO_OUTCOMES: Outcomes = {}
 MARGIN = 1.0  # points, of perplexity percent: models whose difference surely is within it are level
@@ -54,7 +54,7 @@ def compare_sizes(
     sizes = sorted({size for by_size in contenders.values() for size in by_size})
     spreads = PairSpreads(contenders, metric, outcomes)
     compared = {size: compare(size, contenders, metric, outcomes, spreads, margin) for size in sizes}
-    return {size: one for size, one in compared.items() if one is not None}
+    return {size: comparison for size, comparison in compared.items() if comparison is not None}
 
 
 class PairSpreads:
@@ -64,7 +64,7 @@ class PairSpreads:
         self.contenders, self.metric, self.outcomes = contenders, metric, outcomes
         self.by_pair: dict[tuple[str, ...], dict[float, Spread]] = {}
 
-    def find(self, first: Cell, second: Cell, size: int) -> Spread | None:
+    def find(self, first: CellAverage, second: CellAverage, size: int) -> Spread | None:
         """None where these cells or all others have too few seeds in common."""
         pair = tuple(sorted((name_model(first), name_model(second))))
         if pair not in self.by_pair:
@@ -72,7 +72,7 @@ class PairSpreads:
         return self.by_pair[pair].get(size)
 
     def list_differences(self, pair: tuple[str, ...]) -> dict[float, list[float]]:
-        cells: dict[int, dict[str, Cell]] = {}
+        cells: dict[int, dict[str, CellAverage]] = {}
         for by_size in self.contenders.values():
             for size, cell in by_size.items():
                 if name_model(cell) in pair:
@@ -85,7 +85,7 @@ class PairSpreads:
         return {size: list_seed_differences(*pair) for size, pair in values.items()}
 
 
-def name_model(cell: Cell) -> str:
+def name_model(cell: CellAverage) -> str:
     return str(cell.rows[0]["model"])
 
 
@@ -128,18 +128,20 @@ def is_within(gap: Estimate, margin: float) -> bool:
     return -margin <= gap.low and gap.high <= margin
 
 
-def difference(one: Cell, other: Cell, metric: Metric, outcomes: Outcomes, spread: Spread | None = None) -> Estimate:
+def difference(
+    one: CellAverage, other: CellAverage, metric: Metric, outcomes: Outcomes, spread: Spread | None = None
+) -> Estimate:
     """By how much the first is better, in `Metric.compared`, paired by the seeds and test items that both have."""
     values = [compared_values(cell, metric, outcomes) for cell in (one, other)]
     return paired_difference(*(values if metric.higher_is_better else values[::-1]), spread)
 
 
-def values_of(cell: Cell, metric: Metric, outcomes: Outcomes) -> Values:
+def values_of(cell: CellAverage, metric: Metric, outcomes: Outcomes) -> Values:
     """By seed what the metric is on each test item, or as a whole where that was not kept."""
     return {row["seed"]: outcomes.get(row.get("run"), metric.value(row)) for row in cell.rows}
 
 
-def compared_values(cell: Cell, metric: Metric, outcomes: Outcomes) -> Values:
+def compared_values(cell: CellAverage, metric: Metric, outcomes: Outcomes) -> Values:
     """`values_of` in `Metric.compared`; to first order where they are of items."""
     values = values_of(cell, metric, outcomes)
     if not metric.relative:
@@ -148,13 +150,13 @@ def compared_values(cell: Cell, metric: Metric, outcomes: Outcomes) -> Values:
     return {seed: metric.compared(means[seed]) + (value - means[seed]) / means[seed] for seed, value in values.items()}
 
 
-def find_chance(cells: list[Cell], metric: Metric) -> float | None:
+def find_chance(cells: list[CellAverage], metric: Metric) -> float | None:
     """The share of the largest class in the test set; None where the metric is not accuracy, or it was not kept."""
-    found = [finite(row.get("chance")) for cell in cells for row in cell.rows] if metric.key == "accuracy" else []
-    return max((one for one in found if one is not None), default=None)
+    chances = [finite(row.get("chance")) for cell in cells for row in cell.rows] if metric.key == "accuracy" else []
+    return max((chance for chance in chances if chance is not None), default=None)
 
 
-def beats_chance(cell: Cell, metric: Metric, outcomes: Outcomes) -> bool:
+def beats_chance(cell: CellAverage, metric: Metric, outcomes: Outcomes) -> bool:
     """Whether the interval of a model's mean lies above chance; True where chance is not known."""
     chance = find_chance([cell], metric)
     if chance is None:

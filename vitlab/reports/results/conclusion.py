@@ -33,7 +33,7 @@ def conclude(results: StudyResults, report: Path) -> Conclusion:
     if results.rows:
         table = make_size_table(results.rows, results.outcomes, results.margin)
     places = [f"report   {report}", f"results  {files.results_path}"]
-    if any(one.state == "waiting" for one in list_uploads(results)):
+    if any(upload.state == "waiting" for upload in list_uploads(results)):
         places.append(f"W&B      vitlab sync {files.folder}")
     urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
     places += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})

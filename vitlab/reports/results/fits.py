@@ -55,7 +55,7 @@ class StudyFits:
 
     @property
     def fits(self) -> dict[str, Fit]:
-        return {model: one.fit for model, one in self.groups.items()}
+        return {model: group_fit.fit for model, group_fit in self.groups.items()}
 
     @property
     def law_table(self) -> list[list[str]]:
@@ -82,25 +82,25 @@ class StudyFits:
     def describe_crossovers(self) -> list[str]:
         """A sentence for each pair of models."""
         return [
-            f"{describe_crossover(found, first, second, self.unit)}."
-            for (first, second), found in self.crossovers.items()
+            f"{describe_crossover(crossing, first, second, self.unit)}."
+            for (first, second), crossing in self.crossovers.items()
         ]
 
     def describe_next_runs(self) -> list[str]:
         """For each crossover whose interval is finite, the three runs that would narrow it most for their time."""
-        found = []
-        for pair, one in self.crossovers.items():
+        sentences = []
+        for pair, crossing in self.crossovers.items():
             costs = {(pair.index(model), size): cost for (model, size), cost in self.costs.items() if model in pair}
             texts = [
                 f"{pair[run.model]} with {whole(run.size)} ({duration(run.cost)}, {run.gain:.0%} less variance)"
-                for run in rank_next_runs(*(self.fits[model] for model in pair), one, costs)
+                for run in rank_next_runs(*(self.fits[model] for model in pair), crossing, costs)
             ]
             if texts:
-                found.append(
+                sentences.append(
                     f"To narrow the crossover of {' and '.join(pair)} most for the time, add a seed of "
                     f"{', '.join(texts)}."
                 )
-        return found
+        return sentences
 
 
 def fit_study(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> StudyFits:
@@ -127,8 +127,8 @@ def fit_study(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> StudyFits:
             of_model.add(row["train_size"], error, row["seed"])
             if metric.key == "accuracy" and (chance := finite(row.get("chance"))) is not None:
                 of_model.chance = 1 - chance
-    known = {name: some for name, some in points.items() if len(set(some.sizes)) >= FEWEST}
-    groups = {model: group for (model,), group in fit_groups(known, "auto").items()}
+    with_sizes = {name: some for name, some in points.items() if len(set(some.sizes)) >= FEWEST}
+    groups = {model: group for (model,), group in fit_groups(with_sizes, "auto").items()}
     by_model = aggregate(rows, metric)
     spreads = PairSpreads(by_model, metric, outcomes)
     crossovers = {}

@@ -198,8 +198,8 @@ def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
     """Versions, commit and hardware; where runs differ, each value with the number of runs that have it."""
     environments = [result.get("environment") or {} for result in results]
     facts = []
-    for key in dict.fromkeys(key for one in environments for key in one):
-        values = Counter(str(one[key]) for one in environments if one.get(key) is not None)
+    for key in dict.fromkeys(key for environment in environments for key in environment):
+        values = Counter(str(environment[key]) for environment in environments if environment.get(key) is not None)
         if len(values) == 1:
             facts.append((key, next(iter(values))))
         elif values:

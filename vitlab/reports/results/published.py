@@ -37,7 +37,7 @@ class PublishedFigures:
 
     def of(self, model: str) -> list[int]:
         """The places, from 1, of a model's figures."""
-        return [place for place, one in enumerate(self.figures, start=1) if one.model == model]
+        return [place for place, figure in enumerate(self.figures, start=1) if figure.model == model]
 
 
 def find_published(results: StudyResults) -> PublishedFigures:
@@ -47,12 +47,12 @@ def find_published(results: StudyResults) -> PublishedFigures:
     if name is None:
         return PublishedFigures()
     metric, models = results.metric, {row["model"] for row in results.rows}
-    found = [
-        Published(one["model"], one["value"], one["source"], one["conditions"])
-        for one in read_published()["figures"]
-        if one["data"] == name and one["metric"] == metric.key and one["model"] in models
+    figures = [
+        Published(figure["model"], figure["value"], figure["source"], figure["conditions"])
+        for figure in read_published()["figures"]
+        if figure["data"] == name and figure["metric"] == metric.key and figure["model"] in models
     ]
-    return PublishedFigures(tuple(found), read_total(results.files))
+    return PublishedFigures(tuple(figures), read_total(results.files))
 
 
 @cache

@@ -85,9 +85,9 @@ class RunResults:
     def last_analysis(self, name: str) -> dict[str, Any] | None:
         """An analysis of heads of the trained model alone, also where it was added later."""
         for path in self._places(f"{name}.json"):
-            if found := self._read_heads(path):
-                last = max(row["step"] for row in found["rows"])
-                return {**found, "rows": [row for row in found["rows"] if row["step"] == last]}
+            if heads := self._read_heads(path):
+                last = max(row["step"] for row in heads["rows"])
+                return {**heads, "rows": [row for row in heads["rows"] if row["step"] == last]}
         return None
 
     def attention_maps(self) -> AttentionMaps | None:
@@ -119,8 +119,8 @@ class RunResults:
     @property
     def lacks_attention(self) -> bool:
         """Whether an analysis of attention over tokens or patches was asked for and did not apply to the model."""
-        asked = set(OVER_TOKENS if self.reads_text else OVER_PATCHES) & set(self.config.get("analyses") or [])
-        return bool(asked) and not asked & set(self.analyses)
+        wanted = set(OVER_TOKENS if self.reads_text else OVER_PATCHES) & set(self.config.get("analyses") or [])
+        return bool(wanted) and not wanted & set(self.analyses)
 
     def _places(self, name: str) -> list[Path]:
         folder = self.files.analysis_folder
@@ -128,6 +128,6 @@ class RunResults:
 
     def _read_heads(self, path: Path) -> dict[str, Any] | None:
         if path not in self._analyses:
-            found = read_json(path)
-            self._analyses[path] = found if found and found["rows"] and "head" in found["rows"][0] else None
+            document = read_json(path)
+            self._analyses[path] = document if document and document["rows"] and "head" in document["rows"][0] else None
         return self._analyses[path]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitlab.formatting import DASH, finite, plural, whole
-from vitlab.reports.results.aggregate import Cell, aggregate
+from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.reports.results.comparison import (
     MARGIN,
     NO_OUTCOMES,
@@ -47,12 +47,12 @@ def make_size_table(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, margin: float 
     return SizeTable([*header, AGAINST] if compared else header, body, note)
 
 
-def count_seeds(by_model: dict[str, dict[int, Cell]]) -> list[int]:
+def count_seeds(by_model: dict[str, dict[int, CellAverage]]) -> list[int]:
     """How many seeds cells have, each number once, ascending."""
     return sorted({len(cell.rows) for by_size in by_model.values() for cell in by_size.values()})
 
 
-def cell_text(cell: Cell | None, metric: Metric, with_count: bool) -> str:
+def cell_text(cell: CellAverage | None, metric: Metric, with_count: bool) -> str:
     if cell is None:
         return DASH
     spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
@@ -75,16 +75,16 @@ def describe_lead(one: Comparison | None, metric: Metric) -> str:
 
 
 def describe_numbers(
-    rows: Rows, by_model: dict[str, dict[int, Cell]], compared: list[Comparison], metric: Metric
+    rows: Rows, by_model: dict[str, dict[int, CellAverage]], compared: list[Comparison], metric: Metric
 ) -> str:
     """What ± is after a mean and after a difference, chance, and the number of held-out examples."""
     fewest, most = (count_seeds(by_model) or [1])[0], (count_seeds(by_model) or [1])[-1]
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
     texts = ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
-    known = [one.gap for one in compared if one.gap.half_width is not None]
+    gaps = [comparison.gap for comparison in compared if comparison.gap.half_width is not None]
     items = max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
-    if known:
-        over_seeds, over_items = any(gap.seeds > 1 for gap in known), any(gap.items for gap in known)
+    if gaps:
+        over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
         over = " and ".join(["seeds"] * over_seeds + ["held-out examples"] * over_items)
         alone = "" if over_seeds else "; other seeds are not covered"
         if metric.relative:

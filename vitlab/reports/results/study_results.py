@@ -48,9 +48,11 @@ class StudyResults:
     @cached_property
     def outcomes(self) -> dict[str, np.ndarray]:
         """The metric on each test item (n,), by the name of the runs that kept it; see `Outcomes.of_metric`."""
-        kept = [(row, self.runs[row["run"]].outcomes, self.metric.value(row)) for row in self.rows]
+        of_runs = [(row, self.runs[row["run"]].outcomes, self.metric.value(row)) for row in self.rows]
         values = {
-            row["run"]: one.of_metric(self.metric, value) for row, one, value in kept if one and value is not None
+            row["run"]: outcomes.of_metric(self.metric, value)
+            for row, outcomes, value in of_runs
+            if outcomes and value is not None
         }
         return {run: items for run, items in values.items() if items is not None}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from vitlab.formatting import plural, whole
 from vitlab.reports.figures.theme import families, family_name
-from vitlab.reports.results.aggregate import Cell, aggregate
+from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.reports.results.comparison import (
     MARGIN,
     NO_OUTCOMES,
@@ -23,7 +23,7 @@ from vitlab.studies.metrics import main_metric
 from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
-Contenders = dict[str, dict[int, Cell]]
+Contenders = dict[str, dict[int, CellAverage]]
 MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
 
 
@@ -67,14 +67,14 @@ def sentence(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, crossover: str = "", 
 
 def limit_to_seeds(comparisons: list[Comparison]) -> str:
     """What a headline of one seed must say: that its intervals do not cover others, or that there are none."""
-    if any(one.gap.seeds > 1 for one in comparisons):
+    if any(comparison.gap.seeds > 1 for comparison in comparisons):
         return ""
-    known = any(one.gap.half_width is not None for one in comparisons)
-    return " (one seed: the interval does not cover others)" if known else " (one seed, no interval)"
+    has_interval = any(comparison.gap.half_width is not None for comparison in comparisons)
+    return " (one seed: the interval does not cover others)" if has_interval else " (one seed, no interval)"
 
 
 def best_of_families(rows: Rows, metric: Metric) -> Contenders:
-    """Name -> size -> Cell: the best model of each family, or each model when there is one family."""
+    """Name -> size -> CellAverage: the best model of each family, or each model when there is one family."""
     by_model, family_of = aggregate(rows, metric), families(rows)
     if len(set(family_of.values())) == 1:
         return by_model
@@ -87,7 +87,7 @@ def best_of_families(rows: Rows, metric: Metric) -> Contenders:
     return best
 
 
-def describe_one(contender: tuple[str, dict[int, Cell]], metric: Metric) -> str:
+def describe_one(contender: tuple[str, dict[int, CellAverage]], metric: Metric) -> str:
     """What one model reaches with its largest training set, and with its smallest."""
     name, by_size = contender
     first, last = min(by_size), max(by_size)
@@ -168,8 +168,8 @@ def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
 
 def describe_gaps(comparisons: list[Comparison], metric: Metric) -> str:
     """How the leader's distance to the next best moves with the size: `the gap shrinks from 38.2 to 8.1 points`."""
-    name = "the gap" if all(len(one.ranking) == 2 for one in comparisons) else "the gap to the next best"
-    gaps, last = [one.gap.mean for one in comparisons], format_gap(comparisons[-1].gap, metric)
+    name = "the gap" if all(len(comparison.ranking) == 2 for comparison in comparisons) else "the gap to the next best"
+    gaps, last = [comparison.gap.mean for comparison in comparisons], format_gap(comparisons[-1].gap, metric)
     first, lowest, highest = (format_difference(gap, metric) for gap in (gaps[0], min(gaps), max(gaps)))
     if lowest == highest:
         return f"{name} stays at {last}"

@@ -89,21 +89,21 @@ def build_table(table: SizeTable, others: PublishedFigures) -> list[list[str]]:
     whole_row = WHOLE if others.size is None else whole(others.size)
     if whole_row not in [line[0] for line in body]:
         body.append([whole_row, *[DASH] * (len(header) - 1)])
-    found = [[line[0]] for line in (header, *body)]
+    lines = [[line[0]] for line in (header, *body)]
     for column, model in enumerate(header[1:], start=1):
         places = others.of(model)
         figures = ", ".join(f"{others.figures[place - 1].value} [{place}]" for place in places)
-        for line, cells in zip(found, (header, *body), strict=True):
+        for line, cells in zip(lines, (header, *body), strict=True):
             line.append(cells[column])
             if places:
                 line.append("published" if cells is header else figures if cells[0] == whole_row else DASH)
-    return found
+    return lines
 
 
 def list_notes(others: PublishedFigures) -> list[str]:
     """Where each published figure is from and under which conditions; last that others are not comparable."""
-    found = [f"[{place}] {one.source}: {one.conditions}." for place, one in enumerate(others.figures, start=1)]
-    return [*found, CAUTION] if found else []
+    notes = [f"[{place}] {figure.source}: {figure.conditions}." for place, figure in enumerate(others.figures, start=1)]
+    return [*notes, CAUTION] if notes else []
 
 
 def format_caption(rows: Rows, table: SizeTable) -> str:

@@ -42,9 +42,11 @@ class Dashboards:
         self.report_path = study.folder / "wandb-report.json"
         view = read_model(self.workspace_path, workspace_internal.View)
         report = read_model(self.report_path, report_internal.ReportViewspec)
-        asked = config.get("wandb") or {}
-        self.project = asked.get("project") or WandbConfig().project
-        self.entity = asked.get("entity") or (view.entity if view else "")  # empty: the default of whoever is logged in
+        settings = config.get("wandb") or {}
+        self.project = settings.get("project") or WandbConfig().project
+        self.entity = settings.get("entity") or (
+            view.entity if view else ""
+        )  # empty: the default of whoever is logged in
         self.name = str(config.get("name"))  # also the group of the study's runs
         if not NAME.fullmatch(self.name):
             raise UserError(
@@ -173,8 +175,8 @@ def list_stems(results: StudyResults, suffix: str) -> list[str]:
 
 def list_analyses(results: StudyResults) -> list[str]:
     """Names of the analyses that some run has and that are drawn."""
-    known = set(names("analysis"))
-    return [name for name in list_stems(results, "json") if name not in known or load("analysis", name).drawings]
+    shipped = set(names("analysis"))
+    return [name for name in list_stems(results, "json") if name not in shipped or load("analysis", name).drawings]
 
 
 def show_figures(analysis: str, figures: list[str]) -> wr.MediaBrowser:

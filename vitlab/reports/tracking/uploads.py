@@ -74,14 +74,14 @@ def upload(waiting: list[Upload]) -> Iterator[Upload]:
     with tempfile.TemporaryDirectory() as scratch:  # the uploader keeps logs where it runs
         if waiting and run_wandb(scratch, "-c", LOGGED_IN).returncode:
             raise UserError("nobody is logged in to W&B; run `wandb login`, or set WANDB_API_KEY")
-        for one in waiting:
-            done = run_wandb(scratch, "-m", "wandb", "sync", str(one.file.resolve()))
+        for run in waiting:
+            done = run_wandb(scratch, "-m", "wandb", "sync", str(run.file.resolve()))
             output = done.stdout + done.stderr
-            if not marker_path(one.file).exists():
-                yield replace(one, state="failed", says=find_reason(output))
+            if not marker_path(run.file).exists():
+                yield replace(run, state="failed", says=find_reason(output))
                 return
             address = re.search(r"https?://\S+/runs/\S+", output)
-            yield replace(one, state="uploaded", says=address[0] if address else "")
+            yield replace(run, state="uploaded", says=address[0] if address else "")
 
 
 def run_wandb(folder: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -128,8 +128,8 @@ class Tracker:
         def log() -> None:
             for row in rows:
                 self.run.log({**{k: v for k, v in row.items() if k != "step"}, STEP: row["step"]})
-            kept = sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png"))
-            for step, path in kept:
+            pictures = sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png"))
+            for step, path in pictures:
                 if step <= last_step:
                     self.log_kept(path, step)
 

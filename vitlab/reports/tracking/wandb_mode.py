@@ -12,9 +12,9 @@ def resolve_mode(config: WandbConfig) -> str:
 
 def default_mode() -> str:
     """WANDB_MODE if set, else online for a user who is logged in, else offline."""
-    asked = os.environ.get("WANDB_MODE")
-    if asked:
-        return {"disabled": "off", "online": "online"}.get(asked, "offline")
+    mode = os.environ.get("WANDB_MODE")
+    if mode:
+        return {"disabled": "off", "online": "online"}.get(mode, "offline")
     import wandb
 
     return "online" if wandb.login(prompt=False, verify=False) else "offline"

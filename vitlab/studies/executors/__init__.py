@@ -38,7 +38,7 @@ def can_detach(config: ExecutorConfig) -> bool:
 
 def load_executor(config: ExecutorConfig) -> ModuleType:
     """The module of an executor. Raises UserError for one that does not exist."""
-    known = list_modules(__name__)
-    if config.kind not in known and "." not in config.kind:
-        raise UserError(f"executor={config.kind}: unknown executor; {choices_text(config.kind, known)}")
+    choices = list_modules(__name__)
+    if config.kind not in choices and "." not in config.kind:
+        raise UserError(f"executor={config.kind}: unknown executor; {choices_text(config.kind, choices)}")
     return implementation(__name__, config.kind, "build")

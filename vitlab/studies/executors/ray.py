@@ -117,7 +117,7 @@ def check(config: ExecutorConfig) -> None:
             f"executor.{key}={vars(config)[key]:g}" for key in ("cpus", "gpus", "memory") if vars(config)[key]
         )
         nodes = Counter(map(describe_resources, list_nodes()))
-        has = "; ".join(f"{plural(number, 'node')} of {one}" for one, number in nodes.items())
+        has = "; ".join(f"{plural(number, 'node')} of {resources}" for resources, number in nodes.items())
         raise UserError(
             f"{needs}: no node of the ray cluster has so much for a run; it has {has}; give "
             "executor.ray.autoscaling=true where it adds nodes when runs wait"
@@ -144,11 +144,11 @@ def connect(address: str) -> None:
     options = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
     try:
         # not ray.init("auto"): that also takes a cluster that another program has started for itself
-        if found := canonicalize_bootstrap_address(None if address == "auto" else address):
-            host, _, port = found.rpartition(":")
+        if cluster_address := canonicalize_bootstrap_address(None if address == "auto" else address):
+            host, _, port = cluster_address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()  # ray would try for minutes
-            print(f"ray: connecting to the cluster at {found}", file=sys.stderr)
-            ray.init(found, **options)
+            print(f"ray: connecting to the cluster at {cluster_address}", file=sys.stderr)
+            ray.init(cluster_address, **options)
         else:
             print("ray: no cluster is here; starting one for this study", file=sys.stderr)
             options |= {"num_cpus": count_cores(), "object_store_memory": OBJECTS, "include_dashboard": False}
@@ -159,7 +159,7 @@ def connect(address: str) -> None:
             f"executor.ray.address={address}: {first_line(error)}; start a cluster with 'ray start --head', or clear "
             "away a dead one with 'ray stop'"
         ) from None
-    if not found and not ipaddress.ip_address(address_here := ray.util.get_node_ip_address()).is_loopback:
+    if not cluster_address and not ipaddress.ip_address(address_here := ray.util.get_node_ip_address()).is_loopback:
         ray.shutdown()
         raise UserError(
             f"executor=ray: ray {ray.__version__} opens the cluster that it starts here to the network, at "

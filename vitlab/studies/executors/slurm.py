@@ -17,7 +17,7 @@ from pathlib import Path
 from vitlab.config import UserError, resolved
 from vitlab.config.schema import ExecutorConfig
 from vitlab.formatting import plural
-from vitlab.studies.cells import read_cell
+from vitlab.studies.cells import read_state
 from vitlab.studies.claims import hold
 from vitlab.studies.events import Event, Job
 from vitlab.studies.grid import Spec
@@ -108,7 +108,7 @@ class SlurmExecutor:
             return []
         before, self.gone = self.gone, {run for run, job in self.jobs.items() if job not in queue}
         lost = self.gone & before  # twice, for a network file system may show the end of a run late
-        cells = [read_cell(self.study, run, self.submitted[run].config) for run in lost]
+        cells = [read_state(self.study, run, self.submitted[run].config) for run in lost]
         ended = [cell.run for cell in cells if cell.state != "running"]
         events = [Event("failed", run, self.explain_missing(self.jobs.pop(run))) for run in ended]
         return [event for event in events if event.run in {cell.run for cell in cells if cell.state == "waiting"}]
@@ -118,8 +118,8 @@ class SlurmExecutor:
         if submission.added or not self.jobs:
             print(submission.describe(), file=sys.stderr)
         self.submitted |= {spec.name: spec for spec in self.unsubmitted}
-        found = {**submission.queued, **submission.added}
-        self.jobs |= {spec.name: found[spec.name] for spec in self.unsubmitted if spec.name in found}
+        jobs = {**submission.queued, **submission.added}
+        self.jobs |= {spec.name: jobs[spec.name] for spec in self.unsubmitted if spec.name in jobs}
         self.unsubmitted = submission.unsubmitted
 
     def explain_missing(self, job: str) -> str:
@@ -143,7 +143,7 @@ class SlurmExecutor:
                 raise UserError(NO_ANSWER)
             queued = {run: job for run, job in read_submitted(self.study).items() if job in queue}
             others = [spec for spec in specs if spec.name not in queued]
-            missing = [spec for spec in others if read_cell(self.study, spec.name, spec.config).state == "waiting"]
+            missing = [spec for spec in others if read_state(self.study, spec.name, spec.config).state == "waiting"]
             groups = split(missing, self.config.cells)
             room = max(0, self.config.submitted - len({*queued.values()}))
             added: dict[str, str] = {}

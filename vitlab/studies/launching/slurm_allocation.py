@@ -54,15 +54,15 @@ class Allocation:
         print(f"{spec.name}: starts", flush=True)
         try:
             job(spec, lambda progress: None, lambda: bool(signals))
-            said = "finished"
+            outcome = "finished"
         except (Held, ClaimLost) as error:
-            said = str(error)
+            outcome = str(error)
         except Exception as error:
-            said = f"failed: {summarize_error(error)}"
+            outcome = f"failed: {summarize_error(error)}"
             if signals:  # processes that helped the run may have died of the signal: it has not failed
                 files.error_path.unlink(missing_ok=True)
-                said = "stopped, to be continued"
-        print(f"{spec.name}: {said}", flush=True)
+                outcome = "stopped, to be continued"
+        print(f"{spec.name}: {outcome}", flush=True)
 
     def read_step(self, spec: Spec) -> int:
         progress = RunFiles(self.study / spec.name).read_progress()

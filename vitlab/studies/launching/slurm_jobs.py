@@ -38,8 +38,8 @@ FIXED = ("output", "error", "signal", "job-name", "open-mode", "chdir", "nodes",
 
 def read_submitted(study: Path) -> dict[str, str]:
     """The last job of each run that was ever submitted, such as 12_3, by run. Raises UserError."""
-    found = [read_json(path, read_submission) for path in (study / FOLDER / "jobs").glob("*.json")]
-    return {run: job for _, jobs in sorted(found, key=lambda one: one[0]) for run, job in jobs.items()}
+    submissions = [read_json(path, read_submission) for path in (study / FOLDER / "jobs").glob("*.json")]
+    return {run: job for _, jobs in sorted(submissions, key=lambda one: one[0]) for run, job in jobs.items()}
 
 
 def read_submission(found: dict[str, Any]) -> tuple[float, dict[str, str]]:
@@ -51,10 +51,10 @@ def read_queue() -> dict[str, str] | None:
     """The state of each job of this user that has not ended; None where squeue does not answer."""
     command = ["squeue", "--noheader", "--array", "--me", "--format=%i|%T"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return dict(line.split("|", 1) for line in found.stdout.split())
+    return dict(line.split("|", 1) for line in answer.stdout.split())
 
 
 def submit_array(
@@ -68,21 +68,21 @@ def submit_array(
     from submitit.core.utils import FailedJobError
 
     folder = study / FOLDER
-    kept = {*folder.glob("*.*")}
+    before = {*folder.glob("*.*")}
     executor = submitit.SlurmExecutor(folder, max_num_timeout=10**6)  # a run may need any number of allocations
     executor.update_parameters(**parameters)
     try:
         with contextlib.redirect_stderr(io.StringIO()), outside_jobs():  # submitit prints what sbatch says
             submitted = executor.submit_array(jobs)
     except FailedJobError as error:
-        for path in {*folder.glob("*.*")} - kept:  # what submitit wrote for the jobs
+        for path in {*folder.glob("*.*")} - before:  # what submitit wrote for the jobs
             path.unlink()
-        said = [line.partition("error: ")[2] or line for line in str(error).splitlines() if line.strip()]
-        raise UserError(f"executor=slurm: sbatch refused the jobs: {'; '.join(said) or 'no reason given'}") from None
-    found = {run: job.job_id for job, of_job in zip(submitted, runs, strict=True) for run in of_job}
+        reasons = [line.partition("error: ")[2] or line for line in str(error).splitlines() if line.strip()]
+        raise UserError(f"executor=slurm: sbatch refused the jobs: {'; '.join(reasons) or 'no reason given'}") from None
+    job_of_run = {run: job.job_id for job, of_job in zip(submitted, runs, strict=True) for run in of_job}
     number = submitted[0].job_id.partition("_")[0]
-    write_json(folder / "jobs" / f"{number}.json", {"time": time.time(), "jobs": found})
-    return found
+    write_json(folder / "jobs" / f"{number}.json", {"time": time.time(), "jobs": job_of_run})
+    return job_of_run
 
 
 @contextlib.contextmanager
@@ -93,9 +93,9 @@ def outside_jobs() -> Iterator[None]:
         return
     import submitit
 
-    kept = {key: os.environ[key] for key in ("SLURM_CONF",) if key in os.environ}
+    variables = {key: os.environ[key] for key in ("SLURM_CONF",) if key in os.environ}
     with submitit.helpers.clean_env():
-        os.environ.update(kept)
+        os.environ.update(variables)
         yield
 
 

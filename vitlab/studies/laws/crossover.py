@@ -66,8 +66,8 @@ def crossover(
     data. `leads` says by size whether a model leads clearly, where a comparison run by run knows better than the fits.
     """
     sizes, differences, draws = measure_differences(first, second)
-    kept = (sizes >= np.log(low or 1e-300)) & (sizes <= np.log(high or np.inf))
-    sizes, differences, draws = sizes[kept], differences[kept], draws[:, kept]
+    in_range = (sizes >= np.log(low or 1e-300)) & (sizes <= np.log(high or np.inf))
+    sizes, differences, draws = sizes[in_range], differences[in_range], draws[:, in_range]
     if not len(sizes):
         return Crossover(reason=NO_COMMON_SIZE)
     none = Crossover(largest=float(np.exp(sizes[-1])))
@@ -75,8 +75,8 @@ def crossover(
         lows, highs = ends(draws, CLEAR)
         clear = np.flatnonzero((lows > 0) | (highs < 0))
     else:
-        known = np.array(list(leads))
-        clear = np.flatnonzero([leads[known[np.abs(np.log(known) - size).argmin()]] for size in sizes])
+        measured = np.array(list(leads))
+        clear = np.flatnonzero([leads[measured[np.abs(np.log(measured) - size).argmin()]] for size in sizes])
     if not len(clear):
         return replace(none, reason=OPEN_ORDER if (differences > 0).any() and (differences < 0).any() else NO_LEADER)
     turned_early = find_early_turns(differences, draws, clear[0])

@@ -78,14 +78,14 @@ class Fit:
     def params(self) -> dict:
         """The parameters by name; of a mean, those of each law by the law's name."""
         if self.law == MEAN:
-            return {one.name: one.params for one in self.laws}
+            return {law.name: law.params for law in self.laws}
         return self.laws[0].params if self.laws else {}
 
     @property
     def at_bound(self) -> list[str]:
         """The parameters that ended at a bound, such as `e_inf`; `m2.e_inf` in a mean."""
         prefix = "{}." if self.law == MEAN else ""
-        return [prefix.format(one.name) + name for one in self.laws for name in one.at_bound]
+        return [prefix.format(law.name) + name for law in self.laws for name in law.at_bound]
 
     @property
     def measured_by(self) -> str:
@@ -101,8 +101,8 @@ class Fit:
         """Whether the laws may be drawn: within a factor of 1.5 of their own data, and of sizes held out."""
         if not self.laws:
             return False
-        own = root_mean_square(self.log_errors(self.runs.log_sizes) - self.runs.means)
-        return max(own, self.rmse_holdout or 0.0) <= LARGEST_MISS
+        misses = root_mean_square(self.log_errors(self.runs.log_sizes) - self.runs.means)
+        return max(misses, self.rmse_holdout or 0.0) <= LARGEST_MISS
 
     @cached_property
     def noise_of_means(self) -> np.ndarray:
@@ -115,14 +115,14 @@ class Fit:
         x = self.runs.log_sizes
         return [
             minimise(
-                one.form,
+                law.form,
                 x,
-                one.log_errors(x) + noise,
+                law.log_errors(x) + noise,
                 self.weights,
-                np.repeat(one.theta[None], len(noise), 0),
+                np.repeat(law.theta[None], len(noise), 0),
                 steps=15,
             )[0]
-            for one, noise in ((one, self.noise_of_means[k :: len(self.laws)]) for k, one in enumerate(self.laws))
+            for law, noise in ((law, self.noise_of_means[k :: len(self.laws)]) for k, law in enumerate(self.laws))
         ]
 
     @cached_property
@@ -135,7 +135,7 @@ class Fit:
         """(N): the mean of the laws."""
         if not self.laws:
             return np.full(len(log_sizes), np.nan)
-        return np.mean([one.log_errors(log_sizes) for one in self.laws], axis=0)
+        return np.mean([law.log_errors(log_sizes) for law in self.laws], axis=0)
 
     def draw_log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
         """(draws, N): the laws with other noise in the data and, beyond the data, a drift.
@@ -149,8 +149,8 @@ class Fit:
 
     def evaluate_draws(self, log_sizes: np.ndarray) -> np.ndarray:
         drawn = np.full((DRAWS, len(log_sizes)), np.nan)
-        for k, (one, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
-            drawn[k :: len(self.laws)] = one.form.evaluate(thetas, log_sizes)[0]
+        for k, (law, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
+            drawn[k :: len(self.laws)] = law.form.evaluate(thetas, log_sizes)[0]
         doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
         return drawn + self.drift_draws[:, None] * doublings
 
@@ -175,8 +175,8 @@ class Fit:
     def param_intervals(self, level: float = LEVEL) -> dict:
         """The confidence interval of each parameter, (low, high), in the shape of `params`."""
         intervals = {
-            one.name: {name: tuple(map(float, ends(drawn, level))) for name, drawn in one.form.params(thetas).items()}
-            for one, thetas in zip(self.laws, self.theta_draws, strict=True)
+            law.name: {name: tuple(map(float, ends(drawn, level))) for name, drawn in law.form.params(thetas).items()}
+            for law, thetas in zip(self.laws, self.theta_draws, strict=True)
         }
         return intervals if self.law == MEAN else intervals.get(self.law, {})
 
@@ -212,7 +212,7 @@ def fit_scaling_law(
         free = FORMS[law](Curve(runs.log_sizes, runs.means, chance)).free
         raise UserError(f"law={law}: has {free} parameters, {count} sizes cannot tell them; give more")
     holdouts = [
-        found for fold in list_folds(count) if (found := hold_out(names, runs, weights, chance, fold)) is not None
+        holdout for fold in list_folds(count) if (holdout := hold_out(names, runs, weights, chance, fold)) is not None
     ]
     return Fit(
         law=MEAN if law == "auto" else law,
@@ -220,7 +220,7 @@ def fit_scaling_law(
         runs=runs,
         weights=weights,
         noise=estimate_noise(laws, runs),
-        rmse_holdout=root_mean_square(np.array([one.misses[0] for one in holdouts])) if holdouts else None,
+        rmse_holdout=root_mean_square(np.array([holdout.misses[0] for holdout in holdouts])) if holdouts else None,
         drift=drift_share(runs) * miss_per_doubling(holdouts) if law == "auto" else 0.0,
     )
 
@@ -255,7 +255,7 @@ def hold_out(names: Sequence[str], runs: Runs, weights: np.ndarray, chance: floa
     if not laws:
         return None
     rest = runs.log_sizes[first:]
-    predicted = np.mean([one.log_errors(rest) for one in laws], axis=0)
+    predicted = np.mean([law.log_errors(rest) for law in laws], axis=0)
     return Holdout(predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2))
 
 
@@ -264,8 +264,8 @@ def estimate_noise(laws: Sequence[LawFit], runs: Runs) -> Noise:
         return noise_between_seeds(runs)
     if not laws:
         return unknown_noise(runs)
-    predicted = np.mean([one.log_errors(runs.log_sizes) for one in laws], axis=0)
-    return noise_about_law(runs, predicted, min(one.form.free for one in laws))
+    predicted = np.mean([law.log_errors(runs.log_sizes) for law in laws], axis=0)
+    return noise_about_law(runs, predicted, min(law.form.free for law in laws))
 
 
 def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:

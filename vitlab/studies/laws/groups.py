@@ -62,12 +62,12 @@ def fit_groups(
 
     Raises UserError.
     """
-    found = {}
+    fits = {}
     for name, points in track(list(groups.items())):
-        kept, rest = split_points(points, limit)
-        fit = fit_scaling_law(kept.sizes, kept.errors, law, choose_chance(kept), kept.seeds)
-        found[name] = GroupFit(fit, rest)
-    return found
+        fitted, rest = split_points(points, limit)
+        fit = fit_scaling_law(fitted.sizes, fitted.errors, law, choose_chance(fitted), fitted.seeds)
+        fits[name] = GroupFit(fit, rest)
+    return fits
 
 
 def choose_chance(points: Points) -> float | None:
@@ -117,16 +117,16 @@ def describe_prediction(group: GroupFit) -> str:
 
 def name_law(fit: Fit) -> str:
     """`M2`, or `mean of M2, M3, M4`."""
-    names = [one.name.upper() for one in fit.laws]
+    names = [law.name.upper() for law in fit.laws]
     return f"mean of {', '.join(names)}" if fit.law == MEAN else (names or [DASH])[0]
 
 
 def describe_params(fit: Fit) -> list[str]:
     """`c -0.41 (-0.50 to -0.33)` of each parameter of a law; of a mean of laws a line for each of them."""
-    lines = [list(describe_law(fit, one, place)) for place, one in enumerate(fit.laws)]
+    lines = [list(describe_law(fit, law, place)) for place, law in enumerate(fit.laws)]
     if fit.law != MEAN:
         return [text for texts in lines for text in texts]
-    return [f"{one.name.upper()}: {', '.join(texts)}" for one, texts in zip(fit.laws, lines, strict=True)]
+    return [f"{law.name.upper()}: {', '.join(texts)}" for law, texts in zip(fit.laws, lines, strict=True)]
 
 
 def describe_law(fit: Fit, one: LawFit, place: int) -> Iterator[str]:

@@ -31,7 +31,7 @@ def list_folds(sizes: int) -> list[int]:
 
 def miss_per_doubling(holdouts: Sequence[Holdout]) -> float:
     """The root mean square over the folds of the miss per doubling, pooled with a prior one of .02."""
-    rates = [one.misses @ one.doublings / (one.doublings @ one.doublings) for one in holdouts]
+    rates = [holdout.misses @ holdout.doublings / (holdout.doublings @ holdout.doublings) for holdout in holdouts]
     return root_mean_square(np.array([*rates, PRIOR]))
 
 

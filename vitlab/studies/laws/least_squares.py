@@ -20,12 +20,12 @@ def minimise(
     `weights` (N) are the number of runs of each size. A parameter on its bound that wants to leave stays there.
     """
     low, high = law.bounds
-    found = np.clip(theta, low, high)
-    target = np.broadcast_to(log_errors, (len(found), len(log_sizes)))
-    square, normal, gradient = linearise(law, log_sizes, target, weights, found)
-    costs, damping = square.copy(), np.full(len(found), 1e-2)
-    open_ones = np.arange(len(found))  # problems that have not converged; what follows holds these only
-    current = found.copy()
+    best = np.clip(theta, low, high)
+    target = np.broadcast_to(log_errors, (len(best), len(log_sizes)))
+    square, normal, gradient = linearise(law, log_sizes, target, weights, best)
+    costs, damping = square.copy(), np.full(len(best), 1e-2)
+    open_ones = np.arange(len(best))  # problems that have not converged; what follows holds these only
+    current = best.copy()
     for _ in range(steps):
         held = ((current <= low) & (gradient < 0)) | ((current >= high) & (gradient > 0))
         step = solve(normal, np.where(held, 0.0, gradient), held, damping)
@@ -37,14 +37,14 @@ def minimise(
         current[better], square[better] = trial[better], new_square[better]
         normal[better], gradient[better] = new_normal[better], new_gradient[better]
         damping = np.where(better, damping * 0.2, damping * 5)
-        found[open_ones], costs[open_ones] = current, square
+        best[open_ones], costs[open_ones] = current, square
         if done.all():
             break
         if done.any():
             keep = ~done
             open_ones, current, square, damping = open_ones[keep], current[keep], square[keep], damping[keep]
             normal, gradient = normal[keep], gradient[keep]
-    return found, costs
+    return best, costs
 
 
 def minimise_from_starts(

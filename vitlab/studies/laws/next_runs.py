@@ -33,9 +33,9 @@ def rank_next_runs(
     """
     if found.high is None or found.places is None:
         return []
-    kept = np.isfinite(found.places)
-    noise = np.concatenate([fit.noise_of_means for fit in (first, second)], axis=1)[kept]
-    places = found.places[kept] - found.places[kept].mean()
+    crosses = np.isfinite(found.places)
+    noise = np.concatenate([fit.noise_of_means for fit in (first, second)], axis=1)[crosses]
+    places = found.places[crosses] - found.places[crosses].mean()
     slopes = np.linalg.lstsq(noise - noise.mean(0), places, rcond=None)[0]
     cells = [
         (model, round(float(size)), float(deviation) ** 2 / n, int(n))

@@ -50,7 +50,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
     if missing:
         raise UserError(missing)
     problems: dict[str, list[int]] = {}
-    found: dict[Name, Points] = {}
+    groups: dict[Name, Points] = {}
     earlier: Counter[tuple[Name, float]] = Counter()  # runs of a group and a size above the line
     for line, row in rows:
         if not row[y].strip():
@@ -67,7 +67,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
         if size == 0:
             problems.setdefault(f"{x}=0: has no logarithm; leave the row out", []).append(line)
         name = tuple(row[key] for key in group)
-        points = found.setdefault(name, Points())
+        points = groups.setdefault(name, Points())
         points.add(size, error, read_seed(row, earlier[name, size]))
         earlier[name, size] += 1
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
@@ -75,7 +75,7 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
                 text = f"chance={row['chance']}: give the share that guessing gets right, from 0 to 1"
                 problems.setdefault(text, []).append(line)
             points.chance = 1 - guessed
-    if not found and not problems:
+    if not groups and not problems:
         others = list_numeric(rows)
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
@@ -83,10 +83,10 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
         f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): {text}"
         for text, lines in problems.items()
     ]
-    texts += [] if texts else list(find_short(path, found))
+    texts += [] if texts else list(find_short(path, groups))
     if texts:
         raise UserError(texts)
-    return found
+    return groups
 
 
 def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
@@ -110,7 +110,9 @@ def check_number(row: dict[str, str], key: str, line: int, problems: dict[str, l
     value = as_number(row[key])
     if value is None or value < 0:
         text = f"{key}={row[key]!r} is not a positive number"
-        kind = next((known for known in problems if known.startswith(f"{key}=")), text)  # one line for a whole column
+        kind = next(
+            (problem for problem in problems if problem.startswith(f"{key}=")), text
+        )  # one line for a whole column
         problems.setdefault(kind, []).append(line)
         return None
     return value

@@ -33,7 +33,7 @@ BUSY = 0.9  # of the devices' time: then no more devices for the longest runs ar
 
 
 @dataclass(frozen=True)
-class Fit:
+class Layout:
     """How a run stands on its devices: the largest part of a batch that fits, and in how many parts a batch comes."""
 
     strategy: str  # "one device", "ddp", "fsdp"
@@ -74,12 +74,12 @@ class Needs:
         buckets = self.gradients if strategy == "ddp" else 0
         return held + buckets + self.activations.fixed
 
-    def fit(self, batch: int, devices: int, room: float) -> Fit | None:
+    def fit(self, batch: int, devices: int, room: float) -> Layout | None:
         """The cheapest way that a batch fits on so many devices of `room` bytes; none where no way does."""
         plain = "one device" if devices == 1 else "ddp"
         ways = [(plain, False), *([] if self.batchnorm else [(plain, True)])]
         ways += [("fsdp", False), ("fsdp", True)] if devices > 1 and self.sharded else []
-        share, found = batch // devices, []
+        share, fits = batch // devices, []
         for strategy, checkpointed in ways:
             each = self.activations.checkpointed if checkpointed else self.activations.per_example
             largest = self.largest(strategy, checkpointed, devices, room)
@@ -87,9 +87,9 @@ class Needs:
             parts = next((k for k in range(1, most + 1) if share % k == 0 and share // k <= largest), None)
             if parts is not None:
                 used = self.fixed(strategy, devices) + share // parts * each
-                found.append(Fit(strategy, checkpointed, devices, parts, largest, used))
-        enough = [fit for fit in found if share // fit.accumulate >= min(share, ENOUGH)]
-        return next(iter(enough or found), None)
+                fits.append(Layout(strategy, checkpointed, devices, parts, largest, used))
+        enough = [fit for fit in fits if share // fit.accumulate >= min(share, ENOUGH)]
+        return next(iter(enough or fits), None)
 
     def largest(self, strategy: str, checkpointed: bool, devices: int, room: float) -> int:
         """The examples that a device of `room` bytes computes at a time, at most."""
@@ -104,7 +104,7 @@ class Forecast:
     plan: Plan
     machine: Machine
     needs: Mapping[str, Needs]
-    fits: Mapping[str, Fit | None]  # none: it does not fit on any number of these devices
+    fits: Mapping[str, Layout | None]  # none: it does not fit on any number of these devices
 
     def utilisation(self, variant: str) -> float:
         kind = "convolutions" if self.needs[variant].convolutions else "transformer"
@@ -129,8 +129,8 @@ class Forecast:
     @cached_property
     def runs(self) -> list[tuple[float, int, str]]:
         """Seconds, devices and variant of each run that fits, the longest first."""
-        found = [(self.seconds(spec), spec.config["variant"]) for spec in self.plan.specs]
-        return sorted(((s, self.fits[name].devices, name) for s, name in found if s is not None), reverse=True)
+        runs = [(self.seconds(spec), spec.config["variant"]) for spec in self.plan.specs]
+        return sorted(((s, self.fits[name].devices, name) for s, name in runs if s is not None), reverse=True)
 
     @cached_property
     def wall(self) -> float:
@@ -171,17 +171,17 @@ def forecast(plan: Plan, machine: Machine) -> Forecast:
         counted[costs] = counted.get(costs) or count_needs(model, plan)
     needs = {name: counted[describe_costs(resolved(model.config))] for name, model in plan.by_variant.items()}
     ways = {name: list(list_fits(model, needs[name], machine)) for name, model in plan.by_variant.items()}
-    best = found = Forecast(plan, machine, needs, {name: fits[0] if fits else None for name, fits in ways.items()})
+    best = current = Forecast(plan, machine, needs, {name: fits[0] if fits else None for name, fits in ways.items()})
     while best.runs and best.busy < BUSY:
-        wider = find_wider(found, ways)
+        wider = find_wider(current, ways)
         if wider is None:
             break
-        found = Forecast(plan, machine, needs, wider)
-        best = found if found.wall < best.wall else best
+        current = Forecast(plan, machine, needs, wider)
+        best = current if current.wall < best.wall else best
     return best
 
 
-def find_wider(found: Forecast, ways: Mapping[str, list[Fit]]) -> dict[str, Fit | None] | None:
+def find_wider(found: Forecast, ways: Mapping[str, list[Layout]]) -> dict[str, Layout | None] | None:
     """The fits with more devices for the longest run's variant, or for the next that can have some."""
     for name in dict.fromkeys(name for *_, name in found.runs):
         for fit in ways[name]:
@@ -190,18 +190,18 @@ def find_wider(found: Forecast, ways: Mapping[str, list[Fit]]) -> dict[str, Fit 
     return None
 
 
-def list_fits(model: PreparedModel, needs: Needs, machine: Machine) -> Iterator[Fit]:
+def list_fits(model: PreparedModel, needs: Needs, machine: Machine) -> Iterator[Layout]:
     """How a run may stand on 1, 2, 4, ... devices, or on as many as trainer.devices and trainer.nodes say."""
     batch, trainer = model.config.recipe.batch_size, model.config.trainer
-    asked = trainer.devices * trainer.nodes
-    widths = [2**power for power in range(machine.devices.bit_length())] if asked == 1 else [asked]
+    given = trainer.devices * trainer.nodes
+    widths = [2**power for power in range(machine.devices.bit_length())] if given == 1 else [given]
     fewest = min(FEWEST, batch)
     fits = [
         (width, needs.fit(batch, width, USABLE * machine.memory))
         for width in widths
         if width <= machine.devices and batch % width == 0
     ]
-    good = [fit for width, fit in fits if fit and (width == asked or batch // width >= fewest)]
+    good = [fit for width, fit in fits if fit and (width == given or batch // width >= fewest)]
     yield from good or [fit for _, fit in fits if fit][:1]
 
 

@@ -31,7 +31,7 @@ def parse_machine(text: str) -> Machine:
     """The machine of `--on`. Raises UserError with a line for each problem."""
     head, *pairs = text.split(",")
     kind, _, count = head.partition(":")
-    problems, found = [], {}
+    problems, values = [], {}
     if kind not in KINDS:
         problems.append(f"unknown kind '{kind}'; {choices_text(kind, KINDS)}")
     elif not (count.isascii() and count.isdigit()) or not 1 <= int(count) <= MOST_DEVICES:
@@ -40,19 +40,19 @@ def parse_machine(text: str) -> Machine:
         key, _, value = pair.partition("=")
         if key not in BOUNDS:
             problems.append(f"unknown key '{key}'; {choices_text(key, BOUNDS)}")
-        elif key in found:
+        elif key in values:
             problems.append(f"{key} is given twice")
         else:
-            found[key] = read_number(value, *BOUNDS[key][:2])
-            if found[key] is None:
+            values[key] = read_number(value, *BOUNDS[key][:2])
+            if values[key] is None:
                 least, most, meaning = BOUNDS[key]
                 problems.append(f"{key}={value}: expected {meaning} ({least:g} to {most:g})")
-    problems += [f"{key} is missing: {BOUNDS[key][2]}" for key in ("memory", "flops") if key not in found]
+    problems += [f"{key} is missing: {BOUNDS[key][2]}" for key in ("memory", "flops") if key not in values]
     if problems:
         problems[-1] += f"; the form is {FORM}"
         raise UserError(f"--on {text}: {problem}" for problem in problems)
     return Machine(
-        int(count), found["memory"] * 1e9, found["flops"], found.get("utilisation"), found.get("read", math.inf)
+        int(count), values["memory"] * 1e9, values["flops"], values.get("utilisation"), values.get("read", math.inf)
     )
 
 

@@ -52,8 +52,8 @@ class Plan:
 
     def evaluations(self, spec: Spec) -> int:
         """The evaluations of a run on the validation data: evenly spaced, the last at its end."""
-        steps, asked = self.steps(spec), self.by_variant[spec.config["variant"]].config.trainer.evaluations
-        return math.ceil(steps / math.ceil(steps / asked))
+        steps, evaluations = self.steps(spec), self.by_variant[spec.config["variant"]].config.trainer.evaluations
+        return math.ceil(steps / math.ceil(steps / evaluations))
 
     def count_items(self, size: int, seed: int) -> int:
         """The number of items in the training set of a size and a subset seed."""
@@ -83,15 +83,15 @@ class Plan:
 
     @cached_property
     def budget(self) -> str:
-        found = dict.fromkeys(budgets.format_budget(one.config.budget) for one in self.by_variant.values())
-        return " or ".join(found)
+        budgets_shown = dict.fromkeys(budgets.format_budget(model.config.budget) for model in self.by_variant.values())
+        return " or ".join(budgets_shown)
 
     def headline(self, todo: int, where: str = "") -> str:
         """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
         total = len(self.specs)
         tuned = f" and for each of {plural(self.trials, 'setting')} of tune" if self.config.tune else ""
         left = "" if todo == total else f", {total - todo} finished already"
-        models = {one.config.model.name for one in self.by_variant.values()}
+        models = {model.config.model.name for model in self.by_variant.values()}
         variants = "model" if len(models) == len(self.by_variant) else "variant"
         axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
         grid = " x ".join(plural(*axis) for axis in axes)
@@ -114,8 +114,8 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsew
     data = find_data(config.data, console) if elsewhere else open_data(config.data, console)
     example = next(iter(first.values()))
     task = tasks.build(example.task, recipe=example.recipe, data=data, data_config=example.data)
-    asked = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
-    problems = size_problems(asked, task.train, task.strata, data.name)
+    given_sizes = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
+    problems = size_problems(given_sizes, task.train, task.strata, data.name)
     by_variant, counted = {}, {}
     for name, run_config in first.items():
         try:
@@ -129,7 +129,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsew
             problems += error.problems
     if problems:
         raise UserError(dict.fromkeys(problems))
-    sizes = [resolve_size(size, task.train.total) for size in asked]
+    sizes = [resolve_size(size, task.train.total) for size in given_sizes]
     specs = expand(config, sizes, first)
     most = choose_jobs(by_variant, len(specs)) if is_on_this_machine(config.executor) else len(specs)
     jobs = min(jobs or most, len(specs))

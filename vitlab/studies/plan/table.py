@@ -43,7 +43,7 @@ def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
 def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flops: float) -> str:
     """The sums of a plan that was timed; `spent` are the seconds of each run."""
     seconds = [sum(parts.values()) for parts in spent]
-    wall = startup + pack([(one, 1) for one in seconds], plan.jobs) + REPORT
+    wall = startup + pack([(run_seconds, 1) for run_seconds in seconds], plan.jobs) + REPORT
     shares = [f"{name} {sum(parts[name] for parts in spent) / sum(seconds):.0%}" for name in spent[0]]
     return (
         f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "

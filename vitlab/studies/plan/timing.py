@@ -62,22 +62,22 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
         for same in alike.values()
         for copy in range(plan.neighbours)
     ]
-    found: dict[str, list[Times]] = {}
+    times: dict[str, list[Times]] = {}
 
     def notify(event: Event) -> None:
         variant = event.run.rpartition("/")[0]
         if event.kind in ("failed", "retried"):
             raise UserError(f"{variant}: {event.value}")
         if event.kind == "done":
-            found.setdefault(variant, []).append(event.value)
-        progress("timing the first steps of each model", sum(map(len, found.values())), len(copies))
+            times.setdefault(variant, []).append(event.value)
+        progress("timing the first steps of each model", sum(map(len, times.values())), len(copies))
 
-    settled = {name: one.settled for name, one in plan.by_variant.items()}
+    settled = {name: model.settled for name, model in plan.by_variant.items()}
     with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
         job = partial(time_run, Path(folder), plan.cores, settled)
         execute(LocalExecutor(job, plan.neighbours, Path(folder)), copies, Path(folder), notify)
     return {
-        spec.config["variant"]: average(found[same[0].config["variant"]]) for same in alike.values() for spec in same
+        spec.config["variant"]: average(times[same[0].config["variant"]]) for same in alike.values() for spec in same
     }
 
 

@@ -46,8 +46,8 @@ class Decoded(Metric):
             setattr(self, name, [text for part in parts for text in part])
 
     def compute(self) -> dict[str, Tensor]:
-        found = [score(self.hypotheses, self.references) for score in self.scores] if self.hypotheses else []
-        return {f"{name}{self.suffix}": torch.tensor(value) for values in found for name, value in values.items()}
+        scores = [score(self.hypotheses, self.references) for score in self.scores] if self.hypotheses else []
+        return {f"{name}{self.suffix}": torch.tensor(value) for values in scores for name, value in values.items()}
 
 
 def score_exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -70,5 +70,5 @@ def score_translation(hypotheses: Sequence[str], references: Sequence[str]) -> d
 def score_summaries(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """ROUGE-1, -2 and -L (Lin, 2004): the mean F-measure over the texts, 0 to 1, of lower-cased words, not stemmed."""
     names = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rouge_l"}
-    found = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(names))
-    return {name: found[f"{key}_fmeasure"].item() for key, name in names.items()}
+    rouge = rouge_score(list(hypotheses), list(references), rouge_keys=tuple(names))
+    return {name: rouge[f"{key}_fmeasure"].item() for key, name in names.items()}

@@ -23,7 +23,7 @@ class ImagePreparation:
     def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
         self.recipe, self.config = recipe, data_config.augment
         self.mean, self.std = list(data_config.mean), list(data_config.std)
-        checks = [check for one in list_augmentations() if (check := find_function(one, "check"))]
+        checks = [check for augmentation in list_augmentations() if (check := find_function(augmentation, "check"))]
         if problems := [line for check in checks for line in check(recipe, data)]:
             raise UserError(problems)
 

@@ -75,8 +75,8 @@ class ClassCounts(Metric):
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """logits (B, classes), labels (B,)"""
         chosen = logits.argmax(dim=-1)
-        for counts, found in ((self.right, labels[chosen == labels]), (self.chosen, chosen), (self.true, labels)):
-            counts += torch.bincount(found, minlength=len(counts))
+        for counts, classes in ((self.right, labels[chosen == labels]), (self.chosen, chosen), (self.true, labels)):
+            counts += torch.bincount(classes, minlength=len(counts))
 
 
 class BalancedAccuracy(ClassCounts):
@@ -123,7 +123,7 @@ class LargestShare(Metric):
         return self.counts.max() / self.counts.sum()
 
 
-class Outcomes(Metric):
+class ItemOutcomes(Metric):
     """What each item gave, (2, items): its mean value, and of how many answers that is the mean."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from torchmetrics import Metric, MetricCollection
 
 from vitlab.data.text.types import NO_TAG, Texts
 from vitlab.tasks.classification import build_class_metrics, update_class_metrics
-from vitlab.tasks.common.metrics import MacroF1, Mean, Outcomes
+from vitlab.tasks.common.metrics import ItemOutcomes, MacroF1, Mean
 from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS, build_metrics
 
 
@@ -77,9 +77,9 @@ class Numbers:
         return F.mse_loss(logits[:, 0].float(), targets, reduction="sum")
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
-        """loss, of standardised targets, and the metrics of numbers; `detailed` adds `Outcomes`."""
-        found = {**dict(build_metrics(NUMBERS, self.outputs, detailed)), "loss": Mean()}
-        return found | ({"outcomes": Outcomes()} if detailed else {})
+        """loss, of standardised targets, and the metrics of numbers; `detailed` adds `ItemOutcomes`."""
+        metrics = {**dict(build_metrics(NUMBERS, self.outputs, detailed)), "loss": Mean()}
+        return metrics | ({"outcomes": ItemOutcomes()} if detailed else {})
 
     def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:
         for name, metric in metrics.items():

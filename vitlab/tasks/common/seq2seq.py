@@ -25,7 +25,7 @@ from vitlab.models.decoding.beam_search import beam_search
 from vitlab.models.decoding.generate import generate
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.decoded import Decoded, Score, score_exact_match, score_translation
-from vitlab.tasks.common.metrics import Mean, Outcomes, Perplexity
+from vitlab.tasks.common.metrics import ItemOutcomes, Mean, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
 
 MOST_BEAMS = 100
@@ -123,30 +123,30 @@ class SequenceToSequence(Task):
         outcomes, whether each is right or else the nats of each target. Of a mixture's parts it adds all of these and
         exact matches, as `exact_match_NAME`.
         """
-        found: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
+        metrics: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
         if detailed:
-            found["outcomes"] = Outcomes()
+            metrics["outcomes"] = ItemOutcomes()
             if self.scores:
-                found["texts"] = Decoded(*self.scores)
+                metrics["texts"] = Decoded(*self.scores)
             scores = dict.fromkeys((score_exact_match, *self.scores))
-            found |= {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
-        return MetricCollection(found, compute_groups=False)
+            metrics |= {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
+        return MetricCollection(metrics, compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
         logits = self.logits(model, batch).flatten(0, 1).float()
-        following, kept = batch.following, batch.following != IGNORE_INDEX
-        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=IGNORE_INDEX).view_as(kept)
+        following, counts = batch.following, batch.following != IGNORE_INDEX
+        nats = F.cross_entropy(logits, following.flatten(), reduction="none", ignore_index=IGNORE_INDEX).view_as(counts)
         for name in ("loss", "perplexity"):
-            metrics[name].update(nats[kept])
+            metrics[name].update(nats[counts])
         right = None
         if "texts" in metrics:
             written, wanted = self.write(model, batch), self.wanted(batch)
             self.compare_texts(metrics, batch, written, wanted)
             if self.exact:
-                right = [one.strip() == other.strip() for one, other in zip(written, wanted, strict=True)]
+                right = [text.strip() == other.strip() for text, other in zip(written, wanted, strict=True)]
         if "outcomes" in metrics:
             if right is None:
-                metrics["outcomes"].update(nats, kept)
+                metrics["outcomes"].update(nats, counts)
             else:
                 metrics["outcomes"].update(torch.tensor(right, device=following.device))
 

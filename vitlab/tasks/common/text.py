@@ -34,7 +34,7 @@ class TokenInputs(NamedTuple):
     def split(self, size: int) -> list["TokenInputs"]:
         """The same texts in chunks of at most `size`."""
         firsts = range(0, len(self.tokens), size)
-        return [TokenInputs(*(None if one is None else one[k : k + size] for one in self)) for k in firsts]
+        return [TokenInputs(*(None if part is None else part[k : k + size] for part in self)) for k in firsts]
 
     @property
     def options(self) -> dict[str, Tensor]:

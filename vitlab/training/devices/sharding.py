@@ -49,11 +49,11 @@ class ShardedStrategy(ModelParallelStrategy):
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         plain = unwrap(optimizer)
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        found = get_optimizer_state_dict(self.model, plain, options=options)
-        if not found:  # not the first device
-            return found
-        names = [name for group in found["param_groups"] for name in group["params"]]
-        return rename(found, {name: number for number, name in enumerate(names)}.__getitem__)
+        state = get_optimizer_state_dict(self.model, plain, options=options)
+        if not state:  # not the first device
+            return state
+        names = [name for group in state["param_groups"] for name in group["params"]]
+        return rename(state, {name: number for number, name in enumerate(names)}.__getitem__)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         """Raises UserError for a file that is not a checkpoint."""
@@ -72,8 +72,10 @@ class ShardedStrategy(ModelParallelStrategy):
 
 def rename(state: dict[str, Any], name: Callable[[Any], Any]) -> dict[str, Any]:
     """An optimizer's state with other names of the parameters."""
-    groups = [{**group, "params": [name(one) for one in group["params"]]} for group in state["param_groups"]]
-    return {"state": {name(one): values for one, values in state["state"].items()}, "param_groups": groups}
+    groups = [
+        {**group, "params": [name(parameter) for parameter in group["params"]]} for group in state["param_groups"]
+    ]
+    return {"state": {name(parameter): values for parameter, values in state["state"].items()}, "param_groups": groups}
 
 
 def unwrap(optimizer: Any) -> Any:

@@ -49,8 +49,8 @@ def make_parameter_groups(
     model: nn.Module, recipe: RecipeConfig, fallback: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
     """timm's groups, each with its own `lr`; those of the parameters named in `fallback` have `use_fallback`."""
-    kept = as_model(model).no_weight_decay()
-    options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": kept, "fallback_list": fallback}
+    not_decayed = as_model(model).no_weight_decay()
+    options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": not_decayed, "fallback_list": fallback}
     if recipe.layer_decay is None:
         return param_groups_weight_decay(model, **options)
     groups = param_groups_layer_decay(model, layer_decay=recipe.layer_decay, **options)

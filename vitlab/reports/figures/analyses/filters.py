@@ -20,6 +20,6 @@ def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Til
     yield Tiles(
         name=file_stem(found.name),
         title=title,
-        images=wrapped([pixels(one) for one in shown], COLUMNS),
+        images=wrapped([pixels(component) for component in shown], COLUMNS),
         x="row by row, most variance first; grey is 0",
     )

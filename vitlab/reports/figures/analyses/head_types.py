@@ -52,5 +52,5 @@ def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Fig
         x=Axis("layer, its heads side by side", ticks=layers),
         y=value_axis(found, "best pattern" if labelled else "score of the type"),
         panels=(Panel(tuple(series)),),
-        alt=" ".join(f"{one.label}: {plural(len(one.x), 'head')}." for one in series),
+        alt=" ".join(f"{of_type.label}: {plural(len(of_type.x), 'head')}." for of_type in series),
     )

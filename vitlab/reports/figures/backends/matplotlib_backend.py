@@ -91,7 +91,7 @@ def draw(figure: Figure) -> Canvas:
     single = len(figure.panels) <= 1
     listed = figure.legend() if len(figure.legend()) > 1 else []
     width, body = (6.8, 3.6) if single else (1.2 + 2.1 * columns, 0.4 + 2.0 * rows)
-    longest = max((len(one.label) for one in listed), default=0)
+    longest = max((len(entry.label) for entry in listed), default=0)
     across = max(1, min(len(listed), int(width / (0.55 + 0.068 * longest))))  # inches of a swatch and of a letter
     above = TITLE + LEGEND * -(-len(listed) // across)
     height = body + above
@@ -102,8 +102,8 @@ def draw(figure: Figure) -> Canvas:
     canvas.text(EDGE / width, 1 - 0.1 / height, figure.title, va="top", fontsize=size, fontweight="bold")
     if listed:
         corner = ((EDGE - 0.06) / width, 1 - (TITLE - 0.05) / height)
-        handles, labels = [handle(one, fine=not single) for one in listed], [one.label for one in listed]
-        lines = any("line" in one.style for one in listed)
+        handles, labels = [handle(entry, fine=not single) for entry in listed], [entry.label for entry in listed]
+        lines = any("line" in entry.style for entry in listed)
         canvas.legend(
             handles,
             labels,

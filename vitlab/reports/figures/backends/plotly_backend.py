@@ -124,7 +124,7 @@ def layout(figure: Figure, columns: int, bare: bool, width: int) -> dict[str, An
     tall = SINGLE_HEIGHT if single else PANEL_HEIGHT
     inner = rows * tall + (rows - 1) * GAP
     height = top + inner + BELOW
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "template": {},
         "height": height,
         "margin": {"l": 58, "r": 12, "t": top, "b": BELOW},
@@ -143,7 +143,7 @@ def layout(figure: Figure, columns: int, bare: bool, width: int) -> dict[str, An
         "annotations": [],
     }
     if not bare:
-        found["title"] = {
+        options["title"] = {
             "text": html.escape(figure.title),
             "x": 0.01,
             "y": 1 - 10 / height,
@@ -161,22 +161,22 @@ def layout(figure: Figure, columns: int, bare: bool, width: int) -> dict[str, An
         number = "" if i == 0 else str(i + 1)
         last = i + columns >= len(figure.panels)
         across, up = [left, min(1.0, left + wide)], [max(0.0, upper - share), upper]
-        found[f"xaxis{number}"] = {
+        options[f"xaxis{number}"] = {
             "anchor": f"y{number}",
             **side(figure.x, across, most, labelled=last, largest=largest),
         }
-        found[f"yaxis{number}"] = {"anchor": f"x{number}", **side(figure.y, up, 6, labelled=column == 0)}
+        options[f"yaxis{number}"] = {"anchor": f"x{number}", **side(figure.y, up, 6, labelled=column == 0)}
         if number:  # every panel has the first one's scale
-            found[f"xaxis{number}"]["matches"], found[f"yaxis{number}"]["matches"] = "x", "y"
+            options[f"xaxis{number}"]["matches"], options[f"yaxis{number}"]["matches"] = "x", "y"
         if panel.title:
-            found["annotations"].append(note(panel.title, left, upper))
-        found["annotations"] += [written(*text, number) for text in panel.texts]
-    return found
+            options["annotations"].append(note(panel.title, left, upper))
+        options["annotations"] += [written(*text, number) for text in panel.texts]
+    return options
 
 
 def side(axis: Axis, domain: list[float], most: int, labelled: bool, largest: float = 0.0) -> dict[str, Any]:
     """An axis of one panel: `domain` is its share of the figure, `most` the number of ticks there is room for."""
-    found: dict[str, Any] = {
+    options: dict[str, Any] = {
         "domain": domain,
         "type": "log" if axis.log else "linear",
         "gridcolor": COLOURS["grid"],
@@ -193,13 +193,13 @@ def side(axis: Axis, domain: list[float], most: int, labelled: bool, largest: fl
     }
     if axis.ticks:
         ticks = spaced(axis.ticks, most, axis.log)
-        found |= {"tickvals": ticks, "ticktext": [tick_text(tick, axis) for tick in ticks]}
+        options |= {"tickvals": ticks, "ticktext": [tick_text(tick, axis) for tick in ticks]}
     else:
         short = axis.whole and largest >= 1e4  # 20k rather than 20,000
-        found |= {"nticks": max(4, most), "tickformat": ".0%" if axis.percent else "~s" if short else ",~g"}
+        options |= {"nticks": max(4, most), "tickformat": ".0%" if axis.percent else "~s" if short else ",~g"}
     if axis.from_zero:
-        found["rangemode"] = "tozero"
-    return found
+        options["rangemode"] = "tozero"
+    return options
 
 
 def note(text: str, x: float, y: float) -> dict[str, Any]:
