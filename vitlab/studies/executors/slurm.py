@@ -44,7 +44,7 @@ def check(config: ExecutorConfig) -> None:
     if missing := [program for program in ("sbatch", "srun", "squeue") if shutil.which(program) is None]:
         problems.append(
             f"executor=slurm: {' and '.join(missing)} cannot be found here; start the study where jobs of a SLURM "
-            "cluster are submitted, or choose another executor (local, ray)"
+            "cluster are submitted, or choose another executor"
         )
     elif read_queue() is None:
         problems.append(NO_ANSWER)

@@ -30,6 +30,25 @@ class Points:
         self.seeds.append(seed)
 
 
+class Problems:
+    """What is wrong with a table: a message for each kind of problem, with all of its lines."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}  # of the first line of each kind
+        self.lines: dict[str, list[int]] = {}
+
+    def add(self, kind: str, text: str, line: int) -> None:
+        self.texts.setdefault(kind, text)
+        self.lines.setdefault(kind, []).append(line)
+
+    def describe(self, path: Path) -> list[str]:
+        return [
+            f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): "
+            f"{self.texts[kind]}"
+            for kind, lines in self.lines.items()
+        ]
+
+
 def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, Points]:
     """The points of each group, in the order of the file; rows without a y are left out. Raises UserError."""
     columns, rows = read_rows(path)
@@ -49,23 +68,25 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
     ]
     if missing:
         raise UserError(missing)
-    problems: dict[str, list[int]] = {}
+    problems = Problems()
     groups: dict[Name, Points] = {}
     earlier: Counter[tuple[Name, float]] = Counter()  # runs of a group and a size above the line
     for line, row in rows:
         if not row[y].strip():
             continue
-        size, error = (check_number(row, key, line, problems) for key in (x, y))
-        if size is None or error is None:
+        size, error = as_number(row[x]), as_number(row[y])
+        for key, value in ((x, size), (y, error)):
+            if value is None or value < 0:  # one message for a whole column
+                problems.add(f"{key} is not a number", f"{key}={row[key]!r} is not a positive number", line)
+        if size is None or error is None or min(size, error) < 0:
             continue
         if error == 0 and (items := as_number(row.get("test_items", ""))) is not None and items >= 1:
             error = 0.5 / items  # none of so many test items is wrong: fewer than one in twice as many
         if error == 0:
-            problems.setdefault(f"{y}=0: has no logarithm; leave the row out, or test on more examples", []).append(
-                line
-            )
+            advice = "leave the row out, or test on more examples"
+            problems.add(f"{y} is 0", f"{y}=0: has no logarithm; {advice}", line)
         if size == 0:
-            problems.setdefault(f"{x}=0: has no logarithm; leave the row out", []).append(line)
+            problems.add(f"{x} is 0", f"{x}=0: has no logarithm; leave the row out", line)
         name = tuple(row[key] for key in group)
         points = groups.setdefault(name, Points())
         points.add(size, error, read_seed(row, earlier[name, size]))
@@ -73,17 +94,13 @@ def read_points(path: Path, x: str, y: str, group: Sequence[str]) -> dict[Name, 
         if y == "error" and (guessed := as_number(row.get("chance", ""))) is not None:
             if not 0 <= guessed <= 1:
                 text = f"chance={row['chance']}: give the share that guessing gets right, from 0 to 1"
-                problems.setdefault(text, []).append(line)
+                problems.add(text, text, line)
             points.chance = 1 - guessed
-    if not groups and not problems:
+    if not groups and not problems.lines:
         others = list_numeric(rows)
         near = f"; {choices_text('', others)}" if others else ""
         raise UserError(f"--y {y}: {path} has no value in this column{near}")
-    texts = [
-        f"{path}, {plural(len(lines), 'line')} ({', '.join(map(str, lines[:5]))}{' ...' if lines[5:] else ''}): {text}"
-        for text, lines in problems.items()
-    ]
-    texts += [] if texts else list(find_short(path, groups))
+    texts = problems.describe(path) or list(find_short(path, groups))
     if texts:
         raise UserError(texts)
     return groups
@@ -103,19 +120,6 @@ def read_rows(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     if not rows:
         raise UserError(f"{path}: has no rows{' below the names of its columns' if columns else ''}")
     return columns, rows
-
-
-def check_number(row: dict[str, str], key: str, line: int, problems: dict[str, list[int]]) -> float | None:
-    """The positive number of a cell, 0 too; else None, and the line is noted."""
-    value = as_number(row[key])
-    if value is None or value < 0:
-        text = f"{key}={row[key]!r} is not a positive number"
-        kind = next(
-            (problem for problem in problems if problem.startswith(f"{key}=")), text
-        )  # one line for a whole column
-        problems.setdefault(kind, []).append(line)
-        return None
-    return value
 
 
 def as_number(text: str) -> float | None:
