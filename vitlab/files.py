@@ -45,7 +45,7 @@ def read_umask() -> int:
 
 
 def read_stamp(path: str | Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written anew; None where there is none."""
+    """What changes when a file is written again; None where there is none."""
     try:
         stat = os.stat(path)
     except OSError:

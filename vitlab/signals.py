@@ -24,6 +24,6 @@ class Stopping:
             signal.signal(number, handler)
 
     def handle(self, number: int, frame: Any) -> None:
-        if self.requested:  # not KeyboardInterrupt, of which Lightning makes an exit code of its own
+        if self.requested:  # not KeyboardInterrupt: Lightning turns that into an exit code of its own
             os._exit(130)
         self.requested = True

@@ -51,7 +51,7 @@ def align(model: nn.Module, tokens: Tensor, given: Tensor, mask: Tensor | None =
 
 
 class Alignments:
-    """Measures of heads over many batches, of which only sums are kept."""
+    """Measures of heads over many batches; only their sums are kept."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor | float] = {}

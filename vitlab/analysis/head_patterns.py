@@ -89,7 +89,7 @@ def pattern_mass(weights: Tensor, targets: Targets) -> Tensor:
 
 
 class HeadPatterns:
-    """Scores over many batches, of which only sums are kept."""
+    """Scores over many batches; only their sums are kept."""
 
     def __init__(self):
         self.sums: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # layer -> mass (P, H), uniform (P,), queries (P,)

@@ -67,7 +67,7 @@ def main(words: Sequence[str]) -> int:
         "--on", metavar="MACHINE", help=f"with --dry-run: what it costs on another machine, such as {EXAMPLE}"
     )
     args = parser.parse_intermixed_args(words)
-    # the shell cuts models=[a, b] into two words, of which the second is not a study
+    # the shell cuts models=[a, b] into two words; the second is not a study
     studies = [word for word in args.words if "=" not in word and not word.endswith(("]", ","))]
     if len(studies) > 1:
         raise UserError(f"'{studies[1]}' is not key=value, and the study is '{studies[0]}' already")

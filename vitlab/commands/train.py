@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
     name = name_run(f"{config.model.name}-{config.data.name}", config.train_size, config.seed)
     files = RunFiles(args.out or Path("runs") / name)
     if launched is not None and launched.rank > 0:
-        return follow(config, files.folder, launched)
+        return run_other_rank(config, files.folder, launched)
     files.refuse(config)
     if not files.checkpoint_path.exists() and (problems := list(source_problems(source_of(config.init)))):
         raise UserError(problems)
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
         refuse_single_process(config.trainer)
     if config.trainer.devices > 1 and launched is None:
         return launch_ranks(config.trainer, words)
-    return train(config, files.folder, launched)
+    return run_rank_0(config, files.folder, launched)
 
 
 def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
@@ -78,7 +78,7 @@ def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
         return 1
 
 
-def follow(config: TrainConfig, folder: Path, launched: Launched) -> int:
+def run_other_rank(config: TrainConfig, folder: Path, launched: Launched) -> int:
     """What a rank but 0 does; the exit code."""
     from vitlab.studies.experiment import Unclaimed, run_experiment
     from vitlab.training.callbacks import Diverged, Interrupted
@@ -101,7 +101,7 @@ def follow(config: TrainConfig, folder: Path, launched: Launched) -> int:
     return 0
 
 
-def train(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
+def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
     """Train one run in its folder, resuming what is there, as rank 0; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
         from vitlab.training.devices.ranks import is_lost_rank, join_ranks
@@ -109,7 +109,7 @@ def train(config: TrainConfig, folder: Path, launched: Launched | None = None) -
     console = Console(stderr=True)
     try:
         with join_ranks(launched) as ranks:
-            return train_shown(config, folder, console, ranks)
+            return train_with_progress(config, folder, console, ranks)
     except Exception as error:
         if launched is not None and is_lost_rank(error):
             console.print("failed: the process of another device has ended", soft_wrap=True, highlight=False)
@@ -117,7 +117,7 @@ def train(config: TrainConfig, folder: Path, launched: Launched | None = None) -
         raise
 
 
-def train_shown(config: TrainConfig, folder: Path, console: Console, ranks: "Ranks") -> int:
+def train_with_progress(config: TrainConfig, folder: Path, console: Console, ranks: "Ranks") -> int:
     """The same with its progress on the console."""
     from vitlab.reports.observer import RunReporter
     from vitlab.studies.experiment import run_experiment

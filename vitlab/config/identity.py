@@ -28,7 +28,7 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     """The part of a run's resolved configuration that changes its final weights.
 
     The data's path is not part of it where their contents are compared. It stays for a data set of the user's own
-    module, of which the contents cover the labels alone. `PARTS` is the number of parts of a batch.
+    module, whose contents cover the labels alone. `PARTS` is the number of parts of a batch.
     """
     tune = config.get("tune") or {}  # what is chosen among decides what is chosen
     settings = select(drop_keys(config, [*tune] if tune else ["tune"]), TrainConfig, affecting(WEIGHTS))

@@ -29,7 +29,7 @@ class Part:
     count: int = 1
 
     def of(self, rows: Rows) -> Rows:
-        """Its own of the rows of the whole, of which there are a multiple of `count`."""
+        """This part of the rows of a whole batch, whose number is a multiple of `count`."""
         size = len(rows) // self.count
         return rows[self.number * size : (self.number + 1) * size]
 

@@ -60,7 +60,7 @@ def size_problems(
 
 
 def nested_order(labels: np.ndarray, seed: int, every_class: bool = True) -> np.ndarray:
-    """An order of all indices, int64 (N,), of which every prefix is a stratified subset.
+    """An order of all indices, int64 (N,); every prefix is a stratified subset.
 
     Each class is permuted once. Its k-th of n images stands at (k + 0.5) / n, so a prefix holds the same share of
     every class, to within an image; classes that stand level are ordered at random. With `every_class` one image of

@@ -116,7 +116,7 @@ class TextEncoder(nn.Module):
     ) -> Tensor:
         """mask bool (B, M), False where a token is padding; with `caches` M counts the tokens in them too.
 
-        A decoder looks at context (B, S, D), of which context_mask bool (B, S) is False at padding. A mixer without
+        A decoder looks at context (B, S, D); context_mask, bool (B, S), is False at padding. A mixer without
         attention, such as Fourier's, cannot mask padding (Lee-Thorp et al., 2022).
         """
         first = 0 if caches is None else len(caches[0])

@@ -38,7 +38,7 @@ class StudyJob:
 
     `settled` are the trainer's settings of each variant, `cores` those that a run has. Where it fails for good,
     error.json says why, before the run is given back: what failed in one start of a study is not tried in another that
-    goes on meanwhile. A start takes away those of earlier ones.
+    goes on. A start takes away those of earlier ones.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StudyJob:
         self.checked: dict[str, TrainConfig] = {}  # of each variant that this process has met
 
     def __call__(self, spec: Spec, report: Callable[[Any], None], stop: Callable[[], bool]) -> dict[str, Any]:
-        if not (self.folder / "study.yaml").is_file():  # else a study that was deleted meanwhile would appear again
+        if not (self.folder / "study.yaml").is_file():  # else a study that was deleted would appear again
             raise UserError(f"{self.folder}: holds no study.yaml any more, or is not seen from this host")
         devices = spec.config["trainer"]["devices"]
         return self.run_ranks(spec, devices, report, stop) if devices > 1 else self.run_here(spec, report, stop)
@@ -90,7 +90,7 @@ class StudyJob:
                 raise
             except Exception as error:
                 traceback.print_exc()
-                if not is_lost_rank(error):  # of which `run_ranks` knows more
+                if not is_lost_rank(error):  # `run_ranks` knows more of those
                     files.write_error(summarize_error(error))
                 raise
 

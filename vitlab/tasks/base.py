@@ -21,7 +21,7 @@ class Task(Protocol):
     validation: Split  # what choices are made on
     test: Split  # what is read once, at the end
     classes: Sequence[str] = ()  # empty where there are none
-    strata: Sequence[str] = ()  # the classes of the splits' labels, of which each training set has its share; or none
+    strata: Sequence[str] = ()  # classes by which training sets are stratified; or none
     eval_batch_size: int | None = None  # items evaluated at a time, where memory asks for fewer than usual
     item: str  # what one item is called, in the singular
     tokenizer: "Tokenizer | None" = None  # that of its texts; a run's folder keeps it

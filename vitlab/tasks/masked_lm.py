@@ -90,7 +90,7 @@ class MaskedLM(Task):
         return replace(split, targets=np.stack([np.zeros_like(numbers), numbers], axis=1))
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> Batch:
-        """Masked anew with a generator; without one, or statically, each sequence in its own way, always the same."""
+        """Masked at random with a generator; without one, or statically, a sequence is always masked the same way."""
         items, (follows, numbers) = batch[0], batch[1].unbind(1)
         tokens, segments = items.unbind(1) if self.pairs else (self.add_special_tokens(items), None)
         mask = tokens != IGNORE_INDEX

@@ -69,7 +69,7 @@ class SpanCorruption(SequenceToSequence):
         return replace(split, targets=np.arange(len(split)))
 
     def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
-        """Spans drawn anew with a generator; without one, of each sequence in its own way, always the same."""
+        """Random spans with a generator; without one, a sequence always has the same spans."""
         tokens, numbers = batch
         draw: Random = generator or RowGenerators([SEED + number for number in numbers.tolist()])
         lengths = (tokens != IGNORE_INDEX).sum(dim=1)

@@ -29,7 +29,7 @@ from vitlab.training.sources import (
 
 
 class Run:
-    """A prepared run in a folder, which nothing is written to here. Raises UserError where the folder holds another.
+    """A prepared run in a folder. Writes nothing before `write_start`. Raises UserError where it holds another run.
 
     The model has its first weights, by the run's seed or from the source that the configuration names.
     """

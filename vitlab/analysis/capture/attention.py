@@ -166,7 +166,7 @@ def visit_attention(
     """One forward pass in which each asked layer is shown to `visit(layer, call)` as it runs, in that order.
 
     The model is left as it is: its mode, its hooks, its fused attention; a layer that was set not to use the kernel
-    does so meanwhile. Raises as `attention_maps` does, and RuntimeError where a layer did not run exactly once.
+    does so inside this context. Raises as `attention_maps` does, and RuntimeError where a layer did not run once.
     """
     attention_layers = find_attention_layers(model)
     if not attention_layers:

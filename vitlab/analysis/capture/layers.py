@@ -56,7 +56,7 @@ def takes_images(model: nn.Module) -> bool:
 def watch_outputs(
     model: nn.Module, modules: dict[nn.Module, int], see: Callable[[int, Tensor], None]
 ) -> Iterator[None]:
-    """`see(layer, output)` of each of the modules in the forward passes made meanwhile, in eval mode, not compiled.
+    """`see(layer, output)` of each of the modules in forward passes inside this context, in eval mode, not compiled.
 
     Raises UserError in a forward pass where a module gives something else than one tensor.
     """

@@ -20,7 +20,7 @@ def run(train: Features, test: Features, config: Choice, progress: Progress | No
     """`linear_probe`: test accuracy, fitted to all training images with the best of `config.strengths`.
 
     That is the inverse of the regularisation (scikit-learn's C) with the highest accuracy, of equal ones the lowest
-    loss, on the part of the training images that was held out meanwhile. None with fewer than two classes. It draws
+    loss, on the part of the training images that was held out. None with fewer than two classes. It draws
     no random number.
     """
     x, labels = train.x.numpy(), train.labels.numpy()

@@ -56,7 +56,7 @@ class RandAugmentConfig:
 
     layers: int = setting(0, least=0, most=100, excludes={"text": ANY})
     magnitude: float = setting(9.0, least=0, most=10)
-    std: float = setting(0.0, least=0)  # of the magnitude, drawn anew for each operation
+    std: float = setting(0.0, least=0)  # of the magnitude, drawn for each operation
     probability: float = setting(1.0, least=0, most=1)  # that a drawn operation is applied
     increasing: bool = True  # whether every operation is the stronger, the larger the magnitude
 
@@ -86,7 +86,7 @@ class RecipeConfig(Choice):
     decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
     clip_norm: Optional[float] = setting(1.0, above=0)
     batch_size: int = setting(128, least=1, most=2**20)
-    repeats: int = setting(1, least=1, excludes={"text": ANY})  # times that each image is in a batch, augmented anew
+    repeats: int = setting(1, least=1, excludes={"text": ANY})  # copies of each image in a batch, augmented differently
     label_smoothing: float = setting(0.0, least=0, most=0.99, affects=WEIGHTS)
     # alpha of the Beta distribution that the shares are drawn from; 0: off
     mixup: float = setting(0.0, least=0, excludes={"text": ANY, "captions": ANY})

@@ -49,7 +49,7 @@ def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) 
 
 @contextlib.contextmanager
 def download_shown(progress: Progress) -> Iterator[None]:
-    """torchvision's own bar, which fills a log with lines, is ours meanwhile."""
+    """Replaces torchvision's progress bar, which fills a log with lines, by ours."""
     from torchvision.datasets import utils
 
     class Bar:

@@ -63,7 +63,7 @@ def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -
 def pack_texts(
     texts: Ragged, end: int, length: int, *, within_texts: bool, ahead: int = 0, whole: bool = True
 ) -> Split:
-    """Sequences of `length` tokens and `ahead` more, of which each token is in one, but for those ahead.
+    """Sequences of `length` tokens and `ahead` more; each token is in one sequence, except those ahead.
 
     A stream over all texts, whose size counts tokens; `within_texts` each text for itself, whose size counts
     documents. The rest of the stream, less than a sequence, is left out unless it is not `whole`.

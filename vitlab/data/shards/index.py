@@ -26,7 +26,7 @@ from vitlab.files import replacing, write_json
 from vitlab.formatting import plural
 
 LAYOUT = 1  # of an entry's files
-LEAST = 4  # training samples, of which some may be held out
+LEAST = 4  # training samples, so that some may be held out
 SHOWN = 8  # problems of all shards
 
 
@@ -153,7 +153,7 @@ def open_array(path: Path) -> np.ndarray:
 
 
 def join(scans: list[Scan], classes: Classes, first: int) -> Samples:
-    """The samples of shards of which the first has the number `first`."""
+    """The samples of shards; `first` is the number of the first one."""
     counts = [len(scan.keys) for scan in scans]
     return Samples(
         np.concatenate([scan.keys for scan in scans]),

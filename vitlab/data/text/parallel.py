@@ -1,4 +1,4 @@
-"""Two files of which line n of one is a translation of line n of the other, as WMT and IWSLT are shipped."""
+"""Two files: line n of one is a translation of line n of the other, as WMT and IWSLT are shipped."""
 
 from pathlib import Path
 

@@ -140,7 +140,7 @@ def list_blocks(model: nn.Module) -> list[nn.Module]:
 
 @contextmanager
 def checkpointed(model: nn.Module) -> Iterator[None]:
-    """Meanwhile each block computes its activations again in the backward pass rather than keep them.
+    """In this context each block computes its activations again in the backward pass rather than keep them.
 
     Chen et al., 2016. What is computed is the same, dropout too.
     """

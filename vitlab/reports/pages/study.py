@@ -35,7 +35,7 @@ from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
 MOST_MANIFESTS = 10  # that are linked one by one
-GENERATED = 8  # test items of which it shows what the models write
+GENERATED = 8  # test items for which it shows what the models write
 SCRIPTS = ("theme_button.js", "table.js", "report.js")
 OF_HEADS = (  # the figures of an analysis of heads, with the start of their captions
     (

@@ -45,7 +45,7 @@ def write_views(
     name: str,
     folder: Path,
 ) -> list[Path]:
-    """Write the views of a text model, of which `has_views` is true; gives their paths.
+    """Write the views of a text model for which `has_views` is true; gives their paths.
 
     `texts` are shown, by default some held-out ones; `heads` are rows of the analysis head_patterns.
     """

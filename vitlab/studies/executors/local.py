@@ -88,7 +88,7 @@ class LocalExecutor:
 
 
 def check(config: ExecutorConfig) -> None:
-    """Nothing is needed but this machine, of which a run gets what `--jobs` and the trainer's settings leave it."""
+    """Nothing is needed but this machine; `--jobs` and the trainer's settings decide what a run gets of it."""
     given = [key for key in ("cpus", "gpus", "memory") if vars(config)[key] != vars(ExecutorConfig)[key]]
     if given:
         named = " and ".join(f"executor.{key}" for key in given)
@@ -125,7 +125,7 @@ class Worker:
         self.spec = spec
         try:
             self.connection.send(spec)
-        except OSError:  # it died meanwhile; `receive` says so
+        except OSError:  # it has died; `receive` says so
             self.process.join(1.0)
 
     def receive(self) -> Event:

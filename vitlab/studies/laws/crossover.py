@@ -43,7 +43,7 @@ class Crossover:
     share: float = 0.0  # of the draws that have it
     below: float | None = None  # the smallest size with a clear leader, where the order at smaller ones is open
     ahead: int | None = None  # after it: 0 the first model, 1 the second
-    sizes: tuple[float, ...] = ()  # all crossovers, the last of which is `size`
+    sizes: tuple[float, ...] = ()  # all crossovers; `size` is the last
     places: np.ndarray | None = field(default=None, repr=False, compare=False)  # its log size in each draw
 
     @property

@@ -107,7 +107,7 @@ class Plan:
 def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsewhere: bool = False) -> Plan:
     """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems.
 
-    `elsewhere` is for GPUs of another machine, of which only the cost is asked: the data need not be here where the
+    `elsewhere` plans only the cost on GPUs of another machine: the data need not be here where the
     configuration says what to expect of them.
     """
     first = compose_models(config)
@@ -140,7 +140,7 @@ def plan_study(config: StudyConfig, *, jobs: int | None, console: Console, elsew
 
 
 def describe_costs(config: Mapping[str, Any]) -> str:
-    """What decides how long a run's steps take and how much memory: runs of which it is the same cost the same."""
+    """What decides a run's time and memory per step: runs for which it is the same cost the same."""
     return str(select(config, TrainConfig, affecting(COST)))
 
 

@@ -29,7 +29,7 @@ class ShardedModule(TrainingModule):
 
     @property
     def can_fuse(self) -> bool:
-        return super().can_fuse and self.recipe.optimizer != "sgd"  # of which torch has no kernel for sharded tensors
+        return super().can_fuse and self.recipe.optimizer != "sgd"  # torch has no fused one for sharded tensors
 
     def configure_model(self) -> None:
         mesh = self.device_mesh["data_parallel"]

@@ -17,7 +17,7 @@ PICTURE = 0.45  # of a tile's brightness that is the picture's
 
 
 def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Tiles]:
-    """Of an array (B, gy, gx), or (B, layers, heads, gy, gx) of which the last layer is drawn."""
+    """Of an array (B, gy, gx), or the last layer of (B, layers, heads, gy, gx)."""
     maps = found.array[:MOST]
     maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
     drawn = resize_maps(maps, found.images.shape[-2:])

@@ -55,7 +55,7 @@ def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Fig
 
 
 def apart(points: np.ndarray) -> np.ndarray:
-    """Points (B, 2) of which none hides another: those too near are pushed apart, the others stay.
+    """Points (B, 2) moved so that none hides another: those too near are pushed apart.
 
     A tight group of fewer images than t-SNE's perplexity becomes one point. Its distances within mean nothing, but
     how many it holds can be counted so.
