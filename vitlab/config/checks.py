@@ -1,5 +1,6 @@
 """Checks of a composed configuration that a type cannot express. Each problem is one line."""
 
+import importlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -189,9 +190,9 @@ def check_images(config: DictConfig) -> Iterator[str]:
 
 def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
     """Heads that do not divide the width of a model with attention."""
-    mixer = model.get("mixer", model)  # a captioner's decoder has no choice
-    attends = "heads" in model and mixer is not None and mixer.kind in ("attention", "captioner")
-    if not attends or model.get("head_width") is not None or list(check_ranges(model)) or not model.width % model.heads:
+    if "heads" not in model or model.get("head_width") is not None or list(check_ranges(model)):
+        return
+    if not model.width % model.heads or not ("mixer" not in model or is_attention(model.mixer)):
         return
     fits = [h for h in range(1, model.width + 1) if model.width % h == 0]
     near = sorted(sorted(fits, key=lambda h: abs(h - model.heads))[:3])
@@ -200,6 +201,17 @@ def check_heads(model: DictConfig, slot: str) -> Iterator[str]:
         f"{slot}.heads={model.heads}: does not divide {slot}.width={model.width}; "
         f"nearest that do: {', '.join(map(str, near))}{other}"
     )
+
+
+def is_attention(mixer: DictConfig | None) -> bool:
+    """Whether a token mixer has heads. Imports its module, and torch: ask where heads are wrong already."""
+    kind = "" if mixer is None else mixer.kind
+    try:
+        module = importlib.import_module(kind if "." in kind else f"vitlab.models.mixers.{kind}")
+    except ImportError:  # building the model says so
+        return False
+    classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    return any(getattr(each, "attends", False) for each in classes)
 
 
 def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], image_key: str) -> Iterator[str]:

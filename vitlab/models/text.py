@@ -15,7 +15,7 @@ from vitlab.config.schema.models import TextConfig
 from vitlab.models import build_model
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms, normalise
 from vitlab.models.heads import Bert, LanguageModel, TextModel, with_head
-from vitlab.models.mixers import MixerSpec, refuse_heads, refuse_lacking, traits_of
+from vitlab.models.mixers import MixerSpec, refuse_lacking, traits_of
 from vitlab.models.mixers.attention import KeyValueCache
 from vitlab.models.positions import RelativePositions, rotary1d, sincos1d
 from vitlab.registry import implementation
@@ -227,7 +227,6 @@ def build_body(
         attends={"model.causal=true": causal, positions: config.positions == "relative", "model.bias=false": not bias},
         takes_rotary={positions: config.positions == "rotary"},
     )
-    refuse_heads(mixer, width, config.heads, head_width)
     embed = TokenEmbed(
         vocabulary,
         width,

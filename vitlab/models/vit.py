@@ -15,7 +15,7 @@ from vitlab.config.schema.models import ViTConfig
 from vitlab.models.base import Model, Patches
 from vitlab.models.encoder import TransformerEncoder, feed_forward, make_norms
 from vitlab.models.layers import PatchEmbed, hybrid_embed
-from vitlab.models.mixers import MixerSpec, refuse_heads, refuse_lacking
+from vitlab.models.mixers import MixerSpec, refuse_lacking
 from vitlab.models.positions import rotary2d, sincos1d, sincos2d
 from vitlab.registry import implementation
 
@@ -224,7 +224,6 @@ def build(config: ViTConfig, *, num_classes: int, image_size: tuple[int, int], c
     )
     mixer = encoder.blocks[0].mixer
     refuse_lacking(config.mixer.name, mixer, takes_rotary={"model.positions=rotary": rotary is not None})
-    refuse_heads(mixer, width, config.heads, config.head_width)
     return ViT(
         patch_embed,
         encoder,

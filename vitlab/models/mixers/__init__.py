@@ -36,12 +36,6 @@ def refuse_lacking(name: str, mixer: nn.Module, **wanted: Mapping[str, bool]) ->
                 raise ValueError(f"{setting} needs model.mixer=attention, not {name}")
 
 
-def refuse_heads(mixer: nn.Module, width: int, heads: int, head_width: int | None) -> None:
-    """Raise ValueError for heads of an attention that do not divide the width, unless their width was given."""
-    if traits_of(mixer).attends and head_width is None and width % heads:
-        raise ValueError(f"model.heads={heads}: does not divide model.width={width}; give model.head_width")
-
-
 @dataclass(frozen=True)
 class MixerSpec:
     """The model around a mixer. Its tokens are `prefix_tokens`, then a grid of patches row by row."""

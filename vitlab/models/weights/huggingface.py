@@ -188,7 +188,7 @@ def check_writable(body: nn.Module, architecture: Architecture, names: Mapping[s
     mixer, activation = body.encoder.blocks[0].mixer, mlp_name(body.encoder.blocks[0].mlp)
     options = {
         "model.norm=batchnorm": isinstance(body.encoder.blocks[0].norm1, TokenBatchNorm),
-        f"model.mixer={type(mixer).__name__.lower()}": not isinstance(mixer, Attention),
+        f"model.mixer={type(mixer).__name__.lower()}": type(mixer) is not Attention,
         f"model.mlp={activation}": activation not in architecture.settings.activations,
     }
     if isinstance(body, ViT):
@@ -226,7 +226,7 @@ def rename(name: str, rules: Iterable[tuple[str, str]]) -> str | None:
 
 def split_attention(name: str, value: Tensor, kind: str, mixer: nn.Module) -> dict[str, Tensor]:
     """A parameter as an architecture has it: queries, keys and values apart, or in its order."""
-    if ".qkv." not in name or not isinstance(mixer, Attention) or kind == "gpt2":
+    if ".qkv." not in name or type(mixer) is not Attention or kind == "gpt2":
         return {name: value}
     if kind == "gpt_neox":
         return {name: to_neox(value, mixer.heads)}

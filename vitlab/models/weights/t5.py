@@ -65,7 +65,7 @@ def check_writable(model: nn.Module) -> None:
     block, embeds = model.text.encoder.blocks[0], [body.embed.tokens.weight for body in (model.text, model.decoder)]
     mlp, mixer = mlp_name(block.mlp), type(block.mixer).__name__.lower()
     options = {
-        f"model.mixer={mixer}": not isinstance(block.mixer, Attention),
+        f"model.mixer={mixer}": type(block.mixer) is not Attention,
         "positions but model.positions=relative": model.text.relative is None,
         "norm but model.norm=rmsnorm": not isinstance(block.norm1, nn.RMSNorm),
         "model.norm_first=false": not block.norm_first,

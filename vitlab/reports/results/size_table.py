@@ -18,7 +18,7 @@ from vitlab.studies.metrics import main_metric
 from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
-AGAINST = "best against next"
+AGAINST = "best vs. runner-up"
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import lightning.pytorch as L
 import torch
-from torch import nn
-from torch.optim import Optimizer
 from torchmetrics import MetricCollection
 
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import Split
-from vitlab.data.loader import eval_loader, train_loader
+from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.models.counting.memory import checkpointed
 from vitlab.studies.events import Event
@@ -29,10 +28,11 @@ from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.job import log_to
 from vitlab.studies.plan.study import Plan, describe_costs
-from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.prepare import prepare
 from vitlab.training.run import Run
 from vitlab.training.settings import Placement, evaluation_context
+from vitlab.training.train import build_loaders, build_module
+from vitlab.training.trainer import Endless, build_trainer
 
 WARMUP = 3  # steps that are not timed: the first ones are slower
 STEPS = 10  # that are timed
@@ -111,56 +111,51 @@ def time_run(
 
 
 def time_training(run: Run, stop: Callable[[], bool]) -> float:
-    """The mean seconds of the steps after the first ones, on batches that the run would train on."""
-    recipe, trainer = run.config.recipe, run.config.trainer
+    """The mean seconds of the steps after the first ones, as the run trains them, without evaluations and files."""
     run.set_memory_format()
-    model = run.placed_model().train()
     if run.settings.compile:
-        model.compile()
-    optimizer = build_optimizer(model, recipe, fused=run.settings.precision != "16-mixed")
-    loader = train_loader(
-        run.task.train,
-        run.prepared.indices,
-        batch_size=recipe.batch_size,
-        steps=WARMUP + STEPS,
-        seed=run.config.seed,
-        repeats=recipe.repeats,
-        workers=run.settings.workers,
-        device=run.device,
+        run.model.compile()
+    stopwatch = Stopwatch(run, stop)
+    trainer = build_trainer(
+        run.settings,
+        lambda: None,
+        run.ranks,
+        unused=False,
+        max_steps=WARMUP + STEPS,
+        limit_val_batches=0,
+        logger=False,
+        enable_checkpointing=False,
+        callbacks=[stopwatch],
+        default_root_dir=run.files.folder,
     )
-    ends = []
-    with checkpointed(model) if trainer.checkpoint_activations else nullcontext():
-        for batch in loader:
-            train_step(run, model, optimizer, batch)
-            ends.append(now(run))
-            if stop() or (len(ends) > 1 and ends[-1] - ends[0] > LONGEST):
-                break
-    timed = ends[WARMUP - 1 :] if len(ends) > WARMUP else ends
-    return (timed[-1] - timed[0]) / (len(timed) - 1)
+    batches, _ = build_loaders(run)
+    with checkpointed(run.model) if run.config.trainer.checkpoint_activations else nullcontext():
+        trainer.fit(build_module(run), Endless(batches))
+    return stopwatch.measure_step()
 
 
-def train_step(run: Run, model: nn.Module, optimizer: Optimizer, batch: list[torch.Tensor]) -> None:
-    """A step as a run takes it, with the batch in `trainer.accumulate` parts."""
-    _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    generator = torch.Generator(run.device).manual_seed(run.config.seed)
-    optimizer.zero_grad()
-    parts = zip(*(tensor.to(run.device).chunk(run.config.trainer.accumulate) for tensor in batch), strict=True)
-    examples = [run.task.prepare(part, generator) for part in parts]
-    counts = sum(run.task.count_targets(part) for part in examples).clamp(min=1)
-    for part in examples:
-        with autocast:
-            loss = (run.task.loss(model, part) / counts).sum()
-        loss.backward()
-    if run.config.recipe.clip_norm is not None:
-        nn.utils.clip_grad_norm_(model.parameters(), run.config.recipe.clip_norm)
-    optimizer.step()
+class Stopwatch(L.Callback):
+    """Notes when each step ended; ends training early where steps are long."""
+
+    def __init__(self, run: Run, stop: Callable[[], bool]):
+        self.run, self.stop = run, stop
+        self.ends: list[float] = []
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        self.ends.append(now(self.run))
+        if self.stop() or (len(self.ends) > 1 and self.ends[-1] - self.ends[0] > LONGEST):
+            trainer.should_stop = True
+
+    def measure_step(self) -> float:
+        ends = self.ends[WARMUP - 1 :] if len(self.ends) > WARMUP else self.ends
+        return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
 def time_evaluation(run: Run, split: Split, metrics: MetricCollection) -> float:
     """The seconds of an item of held-out data, in a batch of them."""
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
     size = run.task.eval_batch_size or max(run.config.recipe.batch_size, 256)
-    model, metrics = run.model.eval(), metrics.to(run.device)
+    model, metrics = run.placed_model().eval(), metrics.to(run.device)
     began = now(run)
     batch = next(iter(eval_loader(split, batch_size=size, device=run.device)))
     with torch.inference_mode(), autocast:

@@ -55,7 +55,7 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     rows = [{**one, "run": f"{one['model']}-{one['seed']}", "chance": 0.25, "test_items": 400} for one in rows]
     right = {one["run"]: (np.arange(400) < 400 * one["accuracy"]).astype(float) for one in rows}
     head, _, line, _, caption = format_markdown(rows, outcomes=right).splitlines()
-    assert head.endswith("| b | best against next |")
+    assert head.endswith("| b | best vs. runner-up |")
     assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 ± 3.\d points \|", line)
     assert caption == (
         "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Differences: ± half of the 95% interval "
@@ -117,7 +117,7 @@ def test_published_figures_stand_beside_their_model_in_the_row_of_the_whole_set(
     md, tex = study_of(tmp_path / "a", CIFAR, FOUND)
     header, _, small, large, *_ = [[cell.strip() for cell in line.split("|")[1:-1]] for line in md.splitlines()]
     columns = ["training examples", r"vit\_b16", "published", r"resnet\_nano", r"bit\_50x1", "published"]
-    columns.append("best against next")
+    columns.append("best vs. runner-up")
     assert header == columns
     assert (small[0], small[2], small[5]) == ("53", DASH, DASH)
     assert (large[0], large[2], large[5]) == ("50,000", r"98.9 to 99.0% \[1\]", r"97.4% \[2\]")
