@@ -29,7 +29,7 @@ def test_a_runs_probes_are_in_its_result_and_eval_gives_the_same(run):
     assert result["accuracy"] < found["top5_accuracy"] < 1
 
 
-@pytest.mark.parametrize("model", ["vit_nano", "resnet_nano"])
+@pytest.mark.parametrize("model", [pytest.param("vit_nano", marks=pytest.mark.slow), "resnet_nano"])
 def test_eval_of_a_bf16_run_gives_the_numbers_of_its_result(model, tmp_path):
     words = [*TINY, f"model={model}", "budget.steps=30", "trainer.precision=bf16-mixed", "wandb.mode=off"]
     assert vitlab("train", *words, "analyses=[]", "--out", tmp_path / "run").returncode == 0

@@ -145,6 +145,7 @@ def test_given_again_it_says_the_same_at_once_and_writes_nothing_but_a_report_th
             assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+@pytest.mark.slow
 def test_a_size_that_is_added_trains_only_its_own_runs(study):
     folder, _ = study
     before = contents(folder)
@@ -179,6 +180,7 @@ def test_a_run_that_fails_stops_no_other(tmp_path):
     assert "recipe.lr" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_command(tmp_path):
     """Ctrl-C while the first run trains, kill -9 when it has finished: the third start does the rest."""
     folder = tmp_path / "stopped"
@@ -220,6 +222,7 @@ def test_a_study_that_was_stopped_and_then_killed_is_continued_by_the_same_comma
     assert (continued["loss"], continued["accuracy"]) == (straight["loss"], straight["accuracy"])
 
 
+@pytest.mark.slow
 def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monkeypatch):
     """One is deleted while the other trains; then both results are damaged, each in its own way."""
     monkeypatch.setattr(scale, "finish", lambda files, failed, *_: len(failed))  # no report, which takes its time
@@ -257,6 +260,7 @@ def test_runs_without_a_valid_result_are_named_and_trained_again(tmp_path, monke
     assert [{key: row[key] for key in rows[0]} for row in results(folder)] == rows
 
 
+@pytest.mark.slow
 def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
     for path in photos.glob("*/*"):
         if int(path.stem) > 4:
@@ -274,6 +278,7 @@ def test_a_folder_of_few_images_gets_sizes_that_it_can_give(tmp_path, photos):
     assert "resnet_nano-n2-s0" in done.stdout
 
 
+@pytest.mark.slow
 def test_images_that_were_added_to_a_study_or_replaced_are_noticed(tmp_path, photos):
     folder = tmp_path / "study"
     words = ["data=imagefolder", f"data.root={photos}", "budget.steps=1", "models=[vit_nano]", "sizes=[all]"]

@@ -54,7 +54,7 @@ def train(words, folder):
         (TINY, [TWO]),
         (TINY, ["trainer.accumulate=4"]),
         (TEXTS, [TWO, "trainer.accumulate=2"]),
-        (TEXTS, ["trainer.accumulate=4"]),
+        pytest.param(TEXTS, ["trainer.accumulate=4"], marks=pytest.mark.slow),
         pytest.param(TINY, [TWO, "trainer.strategy=fsdp"], marks=pytest.mark.slow),
         pytest.param(TEXTS, [TWO, "trainer.strategy=fsdp", "trainer.accumulate=2"], marks=pytest.mark.slow),
     ],
@@ -115,6 +115,7 @@ def test_a_study_trains_its_runs_on_two_devices(tmp_path):
     assert (row["steps"], row["status"]) == (6, "finished")
 
 
+@pytest.mark.slow
 def test_sharded_weights_and_states_are_half_on_each_device(tmp_path):
     assert launch(2, __name__, [str(tmp_path)]) == 0
     assert RunFiles(tmp_path).finished_result()["steps"] == 2

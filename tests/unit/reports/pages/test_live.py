@@ -70,6 +70,7 @@ def test_a_study_that_ends_early_leaves_a_page_that_no_longer_reloads(tmp_path):
     assert "The study is running" not in study.report_path.read_text()
 
 
+@pytest.mark.slow
 def test_the_page_reloads_where_it_was_scrolled_to_until_the_study_is_done(browser, tmp_path):
     results = load_results(make_study(tmp_path / "quick").folder)
     path = write_report(results, running=True)

@@ -14,6 +14,7 @@ from vitlab.files import write_text
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.study_results import load_results
 
+pytestmark = pytest.mark.slow
 SCRIPT = "<script>alert(1)</script>"
 IMAGE = "<img src=x onerror=alert(1)>"
 MODELS = {SCRIPT: "vit", IMAGE: "resnet", "vit_nano": "vit", "resnet_nano": "resnet", "mixer_nano": "mixer"}

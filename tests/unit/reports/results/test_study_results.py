@@ -86,8 +86,6 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
     ("data", "tune", "advised"),
     [
         ("digits", {}, True),
-        ("glyphs", {}, False),
-        ("digits", {"model.depth": [1, 2]}, True),
         ("digits", {"recipe.lr": [0.1, 0.2]}, False),
     ],
 )

@@ -153,6 +153,7 @@ def test_without_the_package_one_line_says_what_to_install(study, offline, monke
     assert "pip install wandb-workspaces" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_logged_in_both_are_saved_and_the_next_time_changed(study, monkeypatch, capsys):
     """As offline and then online: W&B gets what the files hold, under an id that the files keep."""
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 PRELOADED = """
 import os
 import torch
@@ -22,6 +24,7 @@ print(len(os.listdir("/proc/self/task")))
 """
 
 
+@pytest.mark.slow
 def test_what_the_server_imports_can_be_forked():
     """No thread is started, whose locks a fork would copy; CUDA does not survive one."""
     done = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True)

@@ -74,6 +74,7 @@ def parse_address(digits):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.slow
 def test_no_process_of_a_cluster_that_is_started_here_listens_to_other_machines(cluster):
     listening = list_listening()
     found = {
