@@ -75,16 +75,16 @@ def compose(
             pairs.append(parse_override(override) if isinstance(override, str) else override)
         except UserError as error:
             problems += error.problems
-    chosen, failed, problems_found = choose_groups(config, dict(pairs))
-    problems += problems_found
+    slots, failed, group_problems = choose_groups(config, dict(pairs))
+    problems += group_problems
     budget_given = any(key.partition(".")[0] == "budget" for key, _ in pairs)
     if budget_given and "budget" in config:
         config.budget = structured(BudgetConfig)
     for key, value in pairs:
-        if key in chosen or key.startswith(tuple(f"{slot}." for slot in failed)):
+        if key in slots or key.startswith(tuple(f"{slot}." for slot in failed)):
             continue
         slot, _, last = key.rpartition(".")
-        if slot in chosen and is_fixed(config, slot, last):
+        if slot in slots and is_fixed(config, slot, last):
             instead = last if last in config else slot
             problems.append(Problem(key, value, f"is fixed by the choice; give {instead}=NAME"))
         else:
@@ -246,8 +246,8 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
     """Names for the data, the task and the model that nobody names: data have a task, a task its data and its model."""
 
     def named(slot: str) -> Any:
-        chosen_value = given.get(slot, config.get(slot))
-        return OmegaConf.to_container(chosen_value) if OmegaConf.is_config(chosen_value) else chosen_value
+        choice = given.get(slot, config.get(slot))
+        return OmegaConf.to_container(choice) if OmegaConf.is_config(choice) else choice
 
     def of(group: str, choice: Any, key: str) -> Any:
         try:
@@ -255,14 +255,14 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
         except UserError:
             return None  # whoever loads it says why
 
-    chosen_value: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     if "task" in config and named("task") is None:
-        chosen_value["task"] = (named("data") is not None and of("data", named("data"), "task")) or FIRST_TASK
-    task = chosen_value.get("task", named("task") if "task" in config else None)
+        defaults["task"] = (named("data") is not None and of("data", named("data"), "task")) or FIRST_TASK
+    task = defaults.get("task", named("task") if "task" in config else None)
     for slot in ("data", "model"):
         if "task" in config and slot in config and named(slot) is None:
-            chosen_value[slot] = of("task", task, slot) or of("task", FIRST_TASK, slot)
-    return chosen_value
+            defaults[slot] = of("task", task, slot) or of("task", FIRST_TASK, slot)
+    return defaults
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

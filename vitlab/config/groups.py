@@ -144,14 +144,14 @@ def load_choice(group: str, choice: str | dict[str, Any], key: str) -> DictConfi
     return node
 
 
-def choose_class(group: str, kind: str, found: dict[str, Any]) -> type:
+def choose_class(group: str, kind: str, values: dict[str, Any]) -> type:
     """The dataclass that a choice of this kind is checked against.
 
-    A kind without one of its own has the keys of the YAML file named after it, or else of `found`, by their values.
+    A kind without one of its own has the keys of the YAML file named after it, or else of `values`, by their types.
     """
-    declared = read(group, kind, group) if kind in names(group) and group != "recipe" else found
+    declared = read(group, kind, group) if kind in names(group) and group != "recipe" else values
     base = kinds.find_class(group, kind, declared.get("modality"))
-    if group == "recipe" or (group == "model" and base.kind != MISSING) or base is kinds.own_class(kind, base):
+    if group == "recipe" or (group == "model" and base.kind != MISSING) or base is kinds.own_class(group, kind, base):
         return base
     keys = {field.name for field in dataclasses.fields(base)}
     extra = [(name, *infer_field(value)) for name, value in declared.items() if name not in keys]

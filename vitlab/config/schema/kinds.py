@@ -5,11 +5,22 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import Field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from vitlab.config import schema
 from vitlab.config.errors import UserError
 from vitlab.config.schema.fields import MISSING, Choice
+
+PACKAGE = Path(__file__).resolve().parents[2]
+FOLDERS = {  # of the modules of a group's kinds
+    "model": ["models"],
+    "data": ["data/images", "data/text"],
+    "task": ["tasks"],
+    "mixer": ["models/mixers"],
+    "analysis": ["analysis"],
+    "probe": ["analysis/probes"],
+}
 
 
 @cache
@@ -42,12 +53,12 @@ def shipped_classes() -> dict[tuple[str, str], type[Choice]]:
 
 
 def find_class(group: str, kind: str, modality: str | None = None) -> type[Choice]:
-    """The dataclass of a kind: this package's, the one named `Config` in a user's own module, or that of the group.
+    """The dataclass of a kind: the schema's, the one named `Config` in the kind's module, or that of the group.
 
     Raises UserError for a `Config` that is none.
     """
     base = base_classes().get(group, Choice)
-    return shipped_classes().get((group, kind)) or own_class(kind, base) or general_class(group, base, modality)
+    return shipped_classes().get((group, kind)) or own_class(group, kind, base) or general_class(group, base, modality)
 
 
 def general_class(group: str, base: type[Choice], modality: str | None) -> type[Choice]:
@@ -59,12 +70,13 @@ def general_class(group: str, base: type[Choice], modality: str | None) -> type[
 
 
 @cache
-def own_class(kind: str, base: type[Choice]) -> type[Choice] | None:
-    """The `Config` of a user's own module, which may import what it likes."""
-    if "." not in kind:
+def own_class(group: str, kind: str, base: type[Choice]) -> type[Choice] | None:
+    """The `Config` of the module of a kind, this package's or a user's own, which may import what it likes."""
+    name = kind if "." in kind else find_module(group, kind)
+    if name is None:
         return None
     try:
-        module = importlib.import_module(kind)
+        module = importlib.import_module(name)
     except Exception:  # whoever builds the choice says why
         return None
     config_class = getattr(module, "Config", None)
@@ -75,6 +87,15 @@ def own_class(kind: str, base: type[Choice]) -> type[Choice] | None:
     ):
         raise UserError(f"kind={kind}: its Config is not a frozen dataclass with the base {base.__name__}")
     return config_class
+
+
+def find_module(group: str, kind: str) -> str | None:
+    """The module of this package for a kind, if it defines a `Config`; it is not imported, which may take seconds."""
+    for folder in FOLDERS.get(group, ()):
+        path = PACKAGE / folder / f"{kind}.py"
+        if path.is_file() and "\nclass Config(" in path.read_text():
+            return f"vitlab.{folder.replace('/', '.')}.{kind}"
+    return None
 
 
 def select(settings: Mapping[str, Any], parent: type, wanted: Callable[[Field], bool]) -> dict[str, Any]:
