@@ -1,4 +1,4 @@
-"""Characters of the DejaVu fonts that matplotlib ships, drawn in batches on noisy pictures.
+"""Characters of the DejaVu fonts, drawn in batches on noisy pictures.
 
 Image i of a seed is always the same picture: all that is random in it comes from a counter-based generator keyed by
 (seed, i). So the number of images, the order and the batch in which they are drawn change nothing.
@@ -11,24 +11,23 @@ from pathlib import Path
 
 import numpy as np
 
-from vitlab.config import UserError
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import Split
 
-VERSION = 1  # of the drawing below
+VERSION = 2  # of the drawing below, and of the characters
+MASTERS = Path(__file__).with_name("characters.npz")  # by scripts/draw_characters.py, 256 pixels high
 FIRSTS = {"train": 0, "validation": 2**62, "test": 2**63}  # where each split counts from: none reaches the next
 BACKGROUND = (0.1, 0.2)  # grey levels in 0..1
 FOREGROUND = (0.7, 1.0)  # always the lighter: with random polarity a small ViT stays at chance
-RASTER = 256  # pixels at which a font is drawn before it is reduced to a master
 LARGEST_MASTER = 160
 BORDER = 4  # empty pixels of a master
 
 
 def list_versions() -> list[str]:
-    """The libraries that rasterise, sample and draw random numbers: another version may draw other pictures."""
+    """The libraries that scale, sample and draw random numbers: another version may draw other pictures."""
     from importlib.metadata import version
 
-    return [version(name) for name in ("matplotlib", "numpy", "pillow", "torch")]
+    return [version(name) for name in ("numpy", "pillow", "torch")]
 
 
 def check_drawing(config: ImageDataConfig, classes: int) -> Iterator[str]:
@@ -110,39 +109,20 @@ def draw_masters(side: int, characters: tuple[str, ...]):
     A character's larger side has 1.5 times `side` pixels, as far as LARGEST_MASTER, and the rest is an empty border.
     """
     import torch
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image
 
     side = min(LARGEST_MASTER, round(1.5 * side))
     canvas = side + BORDER
-    drawn = []
-    for path in find_fonts(characters):
-        font = ImageFont.truetype(path, RASTER)
-        for character in characters:
-            left, top, right, bottom = font.getbbox(character)
-            glyph = Image.new("L", (right - left, bottom - top))
-            ImageDraw.Draw(glyph).text((-left, -top), character, fill=255, font=font)
-            glyph = glyph.crop(glyph.getbbox())
-            shrink = side / max(glyph.size)
-            width, height = (max(1, round(shrink * s)) for s in glyph.size)
+    masters = []
+    with np.load(MASTERS) as arrays:
+        fonts = list(dict.fromkeys(name.partition("/")[0] for name in arrays))
+        for name in (f"{font}/{character}" for font in fonts for character in characters):
+            character = Image.fromarray(arrays[name])
+            shrink = side / max(character.size)
+            width, height = (max(1, round(shrink * pixels)) for pixels in character.size)
             master = Image.new("L", (canvas, canvas))
-            glyph = glyph.resize((width, height), Image.Resampling.BOX)
-            master.paste(glyph, ((canvas - width) // 2, (canvas - height) // 2))
-            drawn.append(np.asarray(master))
-    stack = torch.from_numpy(np.stack(drawn)).float().div_(255)
+            character = character.resize((width, height), Image.Resampling.BOX)
+            master.paste(character, ((canvas - width) // 2, (canvas - height) // 2))
+            masters.append(np.asarray(master))
+    stack = torch.from_numpy(np.stack(masters)).float().div_(255)
     return stack.view(-1, len(characters), 1, canvas, canvas)
-
-
-def find_fonts(characters: tuple[str, ...]) -> list[Path]:
-    """matplotlib's DejaVu fonts that have every character, sorted; its other fonts are for formulas."""
-    import matplotlib
-    from matplotlib.ft2font import FT2Font
-
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    paths = []
-    for path in sorted(folder.glob("DejaVu*.ttf")):
-        # the display cuts hold a few symbols and no letters
-        if {ord(c) for c in characters} <= FT2Font(str(path)).get_charmap().keys():
-            paths.append(path)
-    if not paths:
-        raise UserError(f"matplotlib's DejaVu fonts are not in {folder}; reinstall matplotlib")
-    return paths

@@ -1,4 +1,4 @@
-"""Letters and digits of matplotlib's fonts, drawn at random angles, places and sizes (vitlab.data.images.drawing)."""
+"""Letters and digits of the DejaVu fonts, drawn at random angles, places and sizes (vitlab.data.images.drawing)."""
 
 import string
 from dataclasses import dataclass

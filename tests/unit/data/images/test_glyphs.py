@@ -1,7 +1,10 @@
 """Glyphs: every picture a function of the seed and its index."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import ImageFont
 
 from vitlab import config
 from vitlab.config import UserError
@@ -51,6 +54,16 @@ def test_the_seed_changes_every_image(data):
     indices = np.arange(36)
     other = load(seed=1).train.read(indices)
     assert not (data.train.read(indices) == other).all(axis=(1, 2, 3)).any()
+
+
+def test_the_shipped_characters_are_those_of_the_fonts():
+    matplotlib = pytest.importorskip("matplotlib")
+    from scripts.draw_characters import RASTER, draw
+
+    font = ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSerif-Bold.ttf"), RASTER)
+    with np.load(drawing.MASTERS) as characters:
+        for character in ("Q", "7", "→"):
+            np.testing.assert_array_equal(characters[f"DejaVuSerif-Bold/{character}"], draw(font, character))
 
 
 def test_a_class_is_its_letter():

@@ -180,8 +180,7 @@ def test_a_job_that_is_cancelled_writes_its_checkpoint_and_the_next_start_contin
     job = study.executor.submit(specs).added["a"]
     wait_until((tmp_path / "a" / "at 5").exists)
     subprocess.run(["scancel", job], check=True)
-    study.run(specs)
-    assert study.error("a").startswith(f"its job {job} ended without a result; see {tmp_path}/slurm/{job}_0_log.out")
+    wait_until(lambda: job not in queue())
     study.run(specs)
     assert study.result("a")["first"] >= 5
 
@@ -190,7 +189,8 @@ def test_a_job_that_is_cancelled_writes_its_checkpoint_and_the_next_start_contin
 def test_a_run_whose_job_dies_is_missing_and_others_are_not(tmp_path, name, setup):
     study = Watcher(tmp_path, *([setup] if setup else []))
     study.run(study.specs(name, *([] if setup else ["b"])))
-    assert "ended without a result" in study.error(name)
+    job = read_submitted(tmp_path)[name]
+    assert study.error(name).startswith(f"its job {job} ended without a result; see {tmp_path}/slurm/{job}_0_log.out")
     assert study.kinds("b") == ([] if setup else ["started", "done"])
 
 
