@@ -72,18 +72,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--tokens",
         type=positive_integer,
         metavar="N",
-        help="most tokens to generate (default: 100 after a prompt, of a source what the model can write)",
+        help="maximum new tokens (default: 100 after a prompt, of a source what the model can write)",
     )
     parser.add_argument("--samples", type=positive_integer, default=1, metavar="N", help="texts to sample (default: 1)")
     parser.add_argument(
         "--temperature", type=number_between(0, 1e6), metavar="T", help="0: greedy (default: 1 where it samples)"
     )
-    parser.add_argument("--top-k", type=positive_integer, metavar="K", help="sample from the K most likely tokens")
+    parser.add_argument(
+        "--top-k", type=positive_integer, metavar="K", help="top-k sampling: from the K most likely tokens"
+    )
     parser.add_argument(
         "--top-p",
         type=number_between(0, 1),
         metavar="P",
-        help="sample from the most likely tokens, of probability P in all",
+        help="nucleus sampling: from the most likely tokens, with probability P in all",
     )
     parser.add_argument(
         "--beams",

@@ -1,8 +1,10 @@
 """`vitlab list`: the choices of each group with what their files say about them, and all keys."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import takewhile
 
 from vitlab.commands.arguments import CommandParser
 from vitlab.config import names
@@ -34,7 +36,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def list_choices(what: str, *, as_json: bool) -> int:
-    """Print the names of a group and the first line of each file's header; the exit code."""
+    """Print the names of a group and what the header of each file says; the exit code."""
     group = GROUPS[what]
     choices = [{"name": name, "about": read_about(group, name)} for name in names(group)]
     if group == "model":
@@ -67,6 +69,12 @@ def show_keys(what: str, *, as_json: bool) -> int:
 
 
 def read_about(group: str, name: str) -> str:
-    """The first comment line of a choice's YAML file."""
-    first = (config_dir() / group / f"{name}.yaml").read_text().partition("\n")[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
+    """The first line of the header of a choice's YAML file, without a sentence that it breaks off, or with its rest."""
+    lines = (config_dir() / group / f"{name}.yaml").read_text().splitlines()
+    header = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
+    first = header[0] if header else ""
+    ends_with_command = "vitlab " in first or "=" in first.rpartition(" ")[2]
+    if not header[1:] or first.endswith((".", ")")) or ends_with_command:
+        return first
+    whole = re.match(r".*(?<!et al)\.(?= )", first) or re.match(r".*?(?<!et al)\.(?= |$)", f"{first} {header[1]}")
+    return whole.group() if whole else f"{first} {header[1]}"

@@ -73,7 +73,7 @@ def upload(waiting: list[Upload]) -> Iterator[Upload]:
     """
     with tempfile.TemporaryDirectory() as scratch:  # the uploader keeps logs where it runs
         if waiting and run_wandb(scratch, "-c", LOGGED_IN).returncode:
-            raise UserError("nobody is logged in to W&B; run `wandb login`, or set WANDB_API_KEY")
+            raise UserError("not logged in to W&B; run `wandb login`, or set WANDB_API_KEY")
         for run in waiting:
             done = run_wandb(scratch, "-m", "wandb", "sync", str(run.file.resolve()))
             output = done.stdout + done.stderr

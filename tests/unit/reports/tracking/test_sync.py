@@ -109,5 +109,5 @@ def test_who_is_not_logged_in_is_told_how_to(study, server, monkeypatch, capsys)
     monkeypatch.delenv("WANDB_API_KEY")
     assert main(["sync", str(study.folder)]) == 2
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "vitlab: nobody is logged in to W&B; run `wandb login`, or set WANDB_API_KEY\n")
+    assert (out, err) == ("", "vitlab: not logged in to W&B; run `wandb login`, or set WANDB_API_KEY\n")
     assert server.operations == []
