@@ -116,7 +116,7 @@ def analyze(
         from vitlab import tasks
         from vitlab.analysis import examine
         from vitlab.reports.figures.analyses import draw_findings
-        from vitlab.reports.figures.backends import matplotlib_backend
+        from vitlab.reports.figures.figure import save_figure
         from vitlab.reports.pages.text_views import encode_text, has_views, write_views
         from vitlab.training.load import load_subject
 
@@ -140,7 +140,7 @@ def analyze(
                 findings = examine(subject.model, task, options, subject.step, labelled=labelled, progress=report)
                 paths = write_analysis(folder, findings.to_dict(), findings.arrays)
                 for figure in draw_findings(findings, options, subject.name):
-                    paths += matplotlib_backend.save(figure, folder)
+                    paths += save_figure(figure, folder)
         except UserError as error:
             if chosen:
                 raise

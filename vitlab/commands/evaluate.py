@@ -143,7 +143,7 @@ def write(
 ) -> list[Path]:
     """Write the files of an evaluation; gives their paths."""
     from vitlab.reports.figures import evaluation
-    from vitlab.reports.figures.backends import matplotlib_backend
+    from vitlab.reports.figures.figure import save_figure
 
     paths, title = [folder / "eval.json"], f"{subject.name} on {subject.data.name}"
     write_json(paths[0], results)
@@ -152,8 +152,8 @@ def write(
         pairs = ((classes[t], classes[p], counts[t, p]) for t, p in zip(*counts.nonzero(), strict=True))
         paths.append(folder / "confusion_matrix.csv")
         write_text(paths[-1], "".join(map(format_line, [("true", "predicted", "count"), *pairs])))
-        paths += matplotlib_backend.save(evaluation.plot_confusion_matrix(counts, classes, title), folder)
+        paths += save_figure(evaluation.plot_confusion_matrix(counts, classes, title), folder)
     if "reliability" in tables:
         figure = evaluation.plot_reliability(tables["reliability"].tolist(), results["calibration_error"], title)
-        paths += matplotlib_backend.save(figure, folder)
+        paths += save_figure(figure, folder)
     return paths

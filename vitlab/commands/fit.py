@@ -101,11 +101,11 @@ def fit(
         show(fits, crossovers, axes)
     if out is not None:
         from vitlab.files import write_json
-        from vitlab.reports.figures.backends import matplotlib_backend
+        from vitlab.reports.figures.figure import save_figure
         from vitlab.reports.figures.fitted_curves import plot_fitted_curves
 
         write_json(out / "fits.json", document)
-        pictures = matplotlib_backend.save(plot_fitted_curves(fits, *axes), out)
+        pictures = save_figure(plot_fitted_curves(fits, *axes), out)
         print(out / "fits.json", *pictures, sep="\n", file=sys.stderr)
     return 0
 

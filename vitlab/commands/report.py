@@ -28,7 +28,7 @@ def report(results: StudyResults, *, wandb: bool) -> int:
 
     With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in.
     """
-    with status_line("loading matplotlib and plotly"):
+    with status_line("loading altair"):
         from vitlab.reports.pages.study import write_report
 
     folder = results.files.folder

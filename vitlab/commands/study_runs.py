@@ -46,7 +46,7 @@ def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
         kinds += [("analysis", analysis.kind) for analysis in analyses]
         kinds += [("reports.figures.analyses", kind) for analysis in analyses for kind in analysis.drawings]
         names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
-        names += ["vitlab.reports.figures.backends.matplotlib_backend"] if analyses else []
+        names += ["vitlab.reports.figures.figure"] if analyses else []
         names += ["wandb"] if run.wandb.mode != "off" else []
         modules |= dict.fromkeys(names)
     return list(modules)

@@ -37,16 +37,18 @@ class RunReporter(Observer):
     def on_analysis(
         self, run: Run, config: AnalysisConfig, findings: Findings, rows: list[dict[str, Any]], step: int
     ) -> None:
-        from vitlab.reports.figures.backends import matplotlib_backend
+        from vitlab.reports.figures.figure import save_figure
 
         name = run.files.folder.name
         source = name if step in (0, run.last_step) else f"{name} at step {step:,}"
         # a figure of heads shows those of the steps before, too
         shown = replace(findings, rows=rows) if "heads" in config.drawings else findings
         for figure in draw_findings(shown, config, source):
-            _, picture = matplotlib_backend.save(figure, run.files.analysis_folder)
+            _, picture = save_figure(figure, run.files.analysis_folder)
             if self.tracker:
-                self.tracker.log_figure(figure, picture, step)
+                self.tracker.log_picture(picture, step)
+        if self.tracker and step == run.last_step:
+            self.tracker.log_rows(findings.name, rows, step)
 
     def on_result(self, run: Run, result: dict[str, Any]) -> dict[str, Any]:
         return {"wandb": self.tracker.finish(result)}

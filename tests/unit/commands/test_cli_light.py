@@ -21,7 +21,7 @@ from vitlab.studies.grid import compose_models, compose_study, make_spec
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
-DRAWS = {"wandb", "matplotlib", "plotly", "sklearn", "scipy", "pandas"}
+DRAWS = {"wandb", "altair", "vl_convert", "sklearn", "scipy", "pandas"}
 TRAINS = {"lightning", "timm", "torchvision", "torchmetrics"}
 HEAVY = {"torch", *TRAINS, *DRAWS}
 

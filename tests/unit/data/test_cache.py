@@ -193,7 +193,7 @@ def test_a_warm_load_imports_no_torch_and_takes_no_time():
     script = (
         "import sys; from vitlab import config, data; "
         "data.load(config.load('data', {'name': 'glyphs', 'train_images': 720, 'test_images': 72})); "
-        "sys.exit(bool({'torch', 'matplotlib', 'PIL'} & sys.modules.keys()))"
+        "sys.exit(bool({'torch', 'altair', 'PIL'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 

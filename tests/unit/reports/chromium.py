@@ -71,13 +71,26 @@ class Browser:
             for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, {{ bubbles: true }})) }})()""")
 
     def show_figure(self, selector):
-        """Scroll to a figure and wait until it is drawn: figures are drawn when they come near the window."""
+        """Scroll to a figure and wait until its charts that can be seen are drawn."""
         self.run(f"""new Promise((done) => {{
             const figure = document.querySelector('{selector}');
             figure.scrollIntoView({{ behavior: 'instant' }});
-            const look = () => figure.querySelector('.scatterlayer .trace') ? done() : requestAnimationFrame(look);
+            const plots = () => [...figure.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
+            const drawn = () => plots().every((plot) => plot.querySelector('svg'));
+            const look = () => drawn() ? done() : requestAnimationFrame(look);
             look();
         }})""")
+
+    def find_mark(self, selector, condition):
+        """The place [x, y] in the window of a mark of a chart that meets a condition on its `datum` and is on top."""
+        return self.run(f"""(() => {{
+            for (const mark of document.querySelectorAll('{selector} .mark-symbol path')) {{
+                const {{ datum }} = mark.__data__;
+                const {{ x, y, width, height }} = mark.getBoundingClientRect();
+                const at = [x + width / 2, y + height / 2];
+                if ({condition} && document.elementFromPoint(...at)?.__data__?.datum === datum) return at;
+            }}
+        }})()""")
 
     def read_pixels(self, selector):
         """Red, green, blue and opacity of a canvas: uint8 (height, width, 4)."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vitlab.config import TrainConfig, compose
-from vitlab.reports.figures.backends.image_grid import SHADES
+from vitlab.reports.figures.cells import SHADES
 from vitlab.reports.observer import RunReporter
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results.study_results import load_results
@@ -45,7 +45,7 @@ def draws_shares(browser, selector, values, largest):
 
 
 def shade(shares):
-    return (255 * SHADES(shares)[..., :3]).round().astype(int)
+    return SHADES[(255 * np.asarray(shares)).round().astype(int)].round().astype(int)
 
 
 def layer_text(browser):

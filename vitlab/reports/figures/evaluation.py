@@ -5,14 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from vitlab.formatting import finite, plural
-from vitlab.reports.figures.spec import Axis, Figure, HeatMap, Panel, Series
+from vitlab.reports.figures.cells import draw_cells
+from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
 
 MOST_CLASSES = 50  # of a confusion matrix: more have no room for their names
 OTHERS = "(other classes)"
 PLACES = tuple(i / 5 for i in range(6))
 
 
-def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: str) -> HeatMap:
+def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: str) -> Figure:
     """A row per true class: the share of its images by predicted class, and their number where there is room.
 
     `counts` int (C, C). Of more than MOST_CLASSES those are shown that are right least often, and all other predictions
@@ -27,20 +28,19 @@ def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: s
         rows, totals = [classes[place] for place in worst], totals[worst]
         among = counts[np.ix_(worst, worst)]
         counts, columns = np.column_stack([among, totals - among.sum(axis=1)]), [*rows, OTHERS]
-    return HeatMap(
-        name="confusion_matrix",
-        title=title,
-        x="predicted class",
-        y="true class",
-        rows=rows,
-        columns=columns,
-        values=[
+    chart = draw_cells(
+        [
             [n / total if total else None for n in row]
             for row, total in zip(counts.tolist(), totals.tolist(), strict=True)
         ],
+        rows,
+        columns,
+        x="predicted class",
+        y="true class",
         texts=[[f"{n}" if n else "" for n in row] for row in counts.tolist()],
         scale="share of the true class's images",
     )
+    return Figure("confusion_matrix", title, {"": chart})
 
 
 def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subject: str) -> Figure:
@@ -50,29 +50,25 @@ def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subje
     """
     images = sum(bins[0])
     points = [(int(n), confidence, right) for n, confidence, right in zip(*bins, strict=True) if n]
-    hover = [
-        f"{plural(n, 'image')} of {confidence:.0%} confidence\n{right:.0%} are right" for n, confidence, right in points
-    ]
-    x = [confidence for _, confidence, _ in points]
     suffix = "" if finite(error) is None else f" (expected calibration error {error:.1%})"
-    found = (
-        Series("perfectly calibrated", (0.0, 1.0), (0.0, 1.0), "untrained", style="line", dash="dash", width=1.4),
-        Series(
-            "share of all images",
-            x,
-            [n / images for n, _, _ in points],
-            "third",
-            dash="dot",
-            marker="square",
-            width=1.2,
-        ),
-        Series("accuracy", x, [right for _, _, right in points], "vit", hover=hover),
-    )
+    keys = [
+        Key("perfectly calibrated", "untrained", dash="dash", style="line"),
+        Key("share of all images", "third", "square", "dot"),
+        Key("accuracy", "vit"),
+    ]
+    drawn = [{"mark": "line", "label": keys[0].label, "x": at, "y": at} for at in (0.0, 1.0)]
+    for n, confidence, right in points:
+        text = f"{plural(n, 'image')} of {confidence:.0%} confidence\n{right:.0%} are right"
+        for key, y in ((keys[1], n / images), (keys[2], right)):
+            drawn += [
+                {"mark": mark, "label": key.label, "x": confidence, "y": y, "text": text} for mark in ("line", "point")
+            ]
+    x = Axis("confidence: the probability of the predicted class", percent=True, ticks=PLACES, domain=(0.0, 1.0))
+    y = Axis("share of the images", percent=True, ticks=PLACES, domain=(0.0, 1.0))
     return Figure(
         name="calibration",
         title=f"Accuracy by confidence{suffix}, {subject}",
-        x=Axis("confidence: the probability of the predicted class", percent=True, ticks=PLACES),
-        y=Axis("share of the images", percent=True, from_zero=True, ticks=PLACES),
-        panels=(Panel(found),),
+        panels=draw_curves({"": drawn}, keys, x, y),
+        keys=keys,
         alt=f"Accuracy against confidence in {plural(len(points), 'bin')} that hold images{suffix}.",
     )

@@ -58,7 +58,7 @@ FAMILY_NAMES = {
 class Look:
     """How one model is drawn: a key of the themes, a marker, a dash."""
 
-    colour_key: str
+    colour: str
     marker: str
     dash: str
 
@@ -74,7 +74,7 @@ def families(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def looks(families: Mapping[str, str]) -> dict[str, Look]:
-    """model -> Look: the colour and marker tell the family, the dash (then the marker) the model within it."""
+    """model -> Look: the colour tells the family, marker and dash the model within it."""
     others = sorted({family for family in families.values() if family not in FIXED})
     places = {family: place for place, family in enumerate([*FIXED, *others])}
     by_model: dict[str, Look] = {}
@@ -83,7 +83,7 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
         place, member = places[family], members[family]
         members[family] += 1
         key = family if family in FIXED else OTHERS[(place - len(FIXED)) % len(OTHERS)]
-        marker = MARKERS[(place + member // len(DASHES)) % len(MARKERS)]
+        marker = MARKERS[(place + member) % len(MARKERS)]
         by_model[model] = Look(key, marker, DASHES[member % len(DASHES)])
     return by_model
 

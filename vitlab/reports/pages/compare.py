@@ -1,6 +1,7 @@
 """Compares two runs of a study: `compare.html` in its folder; the page or its URL chooses the runs."""
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -11,11 +12,12 @@ from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, finite, plural, whole
-from vitlab.reports.figures.learning_curves import thin
+from vitlab.reports.figures.figure import Axis, Figure, Key, compose_page, draw_curves
+from vitlab.reports.figures.study.training import thin_curves
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.pages import map_payload, runs_table
 from vitlab.reports.pages.image_attention import format_command, page_link
-from vitlab.reports.pages.render import render, source
+from vitlab.reports.pages.render import bundle_vega, render, source
 from vitlab.reports.pages.runs_table import Column
 from vitlab.reports.results import provenance
 from vitlab.reports.results.aggregate import aggregate
@@ -27,7 +29,7 @@ from vitlab.studies.paired import paired_difference
 from vitlab.tasks.metrics import Metric, find_metric, list_metrics
 
 Rows = list[dict[str, Any]]
-SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "line_chart.js")
+SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "charts.js")
 SCRIPTS += ("compare_pictures.js", "compare.js")
 RATIOS = ("train_size", "params", "steps", "train_flops", "images_per_s", "wall_s")  # compared as a ratio
 MOST = 1_200_000  # bytes of maps in the page, all runs together; the maps of further runs are left out
@@ -66,7 +68,7 @@ def render_page(results: StudyResults) -> str:
             "name": row["run"],
             "cell": describe_cell(row["model"], row["train_size"], metric),
             "folder": folder_link(row["run"]),
-            "colour": style[row["model"]].colour_key,
+            "colour": style[row["model"]].colour,
             "settings": values,
             "numbers": [[column.text(row.get(column.key)), finite(row.get(column.key))] for column in columns],
             "curves": curve,
@@ -80,7 +82,7 @@ def render_page(results: StudyResults) -> str:
     return render(
         "compare.html.j2",
         styles=["maps.css", "compare.css"],
-        scripts=[source(name) for name in SCRIPTS],
+        scripts=[bundle_vega(), *map(source, SCRIPTS)],
         script_data={
             "runs": runs,
             "start": [first, second],
@@ -89,6 +91,7 @@ def render_page(results: StudyResults) -> str:
             "percent": metric.percent,
             "metric": metric.name,
             "unit": metric.gap_unit,
+            "charts": make_charts(metric),
             "gaps": dict(find_gaps(results)),
             "sets": sets,
             "shades": map_payload.encode_shades(),
@@ -99,6 +102,22 @@ def render_page(results: StudyResults) -> str:
         metric=None if metric.key == "loss" else metric.name,
         gradient=map_payload.format_gradient(),
     )
+
+
+def make_charts(metric: Metric) -> dict[str, dict[str, Any]]:
+    """The charts of two runs, A and B, whose points the script puts in; the page's CSS has their colours."""
+    keys = [Key("A", "vit"), Key("B", "resnet", "square", "dash")]
+    step, loss = Axis("training step", zero=True, free=True), Axis(f"loss ({metric.loss})", zero=True, free=True)
+    axes = {
+        "train": (step, loss),
+        "validation": (step, loss),
+        "metric": (step, Axis(metric.name, percent=metric.percent, zero=True, free=True)),
+        "distances": (Axis("layer", free=True, whole=True), Axis("attention distance (pixels)", zero=True, free=True)),
+    }
+    kinds = [{"mark": mark, "label": "A", "x": 0.0, "y": 0.0} for mark in ("line", "ring")]
+    charts = {name: Figure(name, name, draw_curves({"": kinds}, keys, x, y)) for name, (x, y) in axes.items()}
+    specs = {name: {**compose_page(chart.specs[""]), "data": {"values": []}} for name, chart in charts.items()}
+    return json.loads(json.dumps(specs).replace("var(--vit)", "var(--a)").replace("var(--resnet)", "var(--b)"))
 
 
 def describe_cell(model: str, size: int, metric: Metric) -> str:
@@ -165,7 +184,7 @@ def read_curves(run: RunResults, metric: str) -> dict[str, list[list[float | Non
     """
     curves = {}
     for name, key in (("train", "train/loss"), ("validation", "validation/loss"), ("metric", f"validation/{metric}")):
-        points = thin([[(row["step"], finite(row[key])) for row in run.metrics if key in row]])
+        points = thin_curves([[(row["step"], finite(row[key])) for row in run.metrics if key in row]])
         if any(point.mean is not None for point in points) and not (name == "metric" and metric == "loss"):
             curves[name] = [[point.step for point in points], [point.mean for point in points]]
     return curves

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from vitlab.config import printable
-from vitlab.reports.figures.backends.image_grid import SHADES, pixels
+from vitlab.reports.figures.cells import SHADES, to_pixels
 from vitlab.reports.pages.quantize import encode_bytes, quantize_rows
 from vitlab.reports.pages.render import data_address
 from vitlab.reports.results.run_results import AttentionMaps
@@ -31,7 +31,7 @@ def encode_pictures(maps: AttentionMaps, count: int) -> list[dict[str, str]]:
 def encode_png(image: np.ndarray) -> str:
     """An image uint8 (C, Y, X) as a data URL; a single channel as a greyscale file, which is a third as large."""
     file = io.BytesIO()
-    Image.fromarray(image[0] if len(image) == 1 else pixels(image)).save(file, format="PNG", optimize=True)
+    Image.fromarray(image[0] if len(image) == 1 else to_pixels(image)).save(file, format="PNG", optimize=True)
     return data_address(file.getvalue(), "image/png")
 
 
@@ -42,10 +42,10 @@ def quantize_maps(maps: np.ndarray) -> dict[str, Any]:
 
 def encode_shades() -> str:
     """The colour map: 256 colours, three bytes each (RGB), in base64."""
-    return encode_bytes((255 * SHADES(np.arange(256))[:, :3]).round().astype(np.uint8))
+    return encode_bytes(SHADES.round().astype(np.uint8))
 
 
 def format_gradient() -> str:
     """The colour map as a CSS gradient."""
-    colours = (255 * SHADES(np.linspace(0, 1, STOPS))[:, :3]).round().astype(int)
+    colours = SHADES[np.linspace(0, 255, STOPS).round().astype(int)].round().astype(int)
     return f"linear-gradient(to right, {', '.join('rgb({} {} {})'.format(*colour) for colour in colours)})"

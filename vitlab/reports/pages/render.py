@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,32 @@ def render(template: str, styles: Sequence[str], scripts: Sequence[str], script_
 def source(name: str) -> str:
     """The text of a style or script among the assets."""
     return next(ASSETS.glob(f"*/{name}")).read_text()
+
+
+@cache
+def bundle_vega() -> str:
+    """Vega-Embed with Vega and Vega-Lite as one script (0.9 MB)."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle()
+
+
+def pack_chart(chart: dict[str, Any]) -> dict[str, Any]:
+    """A chart whose data are a list of values for each column, texts as places in `words`; charts.js unpacks it.
+
+    The same labels, names and addresses stand in many points.
+    """
+    points = chart["data"]["values"]
+    words: dict[str, int] = {}
+    columns = {
+        key: [
+            words.setdefault(value, len(words)) if isinstance(value := point.get(key), str) else value
+            for point in points
+        ]
+        for key in dict.fromkeys(key for point in points for key in point)
+    }
+    texts = [key for key in columns if any(isinstance(point.get(key), str) for point in points)]
+    return {**chart, "data": {"columns": columns, "words": list(words), "texts": texts}}
 
 
 def data_address(content: bytes, kind: str) -> str:

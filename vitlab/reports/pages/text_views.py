@@ -18,7 +18,7 @@ from vitlab.models.decoding.generate import generate
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.recurrent import RecurrentEncoderDecoder
 from vitlab.reports.figures import position_embeddings
-from vitlab.reports.figures.backends import matplotlib_backend
+from vitlab.reports.figures.figure import save_figure
 from vitlab.reports.pages.token_attention import TargetAttention, TokenAttention, write_token_attention
 from vitlab.tasks.base import Task
 
@@ -57,12 +57,8 @@ def write_views(
         )
     table = model.text.embed.positions
     if table is not None:
-        paths += matplotlib_backend.save(
-            position_embeddings.plot_distances(position_distances(table).tolist(), name), folder
-        )
-        paths += matplotlib_backend.save(
-            position_embeddings.plot_similarities(position_similarities(table).tolist(), name), folder
-        )
+        paths += save_figure(position_embeddings.plot_distances(position_distances(table).tolist(), name), folder)
+        paths += save_figure(position_embeddings.plot_similarities(position_similarities(table).tolist(), name), folder)
     return paths
 
 

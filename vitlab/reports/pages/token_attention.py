@@ -1,6 +1,6 @@
 """The attention between the tokens of a few texts as one interactive page that works offline.
 
-After BertViz (Vig, 2019, arXiv 1906.05714): all heads at once, and one head as lines or as a heat map.
+After BertViz (Vig, 2019, arXiv 1906.05714): all heads at once, and one head as a heat map.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from vitlab.reports.figures.theme import FIXED, OTHERS
 from vitlab.reports.pages.quantize import quantize_rows
 from vitlab.reports.pages.render import render, source
 
-SCRIPTS = ("theme_button.js", "table.js", "packed.js", "token_lines.js", "token_map.js", "token_attention.js")
+SCRIPTS = ("theme_button.js", "table.js", "packed.js", "token_map.js", "token_attention.js")
 ACCENTS = dict(zip(PATTERNS, FIXED + OTHERS, strict=True))
 SHOWN = 60  # letters of a text's name
 
@@ -84,7 +84,6 @@ def render_page(title: str, texts: Sequence[TokenAttention], heads: Sequence[Map
         layers=list(zip(short, labelled, strict=True)),
         spoken=spoken,
         most_heads=max(counts),
-        segmented=any(text["segments"] for text in packed_texts),
         patterns=PATTERNS,
         accents=ACCENTS,
         rows=label_rows,

@@ -183,15 +183,14 @@ def show_figures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
     """All figures of an analysis, for each run: as pictures and as interactive plots."""
     shown = [name for name in figures if name == analysis or name.startswith(f"{analysis}-")] or [analysis]
     title = load("analysis", analysis).title if analysis in names("analysis") else analysis
-    keys = [f"{name}/{kind}" for name in shown for kind in ("picture", "plot")]
-    return wr.MediaBrowser(title=title, num_columns=2, media_keys=keys)
+    return wr.MediaBrowser(title=title, num_columns=2, media_keys=[f"{name}/picture" for name in shown])
 
 
 def choose_colours(results: StudyResults) -> dict[str, str]:
     """W&B id -> the colour of the run's family in the report."""
     look = looks(families(results.rows))
     ids = {row["run"]: results.runs[row["run"]].wandb.get("id") for row in results.rows}
-    colours = {row["run"]: THEMES["light"][look[row["model"]].colour_key] for row in results.rows}
+    colours = {row["run"]: THEMES["light"][look[row["model"]].colour] for row in results.rows}
     return {key: colours[run] for run, key in ids.items() if key}
 
 

@@ -20,7 +20,6 @@ import vitlab
 from vitlab.config import resolved
 from vitlab.config.schema import TrainConfig
 from vitlab.files import replacing, write_text
-from vitlab.reports.figures.spec import Drawing, Figure
 from vitlab.reports.tracking import STEP
 from vitlab.reports.tracking.wandb_mode import resolve_mode
 from vitlab.training.checkpoint import KEYS, read_checkpoint
@@ -46,7 +45,7 @@ class Tracker:
         self.mode = resolve_mode(config.wandb)
         if self.mode == "off":
             return
-        import wandb  # 1 s, and plotly as long: for runs that are logged alone
+        import wandb  # 1 s: for runs that are logged alone
 
         os.environ.setdefault("WANDB_SILENT", "true")
         options = {
@@ -135,35 +134,43 @@ class Tracker:
 
         self.guard(log)
 
-    def log_figure(self, figure: Drawing, picture: Path, step: int) -> None:
-        """Log a figure at a step: its PNG, and an interactive plot unless it is a heat map or tiles."""
+    def log_picture(self, picture: Path, step: int) -> None:
+        """Log the PNG of a figure at a step."""
         if not self.run:
             return
 
         def log() -> None:
-            path = self.figures / str(step) / f"{figure.name}.png"
-            if isinstance(figure, Figure):
-                from vitlab.reports.figures.backends import plotly_backend
-
-                write_text(path.with_suffix(".json"), plotly_backend.plotly_figure(figure).to_json())
-            with replacing(path) as file:  # last: without it there is nothing to log
+            path = self.figures / str(step) / picture.name
+            with replacing(path) as file:
                 file.write(picture.read_bytes())
             self.log_kept(path, step)
 
         self.guard(log)
 
+    def log_rows(self, name: str, rows: list[dict[str, Any]], step: int) -> None:
+        """Log the rows of an analysis as a table; values that are no scalars as text."""
+        if not self.run or not rows:
+            return
+
+        def log() -> None:
+            import wandb
+
+            columns = list(dict.fromkeys(key for row in rows for key in row))
+            plain = (str, int, float, type(None))
+            values = [
+                [value if isinstance(value := row.get(key), plain) else str(value) for key in columns] for row in rows
+            ]
+            self.run.log({f"{name}/rows": wandb.Table(columns, values), STEP: step})
+
+        self.guard(log)
+
     def log_kept(self, path: Path, step: int) -> None:
-        """Log a picture that was kept, and the plot beside it if there is one."""
+        """Log a picture that was kept."""
         import wandb
 
         with Image.open(BytesIO(path.read_bytes())) as picture:
-            content = {f"{path.stem}/picture": wandb.Image(picture, caption=picture.text.get("Title"))}
-        plot = path.with_suffix(".json")
-        if plot.exists():
-            import plotly.io
-
-            content[f"{path.stem}/plot"] = wandb.Plotly(plotly.io.from_json(plot.read_text()))
-        self.run.log({**content, STEP: step})
+            image = wandb.Image(picture, caption=picture.text.get("Title"))
+        self.run.log({f"{path.stem}/picture": image, STEP: step})
 
     def forget(self) -> None:
         """Delete the pictures that were kept: a run that has ended is not resumed."""

@@ -1,14 +1,19 @@
 """The drawings of analyses: each writes its files, with its titles and axes, and shows the numbers it was given."""
 
+import base64
+import io
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.unit.reports.figures.charts import read_column
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
 from vitlab.reports.figures.analyses import draw_findings
-from vitlab.reports.figures.backends import image_grid, matplotlib_backend
-from vitlab.reports.figures.spec import Figure, HeatMap, Tiles
+from vitlab.reports.figures.cells import VECTORS, draw_cells, draw_tiles, shade_values, to_pixels
+from vitlab.reports.figures.figure import Figure, save_figure
 
 B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
 CLASSES = ("<a> $x$ & b", "c")
@@ -88,8 +93,7 @@ def test_every_analysis_is_drawn_to_files_of_its_own_with_its_title(name, tmp_pa
     found = figures(name, NASTY)
     assert len({figure.name for figure in found}) == len(found) > 0
     for figure in found:
-        assert isinstance(figure, Figure | HeatMap | Tiles)
-        svg, png = matplotlib_backend.save(figure, tmp_path)
+        svg, png = save_figure(figure, tmp_path)
         assert figure.title.startswith(f"{NASTY}: {load('analysis', name).title}")
         text = svg.read_text()
         assert "&lt;/text&gt; $run$ &amp; &lt;b&gt;" in text
@@ -97,21 +101,54 @@ def test_every_analysis_is_drawn_to_files_of_its_own_with_its_title(name, tmp_pa
         assert np.asarray(Image.open(png).convert("L")).std() > 5, "not an empty page"
 
 
+def read_cells(figure):
+    """(row, column) -> (value, text) of a table drawn as single cells."""
+    cells = figure.specs[""]["data"]["values"]
+    return {(cell["row"], cell["column"]): (cell["value"], cell["text"]) for cell in cells}
+
+
+def read_labels(figure, channel):
+    expression = figure.specs[""]["layer"][0]["encoding"][channel]["axis"]["labelExpr"]
+    return json.loads(expression.removesuffix("[datum.value]"))
+
+
+def read_tiles(figure):
+    """The picture of tiles or of a large table: uint8 (Y, X, 3)."""
+    (url,) = [
+        point["url"] for layer in figure.specs[""]["layer"] for point in layer["data"]["values"] if "url" in point
+    ]
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
+
+
 def test_a_matrix_has_a_cell_per_pair_and_none_where_there_is_no_value():
     (figure,) = figures("cka")
-    assert figure.values[0][1] == pytest.approx(1 / 6)
-    assert figure.values[1][0] == pytest.approx(2 / 3)
-    assert (figure.values[2][2], figure.texts[2][2], figure.texts[1][0]) == (None, "", "0.67")
-    assert (figure.rows, figure.columns) == (["1", "2", "3"],) * 2
+    cells = read_cells(figure)
+    assert cells[0, 1] == (pytest.approx(1 / 6), "0.17")
+    assert cells[1, 0] == (pytest.approx(2 / 3), "0.67")
+    assert (2, 2) not in cells
+    assert read_labels(figure, "x") == read_labels(figure, "y") == ["1", "2", "3"]
+
+
+def test_a_large_table_is_a_picture_of_the_same_shades():
+    side = int(VECTORS**0.5) + 1
+    values = np.full((side, side), 0.0)
+    values[3, 7] = 1.0
+    names = [f"class {i}" for i in range(side)]
+    figure = Figure("f", "t", {"": draw_cells(values.tolist(), names, names, x="x", y="y")})
+    picture = read_tiles(figure)
+    factor = picture.shape[0] // side
+    assert picture[3 * factor, 7 * factor].tolist() == [0x05, 0x32, 0x5B]
+    assert picture[7 * factor, 3 * factor].tolist() == [255, 255, 255]
 
 
 def test_curves_have_a_figure_per_kind_and_the_axis_that_the_yaml_names():
     shuffle, occlusion = figures("robustness")
     assert (shuffle.name, occlusion.name) == ("robustness-shuffle", "robustness-occlusion")
-    assert (shuffle.x.label, list(shuffle.series[0].x)) == ("patches along a side that change places", [1, 2, 5])
-    assert list(occlusion.series[0].y) == [1, 0.5]
+    assert shuffle.specs[""]["layer"][0]["encoding"]["x"]["axis"]["title"] == "patches along a side that change places"
+    assert read_column(shuffle, "x", "line") == [1, 2, 5]
+    assert read_column(occlusion, "y", "line") == [1, 0.5]
     size = figures("receptive_field", **GIVEN["receptive_field"])[1]
-    assert (size.x.label, list(size.series[0].y)) == ("layer", [3.5, 11.25])
+    assert read_column(size, "y", "line") == [3.5, 11.25]
 
 
 def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():
@@ -120,28 +157,34 @@ def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():
     (figure,) = figures(
         "attention_maps", drawings=["attention_overlay"], arrays={"maps": maps}, images=np.zeros_like(IMAGES)
     )
-    assert figure.images.shape == (B, 1 + HEADS, *SIZE, 3)
-    assert list(figure.columns) == ["picture", *(f"head {n}" for n in range(1, 6))]
-    assert list(figure.rows) == ["c", CLASSES[0], "c"]
-    brightness = figure.images.astype(float).mean(axis=-1)
-    assert np.ptp(brightness[0, 4]) > 10
-    assert np.ptp(brightness[0, 3]) == np.ptp(brightness[1, 4]) == 0
-    bright = np.unravel_index(brightness[0, 4].argmax(), SIZE)
-    assert bright[0] < 5, "over the patch that it belongs to"
-    assert bright[1] >= 14
+    assert read_labels(figure, "x") == ["picture", *(f"head {n}" for n in range(1, 6))]
+    assert read_labels(figure, "y") == ["c", CLASSES[0], "c"]
+    sheet = read_tiles(figure).astype(float).mean(axis=-1)
+    tall, wide = sheet.shape[0] / B, sheet.shape[1] / (1 + HEADS)
+    tile = sheet[: int(0.9 * tall), int(4 * wide) : int(4.9 * wide)]
+    row, column = np.unravel_index(tile.argmax(), tile.shape)
+    assert np.ptp(tile) > 10
+    assert row < tall / 2, "over the patch that it belongs to"
+    assert column > 0.6 * wide
 
 
 def test_a_single_map_stands_below_its_picture():
     (figure,) = figures("rollout")
-    assert figure.images.shape == (2, B, *SIZE, 3)
-    np.testing.assert_array_equal(figure.images[0, 1], image_grid.pixels(IMAGES[1]))
+    assert read_labels(figure, "y") == ["picture", "map"]
+    assert len(read_labels(figure, "x")) == B
 
 
-def test_a_grid_keeps_its_places_and_the_scale_of_all_maps():
-    values = np.zeros((*GRID, *GRID))
-    values[1, 2, 0, 1] = 1
-    (figure,) = figures("position_similarity", arrays={"similarity": values})
-    peak = image_grid.shaded(np.array([1.0]), (-1, 1))[0]
-    where = np.argwhere((figure.images == peak).all(axis=-1))
-    assert where.tolist() == [[1, 2, 0, 1]]
-    assert figure.ends == (-1, 1)
+def test_tiles_keep_their_places_and_pixels():
+    images = RNG.integers(0, 256, (2, 3, 4, 5, 3), dtype=np.uint8)
+    images[1, 2] = [255, 0, 0]
+    figure = Figure("f", "t", {"": draw_tiles(images, ["a", "b"], ["x", "y", "z"])})
+    sheet = read_tiles(figure)
+    height, width = sheet.shape[0] // 2, sheet.shape[1] // 3
+    assert sheet[int(1.4 * height), int(2.4 * width)].tolist() == [255, 0, 0]
+    assert to_pixels(IMAGES[0]).shape == (*SIZE, 3)
+
+
+def test_shades_go_from_dark_to_bright_between_their_ends():
+    shades = shade_values(np.array([-1.0, 0.0, 1.0]), (-1, 1)).astype(int).sum(axis=-1)
+    assert shades[0] < shades[1] < shades[2]
+    assert (shade_values(np.zeros((2, 2))) == shade_values(np.array([0.0]), (0, 1))).all()

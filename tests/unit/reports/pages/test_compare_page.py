@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
@@ -57,8 +58,8 @@ def test_another_run_is_chosen_and_the_address_says_so(browser, few_runs, compar
     )
     assert ["model.name", "vit_nano", "resnet_nano"] in settings
     assert all(a != b for _, a, b in settings)
-    assert browser.run("document.querySelectorAll('[data-chart=\"train\"] .curve').length") == 2
-    assert browser.run("document.querySelectorAll('[data-chart=\"distances\"] .curve').length") == 1
+    browser.page.wait_for_function("document.querySelectorAll('[data-chart=train] .mark-line path').length === 2")
+    browser.page.wait_for_function("document.querySelectorAll('[data-chart=distances] .mark-line path').length === 1")
     browser.run("document.getElementById('swap').click()")
     assert browser.run("document.querySelector('h1').textContent") == f"{RESNET} against {FOUR}"
     browser.assert_quiet()
@@ -78,16 +79,18 @@ def test_an_address_chooses_the_runs_and_an_unknown_one_is_said(browser, compare
     assert browser.errors == []
 
 
-def test_a_curve_is_read_by_keyboard(browser, few_runs, compare):
+def test_a_curve_is_read_by_pointing_at_it(browser, few_runs, compare):
     browser.open(compare)
-    browser.run("document.querySelector('[data-chart=\"train\"] svg').focus({focusVisible: true})")
-    browser.press("Home")
-    rows = {run: few_runs.run(run).metrics() for run in (FOUR, EVIL_RUN)}
-    first = [next(row["train/loss"] for row in rows[run] if "train/loss" in row) for run in (FOUR, EVIL_RUN)]
-    found = browser.run("document.querySelector('[data-chart=\"train\"] .value').textContent")
-    step, a, b = re.fullmatch(r"step (\d+): A ([\d.]+), B ([\d.]+)", found).groups()
-    assert step == "1"
-    assert [float(a), float(b)] == pytest.approx(first, abs=0.006)
+    browser.page.wait_for_selector("[data-chart=train] .mark-symbol path")
+    items = browser.run("""[...document.querySelectorAll('[data-chart=train] .mark-symbol path')]
+        .map(({ __data__: item }) => [item.datum.label, item.datum.x, item.datum.y])""")
+    for letter, run in (("A", FOUR), ("B", EVIL_RUN)):
+        logged = [[row["step"], row["train/loss"]] for row in few_runs.run(run).metrics() if "train/loss" in row]
+        shown = [[x, y] for label, x, y in items if label == letter]
+        np.testing.assert_allclose(shown, logged, rtol=1e-3)
+    browser.page.locator("[data-chart=train] .mark-symbol path").first.hover(force=True)
+    tip = browser.page.wait_for_selector("#vg-tooltip-element.visible").text_content()
+    assert re.match(r"[AB]: [\d.]+ at \d", tip)
 
 
 # ---- what is missing or too much

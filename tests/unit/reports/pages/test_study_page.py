@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.html_page import EVIL, Page
 from tests.unit.reports.written_study import make_study
 from vitlab.config import UserError
 from vitlab.files import write_json
-from vitlab.reports.figures.metric_by_size import plot_metric_by_size
 from vitlab.reports.figures.samples import write_contact_sheet
+from vitlab.reports.figures.study import metric
 from vitlab.reports.pages.study import write_report
 from vitlab.reports.results import provenance
 from vitlab.reports.results.study_results import load_results
@@ -33,7 +34,7 @@ def test_the_page_says_what_the_study_found(page):
         "ResNet leads up to 2,000; ResNet ahead from 8,000 (undecided: ",
         "15 of 16",
         "21 November 2025",
-        "Held-out accuracy against training-set size",
+        "Held-out error against training-set size",
         "Mean attention distance by layer, vit_nano",
         "Every run trains for the same number of steps, 1,000, so small sets are seen more often",
         "256 passes over 500 examples, 4 over 32,000.",
@@ -54,11 +55,12 @@ def test_every_link_leads_to_a_file(study, page):
 
 
 def test_every_figure_has_a_title_and_a_text_alternative(page):
-    plots = [a for a in page.all("div") if "data-plot" in a]
-    assert len(plots) == 5  # three of them are views of the first figure
+    plots = [a for a in page.all("div") if "data-chart" in a]
+    assert plots
     assert all(len(plot["aria-label"]) > 80 for plot in plots)
     assert all(image["alt"] for image in page.all("img"))
-    assert page.text.count("Figure ") == 3
+    views = [a for a in page.all("input") if a.get("name") == "view-1"]
+    assert [view["value"] for view in views] == ["0", "1", "2", "3"]
 
 
 def test_pages_and_figures_are_the_same_when_written_again(study):
@@ -66,8 +68,8 @@ def test_pages_and_figures_are_the_same_when_written_again(study):
     write_report(load_results(study.folder))
     assert study.report_path.read_bytes() == before
     names = {path.name for path in study.figures.iterdir()}
-    against = (f"accuracy_against_{what}" for what in ("size", "flops", "time"))
-    stems = (*against, "attention_distance-vit_nano", "training_curves")
+    against = (f"accuracy_against_{what}" for what in ("size", "compute", "time"))
+    stems = (*against, "error_against_size", "attention_distance-vit_nano", "training_curves")
     assert names == {"samples.png", *(f"{stem}.{suffix}" for stem in stems for suffix in ("svg", "png"))}
 
 
@@ -82,12 +84,12 @@ def test_user_text_is_never_markup(tmp_path, page):
     study.run(failure["run"]).write_error(f"{EVIL}\u2028{{{{ 1 + 1 }}}}")
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
-    assert len(found.scripts) == len(page.scripts) == 6
+    assert len(found.scripts) == len(page.scripts)
     assert not [attributes for tag, attributes in found.elements if tag in ("b", "iframe")]
     assert not [key for _, attributes in found.elements for key in attributes if key.startswith("on")]
     data = next(text for text in found.scripts if text.startswith("{"))
     assert not set("<>&\u2028\u2029") & set(data)
-    assert EVIL.replace("/", "|") in json.loads(data)["plots"][0]["data"][0]["meta"]["label"]
+    assert EVIL.replace("/", "|") in json.loads(data)["charts"][0]["data"]["words"]
     assert EVIL in found.text
     assert "{{ 1 + 1 }}" in found.text
     assert not [a["href"] for a in found.all("a") if ":" in a["href"]]
@@ -100,7 +102,7 @@ def test_no_run_has_finished(tmp_path):
     found = Page(study.report_path.read_text())
     assert "No run has finished yet." in found.text
     assert "16 runs failed." in found.text
-    assert not [a for a in found.all("div") if "data-plot" in a]
+    assert not [a for a in found.all("div") if "data-chart" in a]
 
 
 def test_runs_whose_folders_are_gone(tmp_path):
@@ -111,7 +113,8 @@ def test_runs_whose_folders_are_gone(tmp_path):
     write_report(load_results(study.folder))
     found = Page(study.report_path.read_text())
     assert "ResNet leads by 38.4 ± 0.2 points at 500 training examples" in found.text
-    assert len([a for a in found.all("div") if "data-plot" in a]) == 3  # what results.csv alone is enough for
+    assert "Held-out error against training-set size" in found.text  # what results.csv alone is enough for
+    assert "Loss while training" not in found.text
     assert not [a["href"] for a in found.all("a") if "-s0" in a["href"] and "subsets" not in a["href"]]
 
 
@@ -186,9 +189,9 @@ def test_a_study_of_many_seeds_has_a_page_of_bounded_length(tmp_path):
     assert "Failed runs" in page.text
     assert "Diverged" in page.text, "also while the study runs"
     accuracies = [row["accuracy"] for row in study.rows()]
-    (rings,) = (one for one in plot_metric_by_size(study.rows()).series if one.style == "rings")
-    assert len(rings.y) == len(set(rings.links)) == 30
-    assert (min(rings.y), max(rings.y)) == (min(accuracies), max(accuracies))
+    rings = read_points(list(metric.draw(load_results(tmp_path)))[1], "ring")
+    assert len({one["link"] for one in rings}) == 30
+    assert {min(accuracies), max(accuracies)} <= {one["y"] for one in rings}
 
 
 @pytest.mark.parametrize(

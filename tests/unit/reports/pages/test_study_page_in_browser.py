@@ -1,5 +1,7 @@
 """The report of a small study in a browser."""
 
+import re
+
 import pytest
 
 from tests.unit.reports.written_study import make_study
@@ -18,13 +20,13 @@ def test_narrow_page_does_not_scroll_sideways(browser, page, scheme):
     browser.show_figure("#figure-3")
     assert browser.run("document.documentElement.scrollWidth") == 400
     assert browser.run("document.querySelector('#runs-table').offsetWidth") > 400  # inside a box that scrolls
-    widths = browser.run("[...document.querySelectorAll('.plot .main-svg')].map(s => s.getBoundingClientRect().width)")
+    widths = browser.run("[...document.querySelectorAll('.plot svg')].map(s => s.getBoundingClientRect().width)")
     assert max(widths) < 400
     assert browser.errors == []
 
 
 def test_theme_follows_the_system_and_the_button(browser, page):
-    look = """(() => { const tick = document.querySelector('.plot .xtick text');
+    look = """(() => { const tick = document.querySelector('.plot .role-axis-label text');
         return [getComputedStyle(document.body).backgroundColor, getComputedStyle(tick).fill] })()"""
     browser.open(page, scheme="light")
     browser.show_figure("#figure-1")
@@ -47,9 +49,8 @@ def test_point_opens_its_run(browser, page):
     browser.show_figure("#figure-1")
     browser.run("document.querySelector('#filter').value = 'nothing'")
     browser.run("document.querySelector('#by-model').value = 'vit_nano'")
-    browser.run("""document.querySelector('.plot').emit('plotly_click',
-        {points: [{customdata: 'resnet_nano-n500-s1/'}], event: {}})""")
-    assert browser.run("document.querySelector('tr.found').dataset.run") == "resnet_nano-n500-s1/"
+    browser.page.mouse.click(*browser.find_mark("#figure-1", "/resnet_nano-n\\d+-s1/.test(datum.link)"))
+    assert re.fullmatch(r"resnet_nano-n\d+-s1/", browser.run("document.querySelector('tr.found').dataset.run"))
     assert browser.run("document.activeElement === document.querySelector('tr.found')")
     assert browser.run("document.querySelector('tr.found').hidden") is False
 

@@ -2,13 +2,14 @@
 
 import json
 import math
+import time
 from itertools import pairwise
 
 import numpy as np
-import plotly.offline
 import pytest
 
 from tests.unit.reports.chromium import Browser
+from tests.unit.reports.html_page import read_script_data
 from tests.unit.reports.written_study import make_study
 from vitlab.files import write_text
 from vitlab.reports.pages.study import write_report
@@ -58,16 +59,14 @@ def browser(browser):
     return browser
 
 
-def test_what_is_loaded_and_drawn_at_first_is_bounded(browser, page):
-    without_plotly = page.stat().st_size - len(plotly.offline.get_plotlyjs())
-    assert without_plotly < 2_500_000
-    assert page.read_text().count("plotly.js v") == 1
-    browser.open(page)
+def test_the_page_is_small_and_its_first_figure_there_at_once(browser, page):
+    assert page.stat().st_size < 2_000_000
+    seconds = browser.open(page)
+    begin = time.monotonic()
     browser.show_figure("#figure-1")
-    assert browser.run("document.querySelectorAll('.plot:has(.trace)').length") <= 2  # the others once they are near
-    assert browser.run("document.querySelectorAll('*').length") < 5000
-    data = json.loads(browser.run("document.getElementById('data').textContent"))
-    assert max(len(trace["x"]) for plot in data["plots"] for trace in plot["data"]) <= 400  # a band: there and back
+    assert seconds + time.monotonic() - begin < 4
+    charts = read_script_data(page.read_text())["charts"]
+    assert max(len(chart["data"]["columns"]["mark"]) for chart in charts) < 5000
 
 
 def test_no_error_no_request_whatever_is_clicked(browser, page):
@@ -96,13 +95,12 @@ def test_names_are_text_wherever_they_stand(browser, page):
     assert f"{SCRIPT}-n500-s0" in text
     assert f"{IMAGE}-n500-s0" in text
     assert browser.run("document.title").startswith(SCRIPT)
-    browser.run(
-        "const plot = document.querySelector('.plot');"
-        "const at = plot.data.findIndex(({ hovertext }) => /script.*, 500 training examples/.test(hovertext));"
-        "Plotly.Fx.hover(plot, [{ curveNumber: at, pointNumber: 0 }])"
-    )
-    assert f"{SCRIPT}, 500 training examples" in browser.run("document.querySelector('.hoverlayer').textContent")
-    assert browser.run("document.querySelectorAll('img:not(.static, .samples), [onerror]').length") == 0
+    browser.run("[...document.querySelectorAll('#figure-1 .keys button')].slice(1).forEach((key) => key.click())")
+    browser.page.wait_for_function("!document.querySelector('#figure-1 .mark-symbol path[fill=\"var(--resnet)\"]')")
+    browser.page.mouse.move(*browser.find_mark("#figure-1", "/script.*-n\\d+-s/.test(datum.text)"))
+    tip = browser.page.wait_for_selector("#vg-tooltip-element.visible")
+    assert f"{SCRIPT}-n" in tip.text_content()
+    assert browser.run("document.querySelectorAll('img:not(.samples), [onerror]').length") == 0
     assert browser.run("[...document.scripts].every((script) => !script.src && !script.closest('main, header'))")
     assert browser.run("typeof window.ran") == "undefined"
     assert browser.errors == []
@@ -131,44 +129,38 @@ def test_runs_are_filtered_by_words_and_by_choices(browser, page):
     assert browser.run(f"{ROWS}.map((row) => row.dataset.trainSize)") == ["500", "2000", "8000", "32000"]  # as sorted
 
 
-def test_one_size_fills_the_figure_of_the_curves(browser, page):
-    browser.open(page)
-    figure = browser.run("document.querySelector('[data-choose=panel]').closest('main > figure').id")
-    browser.show_figure(f"#{figure}")
-    traces = f"document.querySelectorAll('#{figure} .trace').length"
-    panels = f"document.querySelectorAll('#{figure} .cartesianlayer > .subplot').length"
-    assert browser.run(panels) == 4
-    assert browser.run(f"document.querySelector('#{figure} [data-choose=model]').value") == SCRIPT  # the first of many
-    assert browser.run(traces) == 16  # four sizes, two losses, a line and a band each
-    browser.choose(f"#{figure} [data-choose=panel]", "3")
-    assert (browser.run(panels), browser.run(traces)) == (1, 4)
-    assert browser.run(f"document.querySelector('#{figure} .annotation').textContent") == "8,000 examples"
-    browser.choose(f"#{figure} [data-choose=model]", "")
-    assert browser.run(traces) == 20
-    browser.choose(f"#{figure} [data-choose=panel]", "")
-    assert browser.run(traces) == 80
-    assert browser.errors == []
-
-
 def test_legend_hides_all_of_a_model(browser, page):
     browser.open(page)
-    browser.show_figure("#figure-1")
-    for view, with_labels in ((0, 0), (1, 2)):
+    label = browser.run("document.querySelector('#figure-1 .keys button').dataset.label")
+    for view in (0, 2):
         browser.run(f"document.querySelectorAll('#figure-1 input')[{view}].click()")
         browser.show_figure("#figure-1 .view:not([hidden])")
-        traces = "document.querySelectorAll('#figure-1 .view:not([hidden]) .trace').length"
-        before = browser.run(traces)
+        marks = f"""[...document.querySelectorAll('#figure-1 .view:not([hidden]) .role-mark path')]
+            .filter(({{ __data__: item }}) => item?.datum?.label === {json.dumps(label)}).length"""
+        before = browser.run(marks)
+        assert before > 4
         browser.run("document.querySelector('#figure-1 .keys button').click()")
-        assert browser.run(traces) == before - (2 + with_labels if view else 5)  # line, rings, band or labels, its fit
+        browser.page.wait_for_function(f"{marks} === 0")
         browser.run("document.querySelector('#figure-1 .keys button').click()")
-        assert browser.run(traces) == before
+        browser.page.wait_for_function(f"{marks} === {before}")
 
 
-def test_everything_is_there_without_scripts(chromium, page):
+def test_a_size_is_shown_alone_and_wide(browser, page):
+    browser.open(page)
+    figure = browser.run("[...document.querySelectorAll('main > figure:has([data-choose=panel])')].at(-1).id")
+    browser.show_figure(f"#{figure}")
+    width = f"document.querySelector('#{figure} .panel:not([hidden]) .plot svg').getBoundingClientRect().width"
+    narrow = browser.run(width)
+    browser.choose(f"#{figure} [data-choose=panel]", "2")
+    browser.page.wait_for_function(f"{width} > 2 * {narrow}")
+    assert browser.run(f"document.querySelectorAll('#{figure} .panel:not([hidden])').length") == 1
+
+
+def test_all_but_the_figures_is_there_without_scripts(chromium, page):
     browser = Browser(chromium, java_script_enabled=False)
     browser.open(page)
     shown = "[...document.querySelectorAll('%s')].filter((node) => node.checkVisibility()).length"
-    assert browser.run(shown % "#figure-1 img.static") == 3
+    assert "folder figures" in browser.run("document.querySelector('noscript').innerText")
     assert browser.run(shown % ".plot, .keys, .choice, .filter, .hint") == 0
     assert browser.run(shown % "#runs-table tbody tr") == 100
 
@@ -196,11 +188,12 @@ def test_whoever_reads_by_ear_finds_names_headings_and_landmarks(browser, page):
 def test_print_is_light_and_cuts_no_figure(browser, page):
     browser.open(page, width=718, scheme="dark", media="print")  # A4 without its margins, at 96 dots an inch
     assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(252, 252, 251)"
-    heights = browser.run("[...document.querySelectorAll('.view')].map((view) => view.getBoundingClientRect().height)")
-    assert len(heights) == browser.run("document.querySelectorAll('.plot').length")  # also of views that are not chosen
-    assert min(heights) > 100
+    browser.show_figure("#figure-1")
+    tick = "getComputedStyle(document.querySelector('.plot .role-axis-label text')).fill"
+    assert browser.run(tick) == "rgb(91, 97, 106)"  # of the light theme
+    heights = browser.run("[...document.querySelectorAll('.panel')].map((one) => one.getBoundingClientRect().height)")
     assert max(heights) < 1047
-    assert set(browser.run("[...document.querySelectorAll('.view')].map((v) => getComputedStyle(v).breakInside)")) == {
+    assert set(browser.run("[...document.querySelectorAll('.panel')].map((v) => getComputedStyle(v).breakInside)")) == {
         "avoid"
     }
     assert browser.run("document.querySelector('#runs-table').offsetWidth") <= 718

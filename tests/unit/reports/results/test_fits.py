@@ -3,7 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from vitlab.reports.figures.metric_by_size import plot_metric_by_size
+from tests.unit.reports.figures.charts import read_points
+from tests.unit.reports.figures.test_metric import draw
 from vitlab.reports.results.fits import fit_study
 
 SIZES = (1_000, 4_000, 16_000, 64_000)
@@ -35,18 +36,15 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
     timed = fit_study([row | {"wall_s": row["train_size"] / 100} for row in rows])
     assert re.fullmatch(r"0?[\d.]+ \([\d.]+ to [\d.]+\)", found.law_table[1][-1])
     assert timed.describe_next_runs()[0].count("less variance") == 3
-    figure = plot_metric_by_size(rows, found)
-    lines = {series.dash: series for series in figure.series if series.label == "vit, fit"}
-    assert (lines["solid"].x[0], lines["dash"].x[-1]) == pytest.approx((1_000, 128_000))
-    measured = next(series for series in figure.series if series.label == "vit")
-    assert lines["solid"].y[-1] == pytest.approx(measured.y[-1], rel=0.1)
-    assert all(
-        low <= y <= high for low, y, high in zip(lines["dash"].low, lines["dash"].y, lines["dash"].high, strict=True)
-    )
-    strip, line = (
-        next(series for series in figure.series if series.label == name) for name in ("interval", "crossover")
-    )
-    assert strip.x[0] < line.x[0] < strip.x[1]
+    views = draw(rows)
+    figure = next(iter(views.values()))
+    law, beyond = (read_points(figure, mark, "vit") for mark in ("law", "law beyond"))
+    assert (law[0]["x"], beyond[-1]["x"]) == pytest.approx((1_000, 128_000))
+    assert law[-1]["y"] == pytest.approx(read_points(figure, "line", "vit")[-1]["y"], rel=0.1)
+    band = [point for point in read_points(figure, "band", "vit") if point["line"] == "law beyond"]
+    assert all(at["low"] <= point["y"] <= at["high"] for point, at in zip(beyond, band, strict=True))
+    first, last = read_points(figure, "strip")
+    assert first["x"] < read_points(figure, "rule")[0]["x"] < last["x"]
 
 
 def test_a_curve_that_jumps_is_drawn_without_a_law():
@@ -54,5 +52,7 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
     rows = make_rows(lambda e: {"accuracy": 1 - e}, laws)
     found = fit_study(rows)
     assert found.law_table[1][-1].startswith("none: it misses measured errors")
-    assert {series.label for series in plot_metric_by_size(rows, found).series} >= {"resnet, fit", "crossover"}
-    assert "vit, fit" not in {series.label for series in plot_metric_by_size(rows, found).series}
+    figure = next(iter(draw(rows).values()))
+    assert read_points(figure, "law", "resnet")
+    assert read_points(figure, "rule")
+    assert not read_points(figure, "law", "vit")

@@ -104,7 +104,7 @@ def test_each_panel_shows_what_its_title_says(study, offline):
     for _, key in PANELS["Curves"]:
         assert found[key].y == [wr.Metric(key)]
         assert found[key].x == wr.Metric("trainer/global_step")
-    assert found["mean attention distance"].media_keys == ["attention_distance/picture", "attention_distance/plot"]
+    assert found["mean attention distance"].media_keys == ["attention_distance/picture"]
     assert found["train_flops of each run"].metrics == [wr.Metric("train_flops")]
     assert found["RunComparer"].diff_only is True
 

@@ -6,20 +6,17 @@ import numpy as np
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
-from vitlab.reports.figures.backends.image_grid import pixels, wrapped
-from vitlab.reports.figures.spec import Tiles
+from vitlab.reports.figures.cells import draw_tiles, to_pixels, wrap_images
+from vitlab.reports.figures.figure import Figure
 from vitlab.reports.urls import file_stem
 
 COLUMNS = 7
 
 
-def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Tiles]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of an array (n, C, Y, X), each between its largest value's two signs: 0 is a middle grey."""
     largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
     shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)
-    yield Tiles(
-        name=file_stem(found.name),
-        title=title,
-        images=wrapped([pixels(component) for component in shown], COLUMNS),
-        x="row by row, most variance first; grey is 0",
-    )
+    tiles = wrap_images([to_pixels(component) for component in shown], COLUMNS)
+    chart = draw_tiles(tiles, x="row by row, most variance first; grey is 0")
+    yield Figure(file_stem(found.name), title, {"": chart})

@@ -6,7 +6,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import plural, significant
 from vitlab.reports.figures.analyses import value_axis
-from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
 from vitlab.reports.figures.theme import group_look
 from vitlab.reports.urls import file_stem
 
@@ -25,32 +25,33 @@ def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Fig
     heads = max((row["head"] for row in last), default=1)
     labelled = "label" in last[0]
     types = [*last[0]["scores"], *NO_PATTERN] if labelled else [key for key in last[0] if key not in KEYS]
-    series = []
+    keys: list[Key] = []
+    points = []
+    counts = []
     for place, kind in enumerate(types):
         rows = [row for row in last if row["label" if labelled else "type"] == kind]
         if not rows:
             continue
-        colour_key, marker = group_look(place)
-        series.append(
-            Series(
-                label=kind,
-                x=[row["layer"] + min(APART, 0.6 / heads) * (row["head"] - (heads + 1) / 2) for row in rows],
-                y=[row["value"] for row in rows],
-                colour_key=colour_key,
-                marker=marker,
-                style="points",
-                hover=[
-                    f"layer {row['layer']}, head {row['head']}: {kind}\n{significant(row['value'])}" for row in rows
-                ],
-            )
-        )
-    only = f", all {series[0].label}" if len(series) == 1 else ""  # a legend of one is not drawn
-    layers = tuple(sorted({row["layer"] for row in last}))
+        colour, marker = group_look(place)
+        keys.append(Key(kind, colour, marker, style="points"))
+        counts.append(f"{kind}: {plural(len(rows), 'head')}.")
+        points += [
+            {
+                "mark": "point",
+                "label": kind,
+                "x": row["layer"] + min(APART, 0.6 / heads) * (row["head"] - (heads + 1) / 2),
+                "y": row["value"],
+                "text": f"layer {row['layer']}, head {row['head']}: {kind}\n{significant(row['value'])}",
+            }
+            for row in rows
+        ]
+    only = f", all {keys[0].label}" if len(keys) == 1 else ""  # a legend of one is not drawn
+    layers = sorted({row["layer"] for row in last})
+    value = value_axis(found, "best pattern" if labelled else "score of the type")
     yield Figure(
         name=file_stem(f"{found.name}-labels" if labelled else found.name),
         title=f"{title}{only}",
-        x=Axis("layer, its heads side by side", ticks=layers),
-        y=value_axis(found, "best pattern" if labelled else "score of the type"),
-        panels=(Panel(tuple(series)),),
-        alt=" ".join(f"{of_type.label}: {plural(len(of_type.x), 'head')}." for of_type in series),
+        panels=draw_curves({"": points}, keys, Axis("layer, its heads side by side", ticks=layers), value),
+        keys=keys,
+        alt=" ".join(counts),
     )

@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
-from vitlab.reports.figures import layers_by_step
-from vitlab.reports.figures.heads_by_layer import plot_heads
-from vitlab.reports.figures.spec import Figure
+from vitlab.reports.figures.figure import Figure
+from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
+from vitlab.reports.urls import file_stem
 
 
 def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of rows with "step", "layer", "head" and "value"."""
-    analysis = found.to_dict()
-    yield plot_heads(analysis, title)
-    if layers_by_step.has_steps_between(analysis):
-        yield layers_by_step.plot_layers(
-            layers_by_step.name_figure(found.name), f"{title} while training", [(analysis, "", "")]
-        )
+    measured = Measured(found.to_dict())
+    yield draw_heads(file_stem(found.name), title, [measured], "vit")
+    if len(measured.steps) > 2:
+        yield draw_layers(file_stem(f"{found.name}-by-step"), f"{title} while training", [measured])

@@ -6,7 +6,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import significant
 from vitlab.reports.figures.analyses import value_axis
-from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
 from vitlab.reports.urls import file_stem
 
 OTHER = ("kind", "step", "value")
@@ -21,23 +21,23 @@ def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Fig
         key = next(key for key in rows[0] if key not in OTHER)
         label = axes.get(kind, key)
         ends = [f"{significant(row['value'])} at {row[key]}" for row in (rows[0], rows[-1])]
+        entry = Key(kind or found.name, "vit")
+        points = [
+            {
+                "mark": mark,
+                "label": entry.label,
+                "x": row[key],
+                "y": row["value"],
+                "text": f"{label} {row[key]}\n{significant(row['value'])}",
+            }
+            for row in rows
+            for mark in ("line", "point")
+        ]
+        across = Axis(label, ticks=sorted(row[key] for row in rows))
         yield Figure(
             name=file_stem(f"{found.name}-{kind or 'curve'}"),
             title=f"{title}, {kind}" if kind else title,
-            x=Axis(label, ticks=tuple(sorted(row[key] for row in rows))),
-            y=value_axis(found, config.title),
-            panels=(
-                Panel(
-                    (
-                        Series(
-                            label=kind or found.name,
-                            x=[row[key] for row in rows],
-                            y=[row["value"] for row in rows],
-                            colour_key="vit",
-                            hover=[f"{label} {row[key]}\n{significant(row['value'])}" for row in rows],
-                        ),
-                    )
-                ),
-            ),
+            panels=draw_curves({"": points}, [entry], across, value_axis(found, config.title)),
+            keys=[entry],
             alt=f"{ends[0]}, {ends[1]}.",
         )

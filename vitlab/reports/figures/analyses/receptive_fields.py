@@ -7,18 +7,17 @@ import numpy as np
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import TIMES
-from vitlab.reports.figures.backends.image_grid import shaded
-from vitlab.reports.figures.spec import Tiles
+from vitlab.reports.figures.cells import draw_tiles, shade_values
+from vitlab.reports.figures.figure import Figure
 from vitlab.reports.urls import file_stem
 
 
-def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Tiles]:
+def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Figure]:
     """Of an array (n, Y, X) with values from 0 on, and as many rows with "layer" and "grid", the units of its map."""
-    yield Tiles(
-        name=file_stem(found.name),
-        title=title,
-        images=np.stack([shaded(field, (0.0, float(field.max()))) for field in found.array])[None],
+    chart = draw_tiles(
+        np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])[None],
         columns=[f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows],
         x="what the middle unit of each layer's map sees",
         scale="share of the peak",
     )
+    yield Figure(file_stem(found.name), title, {"": chart})

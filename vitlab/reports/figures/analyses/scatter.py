@@ -1,6 +1,7 @@
 """Images as points in the plane, in the colour and marker of their class."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -8,7 +9,7 @@ from scipy.spatial import KDTree
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
 from vitlab.formatting import plural
-from vitlab.reports.figures.spec import Axis, Figure, Panel, Series
+from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
 from vitlab.reports.figures.theme import ACCENTS, MARKERS, group_look
 from vitlab.reports.urls import file_stem
 
@@ -24,32 +25,23 @@ def figures(found: Findings, config: AnalysisConfig, title: str) -> Iterator[Fig
     labels = np.zeros(len(points), dtype=int) if found.labels is None else found.labels
     present = [int(label) for label in np.unique(labels)]
     listed = len(present) <= len(ACCENTS) * len(MARKERS)
-    series, texts = [], []
+    keys: list[Key] = []
+    marks: list[dict[str, Any]] = []
     for place, label in enumerate(present):
-        colour_key, marker = group_look(place)
+        colour, marker = group_look(place)
         name = str(found.classes[label]) if label < len(found.classes) else f"class {label}"
         chosen = points[labels == label]
-        series.append(
-            Series(
-                label=name,
-                x=chosen[:, 0].tolist(),
-                y=chosen[:, 1].tolist(),
-                colour_key=colour_key,
-                marker=marker,
-                style="points",
-                hover=[name] * len(chosen),
-                legend=listed,
-            )
-        )
+        keys.append(Key(name, colour, marker, style="points"))
+        marks += [{"mark": "point", "label": name, "x": x, "y": y, "text": name} for x, y in chosen.tolist()]
         if not listed and len(present) <= NAMED:
-            texts.append((*np.median(chosen, axis=0).tolist(), name))
+            x, y = np.median(chosen, axis=0).tolist()
+            marks.append({"mark": "name", "label": name, "x": x, "y": y, "text": name})
     images = f"{plural(len(points), 'image')}"
     yield Figure(
         name=file_stem(found.name),
         title=f"{title}, {images}",
-        x=Axis("first dimension (no unit)"),
-        y=Axis("second dimension (no unit)"),
-        panels=(Panel(tuple(series), texts=tuple(texts)),),
+        panels=draw_curves({"": marks}, keys, Axis("first dimension (no unit)"), Axis("second dimension (no unit)")),
+        keys=keys if listed else (),
         alt=f"{images} of {plural(len(present), 'class', 'classes')} as points.",
     )
 

@@ -6,7 +6,7 @@
   const runs = new Map(data.runs.map((run) => [run.name, run]));
   const LETTERS = ["a", "b"];
   const pictures = comparePictures(data);
-  const charts = Object.fromEntries([...document.querySelectorAll("[data-chart]")].map((figure) => [figure.dataset.chart, lineChart(figure)]));
+  const threeDigits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
   const withSign = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, signDisplay: "exceptZero" });
   const signed = (value) => withSign.format(value).replace("-", "\u2212");
 
@@ -46,30 +46,35 @@
     return `${data.metric[0].toUpperCase()}${data.metric.slice(1)} of ${b.cell} against ${a.cell}: ${text} \u00b1 ${size(half)} ${data.unit} (95% interval over ${over}${alone}).${verdict}`;
   }
 
+  /* The points of a run's curve: the lines of a chart, and behind them single values. */
+  const line = (label, xs, ys) => xs.map((x, i) => ({ mark: "line", line: "", label, x, y: ys[i] }));
+  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+  const pointsOf = {
+    distances: ({ distances }, label) => distances && [
+      ...line(label, distances.map((_, layer) => layer + 1), distances.map(mean)),
+      ...distances.flatMap((heads, layer) => heads.map((y) => ({ mark: "ring", line: "", label, x: layer + 1, y }))),
+    ],
+  };
+  const lacks = {
+    distances: ({ lacks_attention: none }) => (none ? "no attention over patches" : "not in the run\u2019s folder"),
+  };
+
   function drawCharts(pair) {
     const same = pair[0].colour === pair[1].colour;
     const colours = [`var(--${pair[0].colour})`, same ? "var(--ink)" : `var(--${pair[1].colour})`];
     LETTERS.forEach((letter, i) => {
-      get(`line-${letter}`).style.setProperty("--colour", colours[i]);
+      get("curves").style.setProperty(`--${letter}`, colours[i]);
       document.querySelector(`.keys .${letter}`).textContent = `${letter.toUpperCase()}, ${pair[i].name}`;
     });
-    const look = (i) => ({ name: LETTERS[i].toUpperCase(), colour: colours[i], dash: i ? "6 4" : "", dots: [] });
-    const lacking = (why) => pair.map((run, i) => [LETTERS[i].toUpperCase(), why(run)])
-      .filter(([, reason]) => reason).map((words) => words.join(": ")).join("; ");
-    for (const name of ["train", "validation", "metric"]) {
-      const lines = pair.flatMap((run, i) => (run.curves[name] ? [{ ...look(i), x: run.curves[name][0], y: run.curves[name][1] }] : []));
-      const percent = name === "metric" && data.percent;
-      charts[name]?.draw(lines, { percent, lacking: lacking((run) => (run.curves[name] ? "" : "not logged")) });
-    }
-    const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-    const unmeasured = ({ distances, lacks_attention: lacks }) => {
-      if (distances) return "";
-      return lacks ? "no attention over patches" : "not in the run\u2019s folder";
-    };
-    charts.distances?.draw(pair.flatMap(({ distances }, i) => (distances ? [{
-      ...look(i), x: distances.map((_, layer) => layer + 1), y: distances.map(mean),
-      dots: distances.flatMap((heads, layer) => heads.map((value) => [layer + 1, value])),
-    }] : [])), { whole: true, noun: "layer", lacking: lacking(unmeasured) });
+    document.querySelectorAll("[data-chart]").forEach((figure) => {
+      const name = figure.dataset.chart;
+      const found = pair.map((run, i) => (pointsOf[name] ?? (({ curves }, label) => curves[name] && line(label, ...curves[name])))(run, LETTERS[i].toUpperCase()));
+      const missing = pair.flatMap((run, i) => (found[i] ? [] : [`${LETTERS[i].toUpperCase()}: ${(lacks[name] ?? (() => "not logged"))(run)}`]));
+      figure.querySelector(".none").textContent = missing.join("; ");
+      const place = figure.querySelector(".plot");
+      place.hidden = missing.length === 2;
+      if (!place.hidden) showChart(place, { ...data.charts[name], data: { values: found.flatMap((points) => points ?? []) } });
+    });
   }
 
   function show() {

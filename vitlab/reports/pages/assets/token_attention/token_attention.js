@@ -1,4 +1,4 @@
-/* All heads as pictures, and the choice of one. Weights come as bytes, in 255ths of their query's largest. */
+/* All heads as pictures, and one as a heat map. Weights come as bytes, in 255ths of their query's largest. */
 "use strict";
 (() => {
   const { texts, names } = JSON.parse(document.getElementById("data").textContent);
@@ -10,15 +10,12 @@
   const decoded = new Map(); // layer -> its heads' weights
   const colours = new Map(); // of the theme
   let text = texts[0];
-  let letters = []; // of the tokens' segments
   let layer = 0;
   let head = 0;
 
   /* The tokens that attend, and those that are attended to: of a decoder's cross-attention they differ. */
   const queries = () => text[text.layers[layer].queries];
   const keys = () => text[text.layers[layer].keys];
-  const isMap = () => get("view").value === "map";
-  const number = (value) => value.toFixed(2);
   /* The largest weight, but for a first query that has only itself to attend to, as in a causal model. */
   function top(values, width) {
     const alone = values.subarray(1, width).every((value) => value === 0);
@@ -62,38 +59,14 @@
     return pen;
   }
 
-  const isSegmented = () => Boolean(text.segments) && queries() === text.tokens && keys() === text.tokens;
-
-  /* Whether the choice of sentences shows what a query gives a key. */
-  function shows(query, key) {
-    const pair = isSegmented() && get("pair").value;
-    return !pair || (letters[query] === pair[0] && letters[key] === pair[1]);
-  }
-
-  const page = {
-    queries, keys, weights, colour, surface, shows, number,
-    name: (token) => `\u201c${token}\u201d`,
-    letter: (place) => (isSegmented() ? letters[place] : undefined),
-    heads: () => headsOf(layer),
-    isMean: () => head === MEAN,
-    scale: (values) => (get("shade").value === "largest" ? top(values, keys().length) : 1), // the weight of the full colour
+  /* One element of a group is reached by Tab. */
+  const rove = (group, one) => group.forEach((other) => { other.tabIndex = other === one ? 0 : -1; });
+  const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  const map = mapView({
+    queries, keys, weights, colour, surface, steps: STEPS,
+    isBoundary: (place) => queries() === keys() && Boolean(text.segments) && text.segments[place] !== text.segments[place - 1],
     say: (words) => { get("reading").textContent = words; },
-    /* One element of a group is reached by Tab. */
-    rove: (group, one) => group.forEach((other) => { other.tabIndex = other === one ? 0 : -1; }),
-    steps: { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] },
-  };
-  const lines = linesView(page);
-  const map = mapView(page);
-
-  function draw() {
-    get("lines").hidden = get("lines-note").hidden = isMap();
-    get("map-scroll").hidden = !isMap();
-    const most = page.scale(weights());
-    get("most").textContent = most === 1 ? "1" : number(most);
-    const view = isMap() ? map : lines;
-    view.draw();
-    page.say(view.words());
-  }
+  });
 
   function drawThumbs() {
     thumbs.forEach((thumb) => {
@@ -115,7 +88,7 @@
   function choose(newLayer, newHead) {
     const before = [queries(), keys()];
     layer = newLayer;
-    if (before[0] !== queries() || before[1] !== keys()) forget();
+    if (before[0] !== queries() || before[1] !== keys()) map.forget();
     const { heads } = text.layers[layer];
     head = Math.min(newHead, heads - 1);
     const options = Array.from({ length: heads }, (_, i) => new Option(i + 1, i));
@@ -124,30 +97,16 @@
     get("layer").value = layer;
     const current = thumbAt(layer, head);
     thumbs.forEach((thumb) => thumb.setAttribute("aria-current", String(thumb === current)));
-    page.rove(thumbs, current || thumbAt(layer, 0));
+    rove(thumbs, current || thumbAt(layer, 0));
     get("chosen").textContent = `${names[layer]}, ${head === MEAN ? "all heads" : `head ${head + 1}`}`;
     get("chosen-label").textContent = current ? current.dataset.label : "";
-    draw();
-  }
-
-  /* What was pointed at among other tokens. */
-  function forget() {
-    lines.list();
-    map.forget();
-    if (get("pair")) get("sentences").hidden = !isSegmented();
+    map.show();
   }
 
   function chooseText(place) {
     text = texts[place];
     decoded.clear();
-    const segments = [...new Set(text.segments || [])].sort((a, b) => a - b);
-    letters = (text.segments || []).map((segment) => String.fromCharCode(65 + segments.indexOf(segment)));
-    if (get("pair")) {
-      const names = [...new Set(letters)].sort();
-      const pairs = names.flatMap((a) => names.map((b) => new Option(`${a} \u2192 ${b}`, a + b)));
-      get("pair").replaceChildren(new Option("all", ""), ...pairs);
-    }
-    forget();
+    map.forget();
     drawThumbs();
     choose(layer, head);
   }
@@ -160,23 +119,22 @@
     });
   }
   thumbs.forEach((thumb) => thumb.addEventListener("keydown", (event) => {
-    const step = page.steps[event.key];
+    const step = STEPS[event.key];
     if (!step) return;
     event.preventDefault();
     const next = thumbAt(Number(thumb.dataset.layer) + step[0], Number(thumb.dataset.head) + step[1]);
     if (!next) return;
-    page.rove(thumbs, next);
+    rove(thumbs, next);
     next.focus();
   }));
   get("text").addEventListener("change", (event) => chooseText(Number(event.target.value)));
   get("layer").addEventListener("change", (event) => choose(Number(event.target.value), head));
   get("head-choice").addEventListener("change", (event) => choose(layer, Number(event.target.value)));
-  for (const id of ["view", "pair", "shade"]) get(id)?.addEventListener("change", draw);
   document.addEventListener("themechange", () => {
     colours.clear();
     drawThumbs();
-    draw();
+    map.show();
   });
-  addEventListener("resize", draw);
+  addEventListener("resize", map.show);
   chooseText(0);
 })();

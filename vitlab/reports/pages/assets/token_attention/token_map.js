@@ -51,11 +51,9 @@ const mapView = (page) => {
   function drawCells(pen) {
     const [down, along] = [page.queries().length, page.keys().length];
     const values = page.weights();
-    const largest = page.scale(values);
     for (let query = 0; query < down; query += 1) {
       for (let key = 0; key < along; key += 1) {
-        const shown = page.shows(query, key);
-        pen.fillStyle = shown ? page.colour("vit", Math.min(1, values[query * along + key] / largest)) : page.colour("grid", 0.6);
+        pen.fillStyle = page.colour("vit", Math.min(1, values[query * along + key]));
         pen.fillRect(left + key * side, left + query * side, side, side);
       }
     }
@@ -63,7 +61,7 @@ const mapView = (page) => {
     pen.strokeRect(left - 0.5, left - 0.5, along * side + 1, down * side + 1);
     pen.strokeStyle = page.colour("muted");
     for (let place = 1; place < along; place += 1) {
-      if (page.letter(place) === page.letter(place - 1)) continue;
+      if (!page.isBoundary(place)) continue;
       const at = left + place * side + 0.5;
       pen.beginPath();
       pen.moveTo(left, at);
@@ -84,8 +82,7 @@ const mapView = (page) => {
   function goTo(query, key) {
     if (cell && cell.query === query && cell.key === key) return;
     cell = { query, key };
-    draw();
-    page.say(words());
+    show();
   }
   map.addEventListener("pointermove", (event) => {
     const [key, query] = [event.offsetX, event.offsetY].map((at) => Math.floor((at - left) / side));
@@ -104,8 +101,12 @@ const mapView = (page) => {
     if (!cell) return "Point at a cell for its weight.";
     const { query, key } = cell;
     const value = page.weights()[query * page.keys().length + key].toFixed(3);
-    return `${page.name(page.queries()[query])} (${query + 1}) gives ${page.name(page.keys()[key])} (${key + 1}) ${value}`;
+    return `\u201c${page.queries()[query]}\u201d (${query + 1}) gives \u201c${page.keys()[key]}\u201d (${key + 1}) ${value}`;
   }
 
-  return { draw, words, forget };
+  function show() {
+    draw();
+    page.say(words());
+  }
+  return { show, forget };
 };

@@ -1,0 +1,151 @@
+"""Figure 1: the metric against size, compute and time; known answers, what is left out, names as text."""
+
+import statistics
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.reports.figures.charts import read_column, read_points, read_scale
+from tests.unit.reports.written_study import make_study
+from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves, save_figure
+from vitlab.reports.figures.study import cost, draw_study, metric
+from vitlab.reports.results.fits import fit_study
+from vitlab.reports.results.study_results import load_results
+from vitlab.studies.metrics import main_metric
+
+
+def row(model, size, seed, accuracy, flops, seconds, **more):
+    found = {"run": f"{model}-n{size}-s{seed}", "model": model, "family": "vit", "train_size": size, "seed": seed}
+    return {**found, "accuracy": accuracy, "train_flops": flops, "wall_s": seconds, **more}
+
+
+ROWS = [
+    row("vit_a", 53, 0, 0.5, 2e12, 7.0),
+    row("vit_a", 53, 1, 0.7, 4e12, 11.0),
+    row("vit_a", 1009, 0, 0.9, 3e13, 130.0),
+    row("vit_b", 53, 0, 0.4, 6e12, 23.0),
+]
+
+
+def draw(rows):
+    """The views of Figure 1 by their choice."""
+    runs = {one["run"]: SimpleNamespace(result={}) for one in rows}
+    results = SimpleNamespace(rows=rows, metric=main_metric(rows), runs=runs, fits=fit_study(rows, {}))
+    return {figure.choice: figure for module in (metric, cost) for figure in module.draw(results)}
+
+
+# ---- against size
+
+
+def test_the_line_is_the_mean_and_the_band_its_standard_deviation(tmp_path):
+    study = make_study(tmp_path / "quick")
+    figures = {figure.choice: figure for figure in metric.draw(load_results(study.folder))}
+    values = [one["accuracy"] for one in study.rows() if one["model"] == "vit_nano" and one["train_size"] == 500]
+    assert len(values) == 2
+    mean, std = statistics.fmean(values), statistics.stdev(values)
+    band = next(p for p in read_points(figures["accuracy"], "band", "vit_nano") if p["x"] == 500 and not p["line"])
+    assert read_column(figures["accuracy"], "y", "line", "vit_nano")[0] == pytest.approx(mean)
+    assert (band["low"], band["high"]) == (pytest.approx(mean - std), pytest.approx(mean + std))
+    assert read_column(figures["error"], "y", "line", "vit_nano")[0] == pytest.approx(1 - mean)
+    assert [read_scale(figures["error"], axis)["type"] for axis in "xy"] == ["log", "log"]
+    rings = read_points(figures["error"], "ring", "vit_nano")
+    assert rings[0]["link"] == "vit_nano-n500-s0/"
+    assert len(rings) == 8
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_a_run_without_a_result_is_left_out(value):
+    figures = draw([{**ROWS[0], "accuracy": value}, *ROWS[1:]])
+    assert read_column(figures["accuracy"], "y", "line", "vit_a") == [0.7, 0.9]
+    assert len(read_points(figures["accuracy"], "ring", "vit_a")) == 0
+
+
+def test_no_error_has_no_place_on_a_log_axis():
+    figures = draw([*ROWS[:2], row("vit_a", 1009, 0, 1.0, 3e13, 130.0)])
+    assert read_column(figures["error"], "y", "line", "vit_a") == [pytest.approx(0.4), None]
+    assert read_column(figures["accuracy"], "y", "line", "vit_a") == [pytest.approx(0.6), 1.0]
+
+
+# ---- against cost
+
+
+def test_line_goes_through_the_means_of_both_in_order_of_size():
+    figure = draw(list(reversed(ROWS)))["compute"]
+    line = read_points(figure, "point", "vit_a")
+    assert [(one["x"], one["y"]) for one in line] == [(3e12, pytest.approx(0.6)), (3e13, 0.9)]
+    assert not read_points(figure, "band")
+    assert line[0]["text"] == "vit_a, 53 training examples\n60.0% ± 14.1 over 2 seeds\n3.00 TFLOP"
+    assert [one["link"] for one in line] == ["", "vit_a-n1009-s0/"]
+    assert sorted(read_column(figure, "x", "ring", "vit_a")) == [2e12, 4e12, 3e13]
+    assert "vit_a: 90.0% for 30.0 TFLOP with 1,009 training examples" in figure.alt
+
+
+def test_time_is_in_the_unit_that_its_longest_run_is_read_in():
+    assert read_column(draw(ROWS)["time"], "x", "line", "vit_a") == [9.0, 130.0]
+    for factor, unit, text in ((60, "min", "23 min"), (3600, "h", "23 h 00 min")):
+        figure = draw([{**one, "wall_s": factor * one["wall_s"]} for one in ROWS])["time"]
+        assert f"({unit}, log scale)" in figure.specs[""]["layer"][0]["encoding"]["x"]["axis"]["title"]
+        assert read_column(figure, "x", "line", "vit_a")[0] == pytest.approx(9.0)
+        assert read_column(figure, "text", "point", "vit_b")[0].splitlines()[-1] == text
+
+
+@pytest.mark.parametrize("perplexity", [False, True])
+def test_frontiers_are_the_planted_best_of_each_family_and_of_all(perplexity):
+    planted = [  # model, family, size, accuracy, cost: the first of a line is on its family's frontier
+        ("vit_s", "vit", 100, 0.50, 1e12),
+        ("vit_s", "vit", 900, 0.60, 1e12),
+        ("vit_b", "vit", 100, 0.55, 4e12),  # dearer and worse than vit_s with 900
+        ("vit_b", "vit", 900, 0.90, 4e12),
+        ("vit_l", "vit", 900, 0.90, 9e12),  # as good, but dearer
+        ("resnet_s", "resnet", 100, 0.70, 2e12),
+        ("resnet_b", "resnet", 900, 0.80, 8e12),  # the best ResNet, but vit_b is better for less
+    ]
+    rows = [row(model, size, 0, value, flops, 1.0, family=family) for model, family, size, value, flops in planted]
+    if perplexity:
+        rows = [{**one, "accuracy": None, "perplexity": 1 / one["accuracy"]} for one in rows]
+    figure = draw(rows)["compute"]
+    expected = {"best of ViT": ([1e12, 4e12], [0.6, 0.9]), "best of ResNet": ([2e12, 8e12], [0.7, 0.8])}
+    expected["best of all"] = ([1e12, 2e12, 4e12], [0.6, 0.7, 0.9])
+    for label, (x, y) in expected.items():
+        mark = "line" if label == "best of all" else "stairs"
+        ends = [at for pair in zip(x, [*x[1:], 9e12], strict=True) for at in pair]
+        assert read_column(figure, "x", mark, label) == ends
+        values = [1 / value if perplexity else value for value in y for _ in range(2)]
+        assert read_column(figure, "y", mark, label) == pytest.approx(values)
+    if not perplexity:
+        assert "best of ViT: 60.0% for 1.00 TFLOP, 90.0% for 4.00 TFLOP." in figure.alt
+
+
+def test_one_model_has_no_frontier():
+    assert not read_points(draw(ROWS[:2])["compute"], "stairs")
+
+
+@pytest.mark.parametrize("value", [None, 0, -1.0, float("nan"), "?"])
+def test_runs_without_a_cost_are_left_out(value):
+    figure = draw([{**ROWS[0], "train_flops": value}, *ROWS[1:]])["compute"]
+    assert read_column(figure, "x", "line", "vit_a") == [4e12, 3e13]
+    assert "compute" not in draw([{**one, "train_flops": value} for one in ROWS])
+
+
+# ---- files
+
+
+def test_every_figure_of_a_study_is_drawn_to_files(tmp_path):
+    study = make_study(tmp_path / "quick")
+    figures = list(draw_study(load_results(study.folder)))
+    assert len({figure.name for figure in figures}) == len(figures)
+    for figure in figures:
+        svg, png = save_figure(figure, tmp_path / "figures")
+        assert min(svg.stat().st_size, png.stat().st_size) > 5000
+        assert figure.title in svg.read_text()
+
+
+def test_names_are_text_not_markup(tmp_path):
+    name = "<b>%{x}</b> $a$ <a href='http://example.org'>"
+    points = [{"mark": mark, "label": name, "x": x, "y": x, "text": name} for x in (1, 2) for mark in ("line", "point")]
+    keys = [Key(name, "vit"), Key("other", "resnet")]
+    figure = Figure("f", name, draw_curves({name: points, "b": points}, keys, Axis("x"), Axis("y")), keys)
+    text = save_figure(figure, tmp_path)[0].read_text()
+    assert text.count("&lt;b&gt;%{x}&lt;/b&gt; $a$") >= 3  # title, panel, legend
+    assert "<b>" not in text
+    assert "<a " not in text

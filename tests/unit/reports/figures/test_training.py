@@ -1,0 +1,85 @@
+"""Training curves: means and bands over seeds, thin enough for a page of a hundred runs."""
+
+import json
+import math
+
+import pytest
+
+from tests.unit.reports.figures.charts import read_column, read_points
+from tests.unit.reports.written_study import make_study
+from vitlab.files import write_text
+from vitlab.reports.figures.study import training
+from vitlab.reports.figures.study.training import thin_curves
+from vitlab.reports.results.study_results import load_results
+
+MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
+
+
+def write_metrics(study, name, rows):
+    write_text(study.run(name).metrics_path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def losses(values, key="train/loss"):
+    return [{"step": 10 * i, key: value} for i, value in enumerate(values, start=1)]
+
+
+def draw(study):
+    (figure,) = training.draw(load_results(study.folder))
+    return figure
+
+
+@pytest.fixture
+def study(tmp_path):
+    return make_study(tmp_path / "three", models=MODELS, sizes=(53,), seeds=(0, 1, 2), failed=0)
+
+
+def test_line_is_the_mean_over_seeds_and_band_its_range(study):
+    for seed, values in enumerate(([4.0, 2.0], [5.0, 1.0], [9.0, 0.6])):
+        write_metrics(study, f"vit_nano-n53-s{seed}", losses(values))
+    figure = draw(study)
+    line, band = (read_points(figure, mark, "vit_nano, training") for mark in ("line", "band"))
+    assert [(point["x"], point["y"]) for point in line] == [(10, 6.0), (20, 1.2)]
+    assert [(point["low"], point["high"]) for point in band] == [(4.0, 9.0), (0.6, 2.0)]
+    assert not any("link" in point for point in line), "it stands for no single run"
+
+
+def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_step(study):
+    write_metrics(study, "vit_nano-n53-s0", losses([4.0, 2.0, 1.0]))
+    write_metrics(study, "vit_nano-n53-s1", losses([6.0]))
+    write_metrics(study, "vit_nano-n53-s2", losses([1.0], key="validation/loss"))
+    figure = draw(study)
+    assert read_column(figure, "y", "line", "vit_nano, training") == [5.0, 2.0, 1.0]
+    assert read_column(figure, "y", "line", "vit_nano, validation") == [1.0]
+    assert not read_points(figure, "band", "vit_nano, validation")
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_a_gap(study, value):
+    write_metrics(study, "vit_nano-n53-s0", losses([4.0, value, 1.0]))
+    figure = draw(study)
+    assert read_column(figure, "y", "line", "vit_nano, training")[1] is None
+    json.dumps(figure.specs, allow_nan=False)
+
+
+def test_runs_whose_metrics_are_gone_are_left_out(study):
+    for seed in (0, 1):
+        study.run(f"vit_nano-n53-s{seed}").metrics_path.unlink()
+    assert set(read_column(draw(study), "link", "line", "vit_nano, training")) == {"vit_nano-n53-s2/"}
+
+
+def test_long_curves_are_thinned_to_means():
+    points = [(step, float(step)) for step in range(1, 1001)]
+    thinned = thin_curves([points])
+    assert len(thinned) == 200
+    assert (thinned[0].step, thinned[0].mean) == (5, 3.0)
+    assert (thinned[-1].step, thinned[-1].mean) == (1000, 998.0)
+    assert thin_curves([[(1, None), *points[1:]]])[0].mean is None
+
+
+def test_all_curves_together_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "ALL_POINTS", 120)
+    study = make_study(tmp_path / "one", models=MODELS, sizes=(53,), seeds=(0,), failed=0)  # four curves
+    figure = draw(study)
+    lines = [read_column(figure, "x", "line", key.label) for key in figure.keys]
+    assert [len(line) for line in lines] == [20, 8, 20, 8]  # 40 rows are logged of the training, 8 of held-out data
+    assert lines[0][-1] == 1000

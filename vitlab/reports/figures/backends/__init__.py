@@ -1,1 +1,0 @@
-"""What draws figures: matplotlib for SVG and PNG files, plotly for pages and W&B."""
