@@ -19,6 +19,7 @@ FILES = (
     ("attention", "analysis/attention_distance.json"),
     ("log", "log.txt"),
 )
+MOST_LINKED = 200  # runs up to which their files are linked one by one; a run's name links its folder
 CHOICES = {"model": "model", "train_size": "examples", "seed": "seed"}
 
 
@@ -36,7 +37,7 @@ class RunRow:
     exists: bool  # False for a folder that was deleted since
     look: Look
     chosen_by: dict[str, Any]  # key of a choice -> this run's value
-    cells: list[tuple[str, float | str]]  # text, value to sort by; one per column
+    cells: list[tuple[str, str]]  # text, value to sort by; one per column
     files: list[tuple[str, str]]  # label, address
 
 
@@ -72,7 +73,7 @@ def run_rows(study: StudyFiles, rows: Rows, shown: list[Column]) -> list[RunRow]
             look=style[row["model"]],
             chosen_by={key: row[key] for key in CHOICES},
             cells=[(column.text(row.get(column.key)), sort_value(row.get(column.key))) for column in shown],
-            files=files_of(study, row["run"]),
+            files=files_of(study, row["run"]) if len(rows) <= MOST_LINKED else [],
         )
         for row in rows
     ]
@@ -90,10 +91,10 @@ def choices(rows: Rows) -> list[tuple[str, str, list[tuple[Any, str]]]]:
     return lists
 
 
-def sort_value(value: Any) -> float | str:
+def sort_value(value: Any) -> str:
     """Empty for what has no place in an order: it stays at the end."""
     number = finite(value)
-    return "" if number is None else number
+    return "" if number is None else f"{number:.6g}"
 
 
 def files_of(study: StudyFiles, run: str) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ from vitlab.studies.store import StudyFiles
 Rows = list[dict[str, Any]]
 MOST_MANIFESTS = 10  # that are linked one by one
 GENERATED = 8  # test items for which it shows what the models write
-SCRIPTS = ("theme_button.js", "table.js", "charts.js", "report.js")
+SCRIPTS = ("theme_button.js", "charts.js", "report.js", "table.js")
 
 
 def write_report(results: StudyResults, *, running: bool = False) -> Path:
@@ -81,7 +81,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         styles=["report.css"],
         scripts=[
             *([bundle_vega()] if figures else []),
-            *map(source, [*SCRIPTS, *(["live.js"] if running else [])]),
+            *map(source, SCRIPTS),
         ],
         script_data={
             "charts": [chart for figure in figures for view in figure["views"] for _, _, chart in view["charts"]]

@@ -89,7 +89,7 @@ def test_no_error_no_request_whatever_is_clicked(browser, page):
 def test_names_are_text_wherever_they_stand(browser, page):
     browser.open(page)
     browser.show_figure("#figure-1")
-    text = browser.run("document.body.innerText")
+    text = browser.run("document.querySelector('main').textContent")
     for place in ("header", "#figure-1 .keys", "#sizes thead", "#runs-table tbody", "#fixed thead"):
         assert SCRIPT in browser.run(f"document.querySelector('{place}').textContent"), place
     assert f"{SCRIPT}-n500-s0" in text

@@ -21,7 +21,7 @@ from vitlab.tasks.metrics import Metric
 PLACE = 1
 BEYOND = 2.0  # times the largest size: how far laws are drawn
 LAW_POINTS = 24
-MOST_RUNS = 30  # of a model at a size that have a point each
+MOST_RUNS, ALL_RUNS = 30, 600  # of a model at a size that have a ring each, and of all together
 FILES, HINT = [("results.csv", "results.csv")], "Click a point to find its run below."
 Points = list[dict[str, Any]]
 Averages = Mapping[str, Mapping[int, CellAverage]]
@@ -107,6 +107,7 @@ def draw_cells(
 ) -> Points:
     """A line through the means of each model with its band, a point per mean and a ring per run."""
     points: Points = []
+    most = limit_rings(sum(len(by_size) for by_size in by_model.values()))
     for model, by_size in by_model.items():
         several = any(len(cell.rows) > 1 for cell in by_size.values())
         with_band = banded and any(cell.std is not None for cell in by_size.values())
@@ -121,7 +122,7 @@ def draw_cells(
             if with_band and y is not None:
                 low, high = sorted(value.get(cell.mean + way * (cell.std or 0.0)) for way in (-1, 1))
                 points.append({**here, "mark": "band", "low": max(low, y / 2) if log else low, "high": high})
-            for row in choose_shown(cell, metric) if several else ():
+            for row in choose_shown(cell, metric, most) if several else ():
                 x, y_run = place_row(row), value.draw(metric.value(row), log=log)
                 if x is not None and y_run is not None:
                     text = "\n".join(filter(None, [row["run"], metric.text(metric.value(row)), describe_cost(x)]))
@@ -130,12 +131,17 @@ def draw_cells(
     return points
 
 
-def choose_shown(cell: CellAverage, metric: Metric) -> Sequence[dict[str, Any]]:
+def limit_rings(cells: int) -> int:
+    """How many runs of a model at a size have a ring."""
+    return max(3, min(MOST_RUNS, ALL_RUNS // max(1, cells)))
+
+
+def choose_shown(cell: CellAverage, metric: Metric, most: int) -> Sequence[dict[str, Any]]:
     """The runs that have a ring: of many some in even steps of their order, with the lowest and the highest."""
-    if len(cell.rows) <= MOST_RUNS:
+    if len(cell.rows) <= most:
         return cell.rows
     ordered = sorted(cell.rows, key=metric.value)
-    return [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, MOST_RUNS)]
+    return [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, most)]
 
 
 def draw_laws(found: StudyFits, value: Value, as_error: bool, percent: bool) -> Iterator[dict[str, Any]]:
@@ -176,8 +182,9 @@ def describe_points(rows: Points, metric: Metric) -> tuple[str, bool]:
     counts = Counter((row["model"], row["train_size"]) for row in rows)
     several = max(counts.values()) > 1
     caption = "Lines: mean over seeds. Open markers: single runs." if several else "Each point is one run."
-    if max(counts.values()) > MOST_RUNS:
-        caption = f"{caption[:-1]}; of more than {MOST_RUNS} at a size, {MOST_RUNS} from the lowest to the highest."
+    most = limit_rings(len(counts))
+    if max(counts.values()) > most:
+        caption = f"{caption[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
     return caption + ("" if metric.higher_is_better else " Lower is better."), several
 
 

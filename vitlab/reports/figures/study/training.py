@@ -16,7 +16,7 @@ from vitlab.reports.urls import folder_link
 PLACE = 4
 MOST_POINTS = 200  # of a curve: more cannot be told apart in a panel
 MANY_RUNS, FEWER_POINTS = 50, 100  # of a study, and then of a curve
-ALL_POINTS = 12_000  # of all curves of a page together: with more it is slow to open
+ALL_POINTS = 8_000  # of all curves of a page together: with more it is slow to open
 LEAST_POINTS = 20  # of a curve, however many there are
 MARKED = 25  # points at most that have a marker each
 LOSSES = (("train/loss", "training"), ("validation/loss", "validation"))

@@ -30,7 +30,7 @@ document.querySelectorAll("table[data-filter]").forEach((table) => {
     const down = cell.getAttribute("aria-sort") === "ascending";
     table.querySelectorAll("[aria-sort]").forEach((other) => other.setAttribute("aria-sort", "none"));
     cell.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const value = (row) => row.cells[column].dataset.value;
+    const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
     rows.sort((a, b) => {
       const [x, y] = [value(a), value(b)];
       if (x === "" || y === "") return (x === "") - (y === ""); // without a value: last, either way
