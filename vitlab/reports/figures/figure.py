@@ -264,8 +264,8 @@ def encode_keys(keys: Sequence[Key], columns: int) -> dict[str, Any]:
     }
 
 
-# kind of mark -> what draws it, and which encodings of the keys it takes; in drawing order. Opacity is that of a fill or
-# a stroke: that of a whole mark makes a PNG ten times as slow.
+# kind of mark -> what draws it, and which encodings of the keys it takes; in drawing order. Opacity is that of a fill
+# or a stroke: that of a whole mark makes a PNG ten times as slow.
 MARKS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "strip": ("area", {"color": COLOURS["muted"], "opacity": 1, "fillOpacity": 0.15}, ()),
     "band": ("area", {"opacity": 1, "fillOpacity": 0.15}, ("color",)),

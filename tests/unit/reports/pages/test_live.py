@@ -81,7 +81,10 @@ def test_the_page_reloads_where_it_was_scrolled_to_until_the_study_is_done(brows
     browser.open(path)
     browser.run("scrollTo(0, 900); window.seen = true")
     path.write_text(last)
-    browser.page.wait_for_function("scrollY > 800 && !window.seen")
+    with browser.page.expect_navigation():
+        pass
+    browser.page.wait_for_timeout(500)
+    assert browser.run("scrollY") > 800
     assert not browser.run("document.body.textContent.includes('The study is running')")
     browser.run("window.seen = true")
     browser.page.wait_for_timeout(5000)
