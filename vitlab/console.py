@@ -1,16 +1,26 @@
 """The console of Rich as this program uses it."""
 
 from collections.abc import Iterable
-from typing import IO
+from typing import IO, Any
 
 from rich import console
 from rich.segment import Segment
 
 from vitlab.terminal import show_controls, unwrap
 
+UNLIMITED = 1000  # characters of a line
+
 
 class Console(console.Console):
-    """Shows the control characters of texts; those of styles, bars and live tables are obeyed."""
+    """Shows the control characters of texts; those of styles, bars and live tables are obeyed.
+
+    What is no terminal has no width at which a table would be cut.
+    """
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        if not self.is_terminal and "width" not in options:
+            self.width = UNLIMITED
 
     def render(
         self, renderable: console.RenderableType, options: console.ConsoleOptions | None = None

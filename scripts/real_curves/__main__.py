@@ -1,7 +1,7 @@
 """A benchmark of learning curves as they are: how well do scaling laws predict them, and where two of them cross?
 
-    python scripts/real_curves make      [CSV] [--tasks NAME ...]    # 15 minutes on one core: docs/real-curves.csv
-    python scripts/real_curves evaluate  [CSV] [--jobs 2]            # the tables of docs/rules.md
+    uv run --with matplotlib python scripts/real_curves make [CSV] [--tasks NAME ...]    # 15 minutes on one core
+    uv run python scripts/real_curves evaluate  [CSV] [--jobs 2]            # the tables of docs/rules.md
 
 `make` trains scikit-learn's learners, n-gram models and vitlab's smallest networks on data that need no download:
 vitlab's own sets, the samples that scikit-learn and matplotlib bring, the names of Unicode's characters, and the source

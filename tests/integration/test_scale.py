@@ -84,6 +84,7 @@ def test_a_study_leaves_the_files_of_the_contract(study):
         "samples.png",
     }
     assert {path.name for path in (folder / "tables").iterdir()} == {"results.md", "results.tex"}
+    assert "\u2026" not in done.stdout, "a table in a pipe is whole"
     assert "report.html" in done.stdout
     assert f"vitlab sync {folder}" in done.stdout.replace("\n", "")
     assert "Traceback" not in done.stderr

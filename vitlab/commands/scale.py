@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, positive_integer, positive_number, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
 from vitlab.config.schema import StudyConfig
-from vitlab.console import Console
+from vitlab.console import UNLIMITED, Console
 from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.reports.results.conclusion import Conclusion, conclude, is_finished
+from vitlab.reports.results.size_table import SizeTable
 from vitlab.reports.results.study_results import load_results
 from vitlab.studies.claims import hold
 from vitlab.studies.executors import can_detach, is_on_this_machine
@@ -210,22 +212,42 @@ def show(found: Conclusion, failed: Mapping[str, str] | None = None) -> None:
     """Print a conclusion, and why runs of this start have failed."""
     console = Console()
     if found.table.body:
-        table = Table(box=None, pad_edge=False)
-        for index, name in enumerate(found.table.header):
-            heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
-            table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
-        for line in found.table.body:
-            table.add_row(*map(escape, line))
+        table = make_wide_table(found.table)
+        if (
+            Measurement.get(Console(width=UNLIMITED), console.options.update(width=UNLIMITED), table).maximum
+            > console.width
+        ):
+            table = make_long_table(found.table)
         console.print()
         console.print(table)
-        console.print(escape(found.table.note), soft_wrap=True, highlight=False, style="dim")
+        console.print(escape(found.table.note), highlight=False, style="dim")
         console.print()
     for text in found.says:
-        say(text, console)
+        console.print(escape(text), highlight=False)
     for run, error in (failed or {}).items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
     for text in found.places:
         say(text, console)
+
+
+def make_wide_table(sizes: SizeTable) -> Table:
+    """A row for each size, a column for each model."""
+    table = Table(box=None, pad_edge=False)
+    for index, name in enumerate(sizes.header):
+        heading = escape(name) if index == 0 else escape(name).replace(" ", "\n")  # an axis a line
+        table.add_column(heading, justify="left" if index == 0 else "right", no_wrap=True)
+    for line in sizes.body:
+        table.add_row(*map(escape, line))
+    return table
+
+
+def make_long_table(sizes: SizeTable) -> Table:
+    """A row for each size and model, for a narrow terminal."""
+    table = Table(sizes.header[0], "", "", box=None, pad_edge=False)
+    for size, *cells in sizes.body:
+        for place, (name, cell) in enumerate(zip(sizes.header[1:], cells, strict=True)):
+            table.add_row("" if place else escape(size), escape(name), escape(cell))
+    return table
 
 
 def say(text: str, console: Console) -> None:

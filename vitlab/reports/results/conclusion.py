@@ -1,4 +1,4 @@
-"""What a study has found, as `vitlab scale` prints it. Imports no torch, and neither scipy nor matplotlib."""
+"""What a study has found, as `vitlab scale` prints it. Imports no torch, and neither scipy nor altair."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -180,7 +180,7 @@ def list_analyses(results: StudyResults) -> list[str]:
 
 
 def show_figures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
-    """All figures of an analysis, for each run: as pictures and as interactive plots."""
+    """All figures of an analysis, for each run."""
     shown = [name for name in figures if name == analysis or name.startswith(f"{analysis}-")] or [analysis]
     title = load("analysis", analysis).title if analysis in names("analysis") else analysis
     return wr.MediaBrowser(title=title, num_columns=2, media_keys=[f"{name}/picture" for name in shown])

@@ -1,0 +1,114 @@
+"""README and docs: every block of Python runs, every `vitlab` command is one that the program takes, every link leads
+to a file."""
+
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from vitlab.cli import COMMANDS, main
+from vitlab.commands.arguments import CommandParser
+from vitlab.config import TrainConfig, compose, names
+from vitlab.models.text import language_model
+from vitlab.models.weights.huggingface import save_huggingface
+from vitlab.studies.grid import compose_study
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PLACEHOLDERS = {"...", "STUDY", "RUN"}
+
+
+def read_blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def list_commands():
+    for page in PAGES:
+        for block in read_blocks(page, ""):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line.partition("| ")[0], comments=True) if line.startswith("vitlab ") else []
+                if words and not any(word.startswith("$") for word in words):
+                    yield pytest.param(words[1:], id=f"{page.stem}: {line[:60]}")
+
+
+class Parsed(BaseException):
+    """Passes the handler of a command's errors."""
+
+
+def stop_after(parse):
+    def stop(parser, words):
+        raise Parsed(parse(parser, words))
+
+    return stop
+
+
+@pytest.fixture
+def parse(monkeypatch, tmp_path):
+    """What a command makes of its words, before it does anything."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("parse_args", "parse_intermixed_args"):
+        monkeypatch.setattr(CommandParser, name, stop_after(getattr(CommandParser, name)))
+
+    def run(words):
+        with pytest.raises(Parsed) as caught:
+            main(words)
+        return caught.value.args[0]
+
+    return run
+
+
+@pytest.mark.parametrize("words", list_commands())
+def test_the_program_takes_every_command(words, parse):
+    verb, *rest = words
+    assert verb in COMMANDS
+    arguments = parse([verb, *(word for word in rest if word not in PLACEHOLDERS)])
+    if verb not in ("scale", "train") or "..." in rest:
+        return
+    given = arguments.words if verb == "scale" else arguments.overrides
+    overrides = [word for word in given if "=" in word and "=./" not in word]  # a folder that a reader has
+    if verb == "train":
+        assert compose(TrainConfig, overrides).model.name
+    else:
+        study = next((word for word in given if word in names("study")), "quick")
+        assert all(word in (study, "my_study.yaml") for word in given if "=" not in word)
+        assert compose_study(study, overrides).models
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if read_blocks(page, "yaml")], ids=lambda page: page.stem)
+def test_a_study_that_is_shown_is_one(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number, block in enumerate(read_blocks(page, "yaml")):
+        if "models:" not in block:
+            continue
+        path = tmp_path / f"study{number}.yaml"
+        path.write_text(block)
+        assert compose_study(str(path), []).models
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if read_blocks(page, "python")], ids=lambda page: page.stem)
+def test_every_block_of_python_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = language_model(50257, length=64, width=16, depth=1, heads=2)
+    save_huggingface(model, tmp_path / "gpt2")
+    found = {}
+    for block in read_blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), found)
+    if "load" in found:  # of a dataset
+        data = found["load"](SimpleNamespace(name="stripes", period=4, images=6))
+        assert data.train.read([0, 1]).shape == (2, 1, 16, 16)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_and_named_page_is_there(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [name for name in re.findall(r"\bdocs/[\w-]+\.md", text) if not (ROOT / name).is_file()] == []
+
+
+def test_readme_is_short():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    assert max(map(len, lines)) <= 120
