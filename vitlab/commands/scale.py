@@ -243,10 +243,13 @@ def make_wide_table(sizes: SizeTable) -> Table:
 
 def make_long_table(sizes: SizeTable) -> Table:
     """A row for each size and model, for a narrow terminal."""
-    table = Table(sizes.header[0], "", "", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for size, *cells in sizes.body:
-        for place, (name, cell) in enumerate(zip(sizes.header[1:], cells, strict=True)):
-            table.add_row("" if place else escape(size), escape(name), escape(cell))
+        table.add_row(f"[bold]{escape(sizes.header[0])} {escape(size)}")
+        for name, cell in zip(sizes.header[1:], cells, strict=True):
+            table.add_row(f"  {escape(name)}", escape(cell))
     return table
 
 
