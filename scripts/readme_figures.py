@@ -1,8 +1,10 @@
-"""Make the README's picture and table from a finished study.
+"""Make the README's pictures and table from two finished studies.
 
-    uv run vitlab scale && uv run python scripts/readme_figures.py runs/quick
+    uv run vitlab scale && uv run vitlab scale crossover
+    uv run python scripts/readme_figures.py runs/quick runs/crossover
 
-Writes docs/report.png (the top of report.html, through headless Chromium) and prints the table in Markdown.
+Writes docs/report.png (the top of report.html, through headless Chromium) and docs/crossover.png (a study's accuracy
+against the training-set size), and prints the first study's table in Markdown.
 """
 
 import sys
@@ -32,7 +34,7 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
         browser.open(page, width=WIDTH, height=height)
         browser.run("""new Promise((done) => {
             const shown = () => [...document.querySelectorAll('.plot')].filter((plot) => plot.offsetParent);
-            const drawn = () => shown().every((plot) => plot.querySelector('.trace'));
+            const drawn = () => shown().every((plot) => plot.querySelector('svg'));
             const look = () => drawn() ? done() : setTimeout(look, 50);
             look();
         })""")
@@ -46,12 +48,15 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
 
 
 def main() -> None:
-    results = load_results(sys.argv[1] if len(sys.argv) > 1 else "runs/quick")
+    quick, crossover = sys.argv[1:] or ("runs/quick", "runs/crossover")
+    results = load_results(quick)
     table = make_size_table(results.rows, results.outcomes)
     for line in (table.header, ["---:"] * len(table.header), *table.body):
         print(f"| {' | '.join(line)} |")
     print(f"\n{table.note}\n\n{headline(results)}")
     screenshot(results.files.report_path, DOCS / "report.png")
+    picture = Image.open(Path(crossover) / "figures" / "accuracy_against_size.png").convert("RGB")
+    picture.quantize(64).save(DOCS / "crossover.png", optimize=True)
 
 
 if __name__ == "__main__":

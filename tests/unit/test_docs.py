@@ -8,11 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.unit.reports.written_study import make_study
 from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import CommandParser
 from vitlab.config import TrainConfig, compose, names
 from vitlab.models.text import language_model
 from vitlab.models.weights.huggingface import save_huggingface
+from vitlab.reports.figures.figure import save_figure
+from vitlab.reports.results.study_results import load_results
 from vitlab.studies.grid import compose_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +98,9 @@ def test_every_block_of_python_runs(page, tmp_path, monkeypatch):
     found = {}
     for block in read_blocks(page, "python"):
         exec(compile(block, page.name, "exec"), found)
+    if "draw" in found:  # of a figure
+        (figure,) = found["draw"](load_results(make_study(tmp_path / "quick").folder))
+        assert all(path.stat().st_size > 5000 for path in save_figure(figure, tmp_path))
     if "load" in found:  # of a dataset
         data = found["load"](SimpleNamespace(name="stripes", period=4, images=6))
         assert data.train.read([0, 1]).shape == (2, 1, 16, 16)
