@@ -194,6 +194,8 @@ class Axis:
             room = ROOM * (to(high) - to(low))
             low = min(low, max(min(point["low"] for point in banded), back(to(low) - room)))
             high = max(high, min(max(point["high"] for point in banded), back(to(high) + room)))
+        if self.percent and max(values, default=0.0) <= 1:  # shares; a ratio to a reference may be above 100%
+            high = min(high, 1.0)
         return low, high
 
 
