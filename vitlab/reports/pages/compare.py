@@ -56,7 +56,7 @@ def render_page(results: StudyResults) -> str:
     rows, metric = results.rows, results.metric
     maps, sets = pack_maps(results)
     keys, settings = find_differences(
-        [flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.runs.values()]
+        [provenance.flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.runs.values()]
     )
     columns = [Column("params", "parameters", count), Column("steps", "steps", whole), *runs_table.columns(rows)]
     columns += [column for column in OF_TEST if any(column.key in row for row in rows)]
@@ -157,17 +157,6 @@ def choose_comparison(key: str) -> str:
     if key == "seed":
         return ""
     return "points" if any(metric.key == key and metric.percent for metric in list_metrics()) else "difference"
-
-
-def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
-    """A configuration as `{dotted key: text}`."""
-    leaves: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            leaves |= flatten(value, f"{path}{key}.")
-        else:
-            leaves[f"{path}{key}"] = provenance.format_value(value) or "none"  # an empty list
-    return leaves
 
 
 def find_differences(configs: list[dict[str, str]]) -> tuple[list[str], list[list[str]]]:

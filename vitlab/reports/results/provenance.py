@@ -3,10 +3,14 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain, groupby
 from typing import Any
 
+from vitlab.config.schema import RecipeConfig
+from vitlab.config.schema.fields import WEIGHTS
+from vitlab.config.schema.kinds import affecting, select
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.metrics import main_metric
@@ -14,24 +18,8 @@ from vitlab.studies.variants import describe_value, name_models, read_axes
 
 Rows = list[dict[str, Any]]
 Facts = list[tuple[str, str]]
+OFF = ("none", "no", "0")
 UNITS = ("steps", "epochs", "examples", "flops")
-RECIPE = {
-    "optimizer": "optimizer",
-    "lr": "learning rate",
-    "schedule": "schedule",
-    "warmup": "warm-up",
-    "weight_decay": "weight decay",
-    "clip_norm": "gradient clipping",
-    "label_smoothing": "label smoothing",
-    "batch_size": "batch size",
-}
-SETTINGS = {
-    "accelerator": "accelerator",
-    "precision": "precision",
-    "memory_format": "memory format",
-    "threads": "threads",
-    "compile": "compiled",
-}
 
 
 def describe_budget(config: dict[str, Any], rows: Rows) -> str:
@@ -164,7 +152,7 @@ def format_image_size(extent: Any) -> str | None:
 
 
 def compare_settings(results: StudyResults) -> list[list[str]]:
-    """A line per setting: its name, then each model's value; a setting that no run tells is left out.
+    """A line per setting: its name, then each model's value. What all models leave off at its default is left out.
 
     Values that differ between a model's runs are listed.
     """
@@ -172,12 +160,33 @@ def compare_settings(results: StudyResults) -> list[list[str]]:
     models = list(dict.fromkeys(row["model"] for row in rows))
     runs = {model: [results.runs[row["run"]] for row in rows if row["model"] == model] for model in models}
     lines = [["parameters", *(join_distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
-    for source, part, labels in (("config", "recipe", RECIPE), ("result", "settings", SETTINGS)):
-        for key, label in labels.items():
-            values = {m: [(vars(run)[source].get(part) or {}).get(key) for run in runs[m]] for m in models}
-            if any(value is not None for of_model in values.values() for value in of_model):
-                lines.append([label, *(join_distinct(format_value(value) for value in values[m]) for m in models)])
+    recipes = {model: [flatten(select_recipe(run.config)) for run in runs[model]] for model in models}
+    settings = {model: [flatten(run.result.get("settings") or {}) for run in runs[model]] for model in models}
+    unset = flatten(asdict(RecipeConfig()))
+    for values, defaults in ((recipes, unset), (settings, {})):
+        keys = dict.fromkeys(key for of_model in values.values() for of_run in of_model for key in of_run)
+        for key in keys:
+            texts = [join_distinct(of_run.get(key, "none") for of_run in values[model]) for model in models]
+            in_use = "." not in key and key != "kind" and texts[0] not in OFF
+            if in_use or any(text != defaults.get(key) for text in texts):
+                lines.append(["recipe" if key == "name" else key.replace("_", " "), *texts])
     return lines
+
+
+def select_recipe(config: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a run's recipe that its weights depend on."""
+    return select(config.get("recipe") or {}, RecipeConfig, affecting(WEIGHTS))
+
+
+def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
+    """A configuration as `{dotted key: text}`."""
+    leaves: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            leaves |= flatten(value, f"{path}{key}.")
+        else:
+            leaves[f"{path}{key}"] = format_value(value) or "none"  # an empty list
+    return leaves
 
 
 def join_distinct(texts: Any) -> str:
