@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lightning.pytorch.loggers import Logger
 
 from vitlab import analysis
@@ -26,6 +27,7 @@ from vitlab.formatting import round_numbers
 from vitlab.studies import tuning
 from vitlab.studies.claims import Hold, hold
 from vitlab.studies.outcomes import Outcomes, write_outcomes
+from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.devices.ranks import ALONE, Ranks
 from vitlab.training.files import RunFiles, source_of, write_analysis
@@ -36,6 +38,8 @@ from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.sources import refuse_other_source
 from vitlab.training.train import Hooks, test, train
+
+MOST_CLASSES = 1000  # whose right answers a result counts
 
 
 class Observer:
@@ -181,12 +185,23 @@ def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]
         observer.on_failure(run)
         raise
     key = next((key for key in ("accuracy", "exact_match") if result.get(key) is not None), "loss")
-    write_outcomes(files.heldout_path, Outcomes(key, *tested.outcomes))
+    outcomes = Outcomes(key, *tested.outcomes)
+    write_outcomes(files.heldout_path, outcomes)
+    result |= count_right(run.task, outcomes)
     if tested.texts is not None:
         write_json(files.generated_path, tested.texts)
     result = files.write_result(result)
     observer.on_end(run)
     return result
+
+
+def count_right(task: Task, outcomes: Outcomes) -> dict[str, Any]:
+    """`by_class`: of each class of the test items [right ones, all]; nothing where an item has no class."""
+    if outcomes.key != "accuracy" or not 1 < len(task.strata) <= MOST_CLASSES:
+        return {}
+    labels, classes = task.test.labels, len(task.strata)
+    right, items = (np.bincount(labels, weights=weights, minlength=classes) for weights in (outcomes.means, None))
+    return {"by_class": {name: [int(r), int(n)] for name, r, n in zip(task.strata, right, items, strict=True)}}
 
 
 def add_missing(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]:

@@ -195,6 +195,7 @@ class StudyFiles:
         if not result or result["study"] != study.get("name"):
             return None
         columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
+        columns |= {"metric": metric} if (metric := (study.get("task") or {}).get("metric")) else {}
         keys = [key for key in list_varied_keys(study) if key not in columns]
         return {**columns, **(read_varied(run.config(), keys) if keys else {})}
 

@@ -3,6 +3,9 @@
 Shapes: B batch, C channels, Y x X pixels.
 """
 
+from functools import cached_property
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
@@ -33,7 +36,7 @@ class Classification(Task):
         self.classes = self.strata = data.classes
         self.outputs = len(data.classes)
         self.shape = {**data.shape, "num_classes": self.outputs}
-        self.label_smoothing = recipe.label_smoothing
+        self.label_smoothing, self.class_weights = recipe.label_smoothing, recipe.class_weights
         self.images = ImagePreparation(recipe, data, data_config)
         self.mixing = Mixing(recipe, self.outputs)
 
@@ -55,7 +58,16 @@ class Classification(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch
-        return F.cross_entropy(model(images), labels, label_smoothing=self.label_smoothing, reduction="sum")[None]
+        weight = None if self.class_weights is None else self.balanced_weights.to(images.device)
+        options = {"weight": weight, "label_smoothing": self.label_smoothing, "reduction": "sum"}
+        return F.cross_entropy(model(images), labels, **options)[None]
+
+    @cached_property
+    def balanced_weights(self) -> Tensor:
+        """(classes,): items / (classes * items of the class) of the training set; their mean over its items is 1."""
+        chosen = slice(None) if self.training_indices is None else self.training_indices
+        counts = np.bincount(self.train.labels[chosen], minlength=self.outputs)
+        return torch.from_numpy(counts.sum() / ((counts > 0).sum() * np.maximum(counts, 1))).float()
 
     def metrics(self, detailed: bool = False) -> MetricCollection:
         """accuracy and loss; `detailed` adds what `build_class_metrics` says."""

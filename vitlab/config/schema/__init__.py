@@ -38,6 +38,8 @@ class TaskConfig(Choice):
     data: str = setting("glyphs", affects=NO_EFFECT, fixed=True)  # the data of a run that names none
     model: str = setting("vit_nano", affects=NO_EFFECT, fixed=True)  # and its model
     analyses: list[str] = setting([], affects=NO_EFFECT, fixed=True)  # and its analyses
+    # what a study is about, such as macro_f1; none: the first one that vitlab.tasks.metrics lists
+    metric: Optional[str] = setting(None, affects=NO_EFFECT)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,10 @@ class RecipeConfig(Choice):
     batch_size: int = setting(128, least=1, most=2**20)
     repeats: int = setting(1, least=1, excludes={"text": ANY})  # copies of each image in a batch, augmented differently
     label_smoothing: float = setting(0.0, least=0, most=0.99, affects=WEIGHTS)
+    # balanced: in the loss an item weighs items / (classes * items of its class), of the training set
+    class_weights: Optional[Literal["balanced"]] = setting(
+        None, affects=WEIGHTS, excludes={"text": ANY, "captions": ANY}
+    )
     # alpha of the Beta distribution that the shares are drawn from; 0: off
     mixup: float = setting(0.0, least=0, excludes={"text": ANY, "captions": ANY})
     cutmix: float = setting(0.0, least=0, excludes={"text": ANY, "captions": ANY})

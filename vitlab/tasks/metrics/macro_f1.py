@@ -4,7 +4,7 @@ from typing import Any
 
 from vitlab.tasks.metrics import CLASSES, Metric
 
-METRICS = (Metric("macro_f1", "macro F1", gap_unit="F1", priority=100, of=CLASSES),)
+METRICS = (Metric("macro_f1", "macro F1", percent=True, gap_unit="points", priority=100, of=CLASSES),)
 
 
 def build(key: str, outputs: int) -> Any:
