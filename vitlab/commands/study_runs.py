@@ -1,7 +1,7 @@
 """The runs of `vitlab scale`: what is refused before they begin, their folder, how they are trained or submitted."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,9 @@ from vitlab.config import UserError, load, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
+from vitlab.data.base import Split
 from vitlab.data.cache.content_hash import contents
+from vitlab.data.opening import open_data
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
 from vitlab.formatting import plural
@@ -143,8 +145,16 @@ def write_manifests(files: StudyFiles, plan: "Plan") -> set[int]:
     seeds, sizes = {*written, *(subset_seed(spec.config) for spec in plan.specs)}, files.config()["sizes"]
     for seed in sorted(seed for seed in seeds if written.get(seed) != sizes):
         path = files.subsets / f"{plan.data.name}-seed{seed}.json"
-        write_manifest(path, plan.task.train, plan.task.strata, sizes, seed, name=plan.data.name)
+        write_manifest(path, find_training_split(plan, seed), plan.task.strata, sizes, seed, name=plan.data.name)
     return seeds
+
+
+def find_training_split(plan: "Plan", seed: int) -> Split:
+    """What the runs of a seed train on; with repeated hold-out each seed has its own."""
+    data = plan.config.data
+    if vars(data).get("holdout") != "repeated":
+        return plan.task.train
+    return open_data(replace(data, holdout=seed)).train
 
 
 def make_specs(plan: "Plan", cells: Sequence[Cell]) -> list[Spec]:

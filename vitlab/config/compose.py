@@ -19,7 +19,7 @@ from vitlab.config.errors import Problem, UserError, to_text
 from vitlab.config.keys import flatten, list_leaves
 from vitlab.config.plain_yaml import load_yaml
 from vitlab.config.schema import BudgetConfig
-from vitlab.config.tuning import check_tune, list_settings
+from vitlab.config.tuning import apply_factors, check_tune, list_settings
 
 T = TypeVar("T")
 FIRST_TASK = "classification"  # when neither data nor a task is named
@@ -111,6 +111,8 @@ def compose(
     if config.get("tune"):
         config.tune = dict(flatten(OmegaConf.to_container(config.tune)))
         problems += check_tune(OmegaConf.to_container(config.tune))
+        if not problems and isinstance(config.get("recipe"), DictConfig):
+            config.tune = apply_factors(OmegaConf.to_container(config.tune), config)
     if problems:
         raise UserError(dict.fromkeys(problems))
     settings = OmegaConf.to_object(config)

@@ -1,11 +1,13 @@
 """The settings that a run is tuned over: every combination of the values of `tune`, chosen on validation data."""
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
 from vitlab.config.keys import get_value
 
+FACTOR = re.compile(r"x\d*\.?\d+")
 TUNED = ("recipe", "model")  # whose keys can be
 
 
@@ -25,6 +27,16 @@ def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
             yield f"tune.{key}={values}: expected a list of at least one value, for example tune.{key}={shown or '[1]'}"
         elif twice := [value for index, value in enumerate(values) if value in values[:index]]:
             yield f"tune.{key}={values}: '{twice[0]}' is given twice"
+
+
+def apply_factors(tune: Mapping[str, list[Any]], config: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values with each `x0.5` as that multiple of what the configuration has, so that one list fits all recipes."""
+
+    def apply(value: Any, own: Any) -> Any:
+        is_factor = isinstance(value, str) and FACTOR.fullmatch(value) and isinstance(own, int | float)
+        return float(f"{own * float(value[1:]):.6g}") if is_factor else value
+
+    return {key: [apply(value, get_value(config, key)) for value in values] for key, values in tune.items()}
 
 
 def read_choice(config: Mapping[str, Any], tune: Mapping[str, Any]) -> dict[str, Any]:

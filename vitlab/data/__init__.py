@@ -55,6 +55,10 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     problems = list(misfits(config, data))
     if problems:
         raise UserError(problems)
+    if config.holdout != "fixed":
+        from vitlab.data.split import draw_again
+
+        data = draw_again(data, 0 if config.holdout == "repeated" else config.holdout)
     if data.validation is None:
         from vitlab.data.split import carve_images
 

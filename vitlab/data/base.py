@@ -1,7 +1,7 @@
 """What a data set is, for everything that reads one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ class Split:
         (N,) a part of the one (a document) of that number.
     keys: uint64 (N,), a hash of each item's name (vitlab.data.keys), where training sets are chosen by that.
     blocks: (N,), the number of the file of many items that each lies in: an epoch reads some of them at a time.
+    together: int64 (N,): items of one number (a patient, a camera) are never on two sides of a split.
     """
 
     labels: np.ndarray
@@ -33,6 +34,7 @@ class Split:
     groups: np.ndarray | None = None
     keys: np.ndarray | None = None
     blocks: np.ndarray | None = None
+    together: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,6 +48,13 @@ class Split:
 def is_decoded(read: Callable[[np.ndarray], np.ndarray]) -> bool:
     """Whether reading is only a copy; such a reader has `decoded = True`."""
     return getattr(read, "decoded", False)
+
+
+def take_items(split: Split, rows: np.ndarray) -> Split:
+    """The items of a split at `rows`, in that order."""
+    beside = {name: vars(split)[name] for name in ("targets", "groups", "keys", "blocks", "together")}
+    chosen = {name: values[rows] for name, values in beside.items() if values is not None}
+    return replace(split, labels=split.labels[rows], read=Rows(split.read, rows), **chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,3 +114,24 @@ class Rows:
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         return self.read(self.rows[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Reads several readers as one: item i of the whole is of the one that `starts` says."""
+
+    parts: tuple[Callable[[np.ndarray], np.ndarray], ...]
+    starts: np.ndarray  # (parts + 1,)
+
+    @property
+    def decoded(self) -> bool:
+        return all(map(is_decoded, self.parts))
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        homes = np.searchsorted(self.starts, indices, side="right") - 1
+        rows = {home: np.flatnonzero(homes == home) for home in np.unique(homes)}
+        read = {home: self.parts[home](indices[places] - self.starts[home]) for home, places in rows.items()}
+        items = np.empty((len(indices), *next(iter(read.values())).shape[1:]), next(iter(read.values())).dtype)
+        for home, places in rows.items():
+            items[places] = read[home]
+        return items

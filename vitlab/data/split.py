@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.data.base import ImageData, Rows
+from vitlab.data.base import ImageData, Joined, Split, take_items
 from vitlab.data.subset import nested_order
 from vitlab.data.text.types import Corpus, Examples
 
@@ -28,30 +28,76 @@ def choose_by_hash(names: Sequence[str], share: float, seed: int = 0) -> set[str
     return set(ranked[: max(0, min(max(1, round(share * len(names))), len(names) - 1))])
 
 
-def choose_validation(labels: np.ndarray) -> np.ndarray:
+def choose_validation(labels: np.ndarray, together: np.ndarray | None = None) -> np.ndarray:
     """bool (N,): the items that become validation data, of each class the same share; always the same ones.
 
     At least two of four or more items; the only item of a class stays in training, so there may be none.
     """
-    count = min(MAX_VAL_ITEMS, max(min(2, len(labels) // 2), round(VAL_FRACTION * len(labels))))
-    _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    order = nested_order(labels, seed=0, every_class=False)
-    chosen = np.zeros(len(labels), dtype=bool)
-    chosen[order[sizes[classes[order]] > 1][:count]] = True
-    return chosen
+    return choose_held_out(labels, count_validation(len(labels)), together)
+
+
+def count_validation(items: int) -> int:
+    return min(MAX_VAL_ITEMS, max(min(2, items // 2), round(VAL_FRACTION * items)))
+
+
+def choose_held_out(
+    labels: np.ndarray, count: int, together: np.ndarray | None = None, seed: int = 0, every_class: bool = False
+) -> np.ndarray:
+    """bool (N,): at most `count` items, of each class the same share, with `every_class` one at least.
+
+    Items of one number in `together` (N,) are chosen or left as one; they count as the class of the first. The last
+    ones of a class are left.
+    """
+    groups = np.arange(len(labels)) if together is None else np.unique(together, return_inverse=True)[1]
+    _, first, sizes = np.unique(groups, return_index=True, return_counts=True)
+    _, classes, left = np.unique(labels[first], return_inverse=True, return_counts=True)
+    chosen, room = np.zeros(len(first), dtype=bool), count
+    for group in nested_order(labels[first], seed, every_class):
+        if left[classes[group]] > 1 and sizes[group] <= room:
+            chosen[group] = True
+            left[classes[group]] -= 1
+            room -= sizes[group]
+            if not room:
+                break
+    return chosen[groups]
 
 
 def carve_images(data: ImageData) -> ImageData:
     """The data with validation images out of their training images. Raises UserError where those are too few."""
-    labels, read = data.train.labels, data.train.read
-    chosen = choose_validation(labels)
-    if not chosen.any():
-        raise UserError(f"data={data.name}: {len(labels)} training images, none to spare for validation; add some")
-    train, validation = (
-        replace(data.train, labels=labels[rows], read=Rows(read, rows))
-        for rows in (np.flatnonzero(~chosen), np.flatnonzero(chosen))
-    )
+    held = choose_validation(data.train.labels, data.train.together)
+    if not held.any():
+        raise UserError(f"data={data.name}: {len(held)} training images, none to spare for validation; add some")
+    train, validation = (take_items(data.train, np.flatnonzero(rows)) for rows in (~held, held))
     return replace(data, train=train, validation=validation)
+
+
+def draw_again(data: ImageData, seed: int) -> ImageData:
+    """The same images with another test set, drawn with this seed out of all: repeated hold-out.
+
+    Every seed gives as many training images; where whole groups are held out and leave more, some are left out.
+    Raises UserError for images in shards.
+    """
+    splits = [split for split in (data.train, data.validation, data.test) if split is not None]
+    if splits[0].keys is not None:
+        raise UserError(f"data.holdout={seed}: data={data.name} is read in the order of its shards; give fixed")
+    joined = {
+        name: None if vars(splits[0])[name] is None else np.concatenate([vars(split)[name] for split in splits])
+        for name in ("labels", "targets", "together")
+    }
+    starts = np.cumsum([0, *map(len, splits)])
+    whole = Split(read=Joined(tuple(split.read for split in splits), starts), unit=data.train.unit, **joined)
+    held = choose_held_out(whole.labels, len(data.test), whole.together, seed, every_class=True)
+    rest = len(whole) - len(data.test)
+    train = shorten(take_items(whole, np.flatnonzero(~held)), rest, seed)
+    carved = carve_images(replace(data, train=train, test=take_items(whole, np.flatnonzero(held)), validation=None))
+    return replace(carved, train=shorten(carved.train, rest - count_validation(rest), seed))
+
+
+def shorten(split: Split, count: int, seed: int) -> Split:
+    """At most `count` of its items, in their order."""
+    if len(split) <= count:
+        return split
+    return take_items(split, np.sort(np.random.default_rng(seed).permutation(len(split))[:count]))
 
 
 def carve_texts(corpus: Corpus, name: str) -> Corpus:

@@ -165,5 +165,8 @@ def expand(study: StudyConfig, sizes: Sequence[int], variants: Mapping[str, Trai
 
 def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
     """One run of a variant, from its resolved configuration."""
-    config = {**variant, "train_size": int(size), "seed": int(seed)}
+    data = variant["data"]
+    if data.get("holdout") == "repeated":
+        data = {**data, "holdout": int(seed)}
+    config = {**variant, "data": data, "train_size": int(size), "seed": int(seed)}
     return Spec(name_run(config["variant"], size, seed), config)

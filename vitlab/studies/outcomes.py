@@ -34,10 +34,14 @@ class Outcomes:
         That is the metric's value plus each item's influence on it: an item counts by its answers, and perplexity is
         the exponential of the loss.
         """
-        slope = value if (self.key, metric.key) == ("loss", "perplexity") else 1.0 if self.key == metric.key else None
-        if slope is None or not self.counts.sum():
+        if not self.counts.sum():
             return None
         mean = np.average(self.means, weights=self.counts)
+        # of perplexity the mean is the logarithm, of the normalised RMSE the square but for a factor
+        slopes = {("loss", "perplexity"): value, ("loss", "nrmse"): value / (2 * mean) if mean else 0.0}
+        slope = 1.0 if self.key == metric.key else slopes.get((self.key, metric.key))
+        if slope is None:
+            return None
         return value + slope * self.counts / self.counts.mean() * (self.means - mean)
 
 

@@ -196,6 +196,7 @@ class StudyFiles:
             return None
         columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
         columns |= {"metric": metric} if (metric := (study.get("task") or {}).get("metric")) else {}
+        columns |= {"holdout": "repeated"} if (study.get("data") or {}).get("holdout") == "repeated" else {}
         keys = [key for key in list_varied_keys(study) if key not in columns]
         return {**columns, **(read_varied(run.config(), keys) if keys else {})}
 

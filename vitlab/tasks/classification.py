@@ -17,8 +17,7 @@ from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import ImageData
 from vitlab.data.mixing import Mixing
-from vitlab.tasks.base import Task
-from vitlab.tasks.common.images import ImagePreparation
+from vitlab.tasks.common.images import ImageTask
 from vitlab.tasks.common.metrics import Confusion, ItemOutcomes, Mean, Reliability
 from vitlab.tasks.metrics import CHOICES, IMAGES, MOST_CONFUSED, build_metrics
 from vitlab.tasks.metrics.calibration_error import BINS
@@ -26,35 +25,24 @@ from vitlab.tasks.metrics.calibration_error import BINS
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 
 
-class Classification(Task):
-    item = "image"
-
+class Classification(ImageTask):
     def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
         if not data.classes:
             raise UserError(f"data={data.name}: has no classes; give task={data_config.task}")
+        if data.train.targets is not None:
+            raise UserError(f"data={data.name}: has several labels for an image; give task=multilabel")
+        super().__init__(recipe, data, data_config)
         self.train, self.validation, self.test = data.train, data.validation, data.test
         self.classes = self.strata = data.classes
         self.outputs = len(data.classes)
         self.shape = {**data.shape, "num_classes": self.outputs}
         self.label_smoothing, self.class_weights = recipe.label_smoothing, recipe.class_weights
-        self.images = ImagePreparation(recipe, data, data_config)
         self.mixing = Mixing(recipe, self.outputs)
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
         """Normalised images, and labels (B,), or (B, classes) of shares where the recipe mixed them."""
         images, labels = self.images(batch[0], generator), batch[1]
         return (images, labels) if generator is None else self.mixing(images, labels, generator)
-
-    def inputs(self, batch: Batch) -> Tensor:
-        return batch[0]
-
-    def example(self) -> Batch:
-        height, width = self.shape["image_size"]
-        images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
-        return images, torch.zeros(1, dtype=torch.int64, device="meta")
-
-    def count_targets(self, batch: Batch) -> Tensor:
-        return torch.full((1,), len(batch[0]), device=batch[0].device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels = batch

@@ -20,7 +20,7 @@ COLUMNS = (  # of results.csv, which each result.json holds
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
     *("train_flops", "accuracy", "error", "loss", "train_loss", "images_per_s", "wall_s", "precision", "status"),
 )
-TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit", "metric")
+TEXT_COLUMNS = ("study", "run", "model", "family", "data", "budget", "precision", "status", "unit", "metric", "holdout")
 PLACED_BY = ("study", "run", "model", "train_size", "seed")  # no result is without them
 RETRAINED = "the run counts as not finished, and its command trains it again"
 VALIDATION = "validation/"  # how keys of metrics.jsonl begin that are of an evaluation while training

@@ -7,6 +7,7 @@ from typing import Any
 
 from vitlab.config import identity, resolved
 from vitlab.formatting import round_numbers
+from vitlab.tasks.metrics import list_metrics
 from vitlab.training import budgets, environment
 from vitlab.training.run import Run
 
@@ -31,7 +32,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
     """The row of results.csv, with the run's identity, settings and environment."""
     config = run.config
     examples = run.last_step * config.recipe.batch_size
-    accuracy, speed = metrics.get("accuracy"), metrics.get("images_per_s")
+    speed = metrics.get("images_per_s")
     about = environment.describe_environment(run.settings.accelerator)
     devices = run.settings.devices * run.settings.nodes
     flops_per_s = speed and speed * run.prepared.flops_per_example
@@ -51,7 +52,7 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "examples_seen": examples,
         "params": run.prepared.params,
         "train_flops": run.prepared.flops_per_example * examples,
-        "error": None if accuracy is None else 1 - accuracy,
+        "error": find_error(metrics),
         **metrics,
         **({"mfu": mfu} if mfu else {}),
         "precision": run.settings.precision,
@@ -62,6 +63,12 @@ def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return round_numbers(result)
+
+
+def find_error(metrics: dict[str, Any]) -> float | None:
+    """The share of wrong answers, or what stands for it: 1 - mAP, RMSE over the targets' standard deviation."""
+    measured = ((metric, metrics.get(metric.key)) for metric in list_metrics() if metric.gives_error)
+    return next((metric.to_error(value) for metric, value in measured if value is not None), None)
 
 
 def find_peak(device: str, precision: str) -> float | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, make_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, Union
 
 from vitlab.config.schema.fields import (
     COST,
@@ -49,6 +49,8 @@ class ImageDataConfig(DataConfig):
     mean: list[float] = setting([0.5], affects=TRAINING)  # per channel, of pixels in 0..1
     std: list[float] = setting([0.5], above=0, affects=TRAINING)
     augment: AugmentConfig = setting(AugmentConfig, affects=TRAINING)
+    # repeated: each seed of a study draws its own test images out of all; a number is that seed
+    holdout: Union[int, Literal["fixed", "repeated"]] = setting("fixed", least=0, affects=TRAINING)
 
 
 @dataclass(frozen=True)

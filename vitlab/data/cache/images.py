@@ -23,7 +23,7 @@ from vitlab.hardware import count_cores
 
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
 LAYOUT = 2  # of an entry's files
-BESIDE = ("keys", "blocks")  # of a Split, where it has them
+BESIDE = ("targets", "keys", "blocks", "together")  # of a Split, where it has them
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error
 

@@ -51,6 +51,7 @@ FAMILY_NAMES = {
     "bert": "BERT",
     "transformer": "Transformer",
     "rnn": "RNN",
+    "histogram": "Color histogram",
 }
 
 

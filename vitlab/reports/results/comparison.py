@@ -69,7 +69,19 @@ class PairSpreads:
         pair = tuple(sorted((name_model(first), name_model(second))))
         if pair not in self.by_pair:
             self.by_pair[pair] = moderated_spreads(self.list_differences(pair))
-        return self.by_pair[pair].get(size)
+        spread = self.by_pair[pair].get(size)
+        return spread and replace(spread, std=spread.std * self.correct_for_overlap(min(first, second, key=count_runs)))
+
+    def correct_for_overlap(self, cell: CellAverage) -> float:
+        """By how much seeds that draw their own test sets out of the same items vary too little.
+
+        Their training and test items overlap: Nadeau and Bengio, 2003, equation 9. 1 with one test set for all.
+        """
+        if cell.rows[0].get("holdout") is None:
+            return 1.0
+        rows = [row for by_size in self.contenders.values() for one in by_size.values() for row in one.rows]
+        share = cell.rows[0]["test_items"] / max(row["train_items"] for row in rows)
+        return math.sqrt(1 + len(cell.rows) * share)
 
     def list_differences(self, pair: tuple[str, ...]) -> dict[float, list[float]]:
         cells: dict[int, dict[str, CellAverage]] = {}
@@ -83,6 +95,10 @@ class PairSpreads:
             if len(here) == 2
         }
         return {size: list_seed_differences(*pair) for size, pair in values.items()}
+
+
+def count_runs(cell: CellAverage) -> int:
+    return len(cell.rows)
 
 
 def name_model(cell: CellAverage) -> str:

@@ -33,12 +33,12 @@ class Scale:
     def of(cls, metric: Metric) -> "Scale | None":
         """None for a metric that is neither an accuracy nor a loss."""
         if metric.percent:
-            return cls("error", lambda value: 1 - value, lambda error: 1 - error)
+            return cls("error", metric.to_error, lambda error: 1 - error)
         if metric.key == "perplexity":
             import numpy as np
 
             return cls("loss", math.log, np.exp)
-        if metric.key in ("loss", "bits_per_byte"):
+        if metric.is_error:
             return cls(metric.name, float, lambda error: error)
         return None
 

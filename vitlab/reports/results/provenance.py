@@ -68,11 +68,10 @@ def advise_tuning(results: StudyResults) -> str:
         return ""
     were = "recipe {} was" if len(foreign) == 1 else "recipes {} were"
     elsewhere = " and ".join(dict.fromkeys(name for recipe in foreign.values() for name in recipe["tuned_on"]))
-    rates = sorted({recipe["lr"] * factor for recipe in foreign.values() for factor in (0.5, 1, 2)})
-    words = f"tune.recipe.lr=[{','.join(f'{rate:g}' for rate in rates)}]"
     return (
         f"The {were.format(' and '.join(foreign))} tuned on {elsewhere}, not on {data}: with rates chosen for {data} "
-        f"the result may differ. To choose them on its validation data, add {words} and give another --out."
+        "the result may differ. To choose them on its validation data, add tune.recipe.lr=[x0.5,x1,x2] and give "
+        "another --out."
     )
 
 

@@ -45,9 +45,16 @@ class StudyResults:
         """What the runs are compared by."""
         return main_metric(self.rows)
 
+    @property
+    def is_resampled(self) -> bool:
+        """Whether each seed has a test set of its own."""
+        return self.config["data"].get("holdout") == "repeated"
+
     @cached_property
     def outcomes(self) -> dict[str, np.ndarray]:
         """The metric on each test item (n,), by the name of the runs that kept it; see `Outcomes.of_metric`."""
+        if self.is_resampled:
+            return {}  # no two seeds have the same test items
         of_runs = [(row, self.runs[row["run"]].outcomes, self.metric.value(row)) for row in self.rows]
         values = {
             row["run"]: outcomes.of_metric(self.metric, value)

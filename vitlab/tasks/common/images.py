@@ -3,6 +3,7 @@
 Shapes: B batch, C channels, Y x X pixels.
 """
 
+import torch
 from torch import Generator, Tensor
 
 from vitlab.config import UserError
@@ -12,6 +13,7 @@ from vitlab.data.augment import list_augmentations
 from vitlab.data.base import ImageData
 from vitlab.data.normalize import normalize
 from vitlab.registry import find_function
+from vitlab.tasks.base import Task
 
 
 class ImagePreparation:
@@ -32,3 +34,32 @@ class ImagePreparation:
             for augmentation in list_augmentations():
                 images = augmentation.apply(images, self.config, self.recipe, generator)
         return normalize(images, self.mean, self.std)
+
+
+class ImageTask(Task):
+    """A task that predicts something of each image: batches of images (B, C, Y, X) and targets (B, ...)."""
+
+    item = "image"
+    target_shape: tuple[int, ...] = ()  # of one image
+    target_dtype = torch.int64
+
+    def __init__(self, recipe: RecipeConfig, data: ImageData, data_config: DataConfig):
+        self.images = ImagePreparation(recipe, data, data_config)
+
+    def inputs(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return batch[0]
+
+    def example(self) -> tuple[Tensor, Tensor]:
+        height, width = self.shape["image_size"]
+        images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
+        return images, torch.zeros(1, *self.target_shape, dtype=self.target_dtype, device="meta")
+
+    def count_targets(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return torch.full((1,), len(batch[0]), device=batch[0].device)
+
+
+def refuse_mixing(recipe: RecipeConfig, task: str) -> None:
+    """Raise UserError where a recipe mixes images, which is for one class each, or weighs classes or smooths them."""
+    keys = ("mixup", "cutmix", "label_smoothing", "class_weights")
+    if used := [f"recipe.{key}={vars(recipe)[key]}" for key in keys if vars(recipe)[key]]:
+        raise UserError([f"{setting}: is for images of one class each, not for task={task}" for setting in used])

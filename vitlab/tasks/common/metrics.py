@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanMetric, Metric, PearsonCorrCoef
-from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score
+from torchmetrics import MeanMetric, Metric, PearsonCorrCoef, R2Score
+from torchmetrics.classification import MulticlassCalibrationError, MulticlassF1Score, MultilabelAveragePrecision
 from torchmetrics.utilities import dim_zero_cat
 
 
@@ -58,6 +58,22 @@ class Pearson(PearsonCorrCoef):
 
     def compute(self) -> Tensor:
         return super().compute().nan_to_num(0.0)
+
+
+class AveragePrecision(MultilabelAveragePrecision):
+    """The mean of the average precision over the labels that some item has."""
+
+    def compute(self) -> Tensor:
+        precisions = super().compute()
+        there = (dim_zero_cat(self.target) == 1).any(dim=0)
+        return precisions[there].mean() if there.any() else precisions.new_tensor(0.0)
+
+
+class NormalisedError(R2Score):
+    """The root of the mean squared error over the standard deviation of the targets: the root of 1 - R2."""
+
+    def compute(self) -> Tensor:
+        return (1 - super().compute()).clamp(min=0).sqrt()
 
 
 class ClassCounts(Metric):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
+from vitlab.data.base import Split
 from vitlab.data.text.types import NO_TAG, Texts
 from vitlab.tasks.classification import build_class_metrics, update_class_metrics
 from vitlab.tasks.common.metrics import ItemOutcomes, MacroF1, Mean
@@ -68,9 +69,13 @@ class Numbers:
         """`targets` float (N,), of training; not all the same."""
         self.mean, self.std = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
 
-    def targets(self, texts: Texts) -> np.ndarray:
+    def targets(self, texts: Texts | Split) -> np.ndarray:
         """Those of a split, standardised, float32 (N,)."""
         return ((texts.targets - self.mean) / self.std).astype(np.float32)
+
+    def restore(self, numbers: Tensor) -> Tensor:
+        """Standardised numbers in the unit of the targets."""
+        return numbers * self.std + self.mean
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(M, 1), (M,) -> the sum."""

@@ -3,7 +3,8 @@
 A module has `METRICS`, a tuple of `Metric`: the columns of results.csv with their labels and units. Where they are of
 classes or numbers it has `build(key, outputs)` too, which gives a metric of torchmetrics that is updated with logits
 (B, outputs) and targets (B,); torch is imported inside, because commands that only print read the labels. `of` says
-what it is built for: IMAGES of image classification, TEXTS, TAGS, CHOICES and NUMBERS of text. With `detailed` it is
+what it is built for: IMAGES of image classification, LABELS (several of an image, targets (B, outputs)), MEASURES
+(numbers of images, in their own unit), TEXTS, TAGS, CHOICES and NUMBERS (standardised) of text. With `detailed` it is
 measured on the test set alone, and `is_compared` shows it in the report's table of runs. Shipped priorities are up to
 200 for what a study may be about; the default comes after them. A metric that keeps all pairs of classes says so by
 `classes=(2, MOST_CONFUSED)`.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import torchmetrics
 
 IMAGES, TEXTS, TAGS, CHOICES, NUMBERS = "images", "texts", "tags", "choices", "numbers"
+LABELS, MEASURES = "labels", "measures"
 CLASSES = (IMAGES, TEXTS, TAGS)  # which mean the same in every item; those of CHOICES do not
 MOST_CONFUSED = 5000  # classes for which all pairs of them are counted: 200 MB
 
@@ -44,7 +46,9 @@ class Metric:
     relative: bool = False  # compared by ratios, since its spread grows with it
     priority: int = 500  # a study is about the metric with the lowest one of those that its runs have
     is_compared: bool = True  # shown beside others in tables of runs
-    of: tuple[str, ...] = ()  # what its `build` is for: IMAGES, TEXTS, TAGS, CHOICES, NUMBERS
+    is_error: bool = False  # a positive number that falls as a power of the data: laws describe it as it stands
+    gives_error: bool = False  # the column `error` of results.csv follows from it
+    of: tuple[str, ...] = ()  # what its `build` is for: IMAGES, LABELS, MEASURES, TEXTS, TAGS, CHOICES, NUMBERS
     classes: tuple[int, int] = (2, sys.maxsize)  # fewest and most classes for which it makes sense
     detailed: bool = True  # measured once, on the test data; False: at every evaluation too
 
@@ -67,6 +71,10 @@ class Metric:
             return f"{points:g}%"
         size = f"{100 * points * self.point if self.percent else points * self.point:g}"
         return f"{size} {self.gap_unit.removesuffix('s') if size == '1' else self.gap_unit}".rstrip()
+
+    def to_error(self, value: float) -> float:
+        """1 - a share; another metric as it stands."""
+        return 1 - value if self.percent else value
 
     def value(self, row: dict[str, Any]) -> float | None:
         return finite(row.get(self.key))

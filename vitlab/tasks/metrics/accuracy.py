@@ -5,7 +5,16 @@ from typing import Any
 from vitlab.tasks.metrics import CHOICES, CLASSES, Metric
 
 METRICS = (
-    Metric("accuracy", "accuracy", percent=True, gap_unit="points", priority=0, of=(*CLASSES, CHOICES), detailed=False),
+    Metric(
+        "accuracy",
+        "accuracy",
+        percent=True,
+        gap_unit="points",
+        priority=0,
+        gives_error=True,
+        of=(*CLASSES, CHOICES),
+        detailed=False,
+    ),
 )
 
 

@@ -2,4 +2,4 @@
 
 from vitlab.tasks.metrics import Metric
 
-METRICS = (Metric("loss", "loss", higher_is_better=False, gap_unit="nats", priority=1000),)
+METRICS = (Metric("loss", "loss", higher_is_better=False, gap_unit="nats", priority=1000, is_error=True),)

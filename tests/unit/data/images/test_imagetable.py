@@ -1,0 +1,116 @@
+"""Pictures with a table of what they show: classes, labels, numbers, groups, splits; and repeated hold-out."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitlab import config, data
+from vitlab.config import UserError
+
+
+@pytest.fixture(autouse=True)
+def uncarved():
+    """Here validation images are carved, by groups too."""
+
+
+def write(folder, header, rows):
+    """A picture of its own grey level for each row, and the table."""
+    for level, row in enumerate(rows):
+        if row[0]:
+            Image.new("RGB", (12, 12), (level,) * 3).save(folder / row[0])
+    lines = [",".join(header), *(",".join(map(str, row)) for row in rows)]
+    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+
+
+def load(folder, name="imagetable", **changes):
+    settings = {"root": str(folder), "path": str(folder / "table.csv"), "image_size": 8, **changes}
+    return data.load(config.load("data", {"name": name, **settings}))
+
+
+def levels(split):
+    return split.read(np.arange(len(split)))[:, 0, 0, 0].tolist()
+
+
+def grouped(folder, pictures=120, groups=23):
+    numbers = np.random.default_rng(0).integers(0, groups, pictures)
+    write(
+        folder,
+        ["file", "label", "patient"],
+        [(f"{i}.png", "ab"[i % 3 == 0], f"p{numbers[i]}") for i in range(pictures)],
+    )
+    return numbers
+
+
+@pytest.mark.parametrize("cache", ["never", "always"])
+@pytest.mark.parametrize("holdout", ["fixed", 0, 1, 7])
+def test_no_group_is_on_two_sides(tmp_path, cache, holdout):
+    groups = grouped(tmp_path)
+    found = load(tmp_path, group="patient", holdout=holdout, cache=cache)
+    sides = [{int(groups[level]) for level in levels(split)} for split in (found.train, found.validation, found.test)]
+    assert all(sides)
+    assert not sides[0] & sides[1]
+    assert not (sides[0] | sides[1]) & sides[2]
+    assert all(len(np.unique(split.labels)) == 2 for split in (found.train, found.validation, found.test))
+    assert 12 <= len(found.test) <= 24
+
+
+def test_repeated_holdout_gives_other_tests_and_as_many_training_images(tmp_path):
+    grouped(tmp_path)
+    drawn = [load(tmp_path, group="patient", holdout=seed) for seed in range(5)]
+    assert len({len(one.train) for one in drawn}) == 1
+    assert len({tuple(levels(one.test)) for one in drawn}) > 1
+    again = load(tmp_path, group="patient", holdout=3)
+    assert levels(again.test) == levels(drawn[3].test)
+    assert levels(again.train) == levels(drawn[3].train)
+    for one in drawn:
+        assert np.array_equal(one.train.labels, [int(level % 3 == 0) for level in levels(one.train)])
+
+
+def test_columns_of_splits_are_taken_as_they_are(tmp_path):
+    parts = ["train", "Train", "val", "test", "train", "test"]
+    write(tmp_path, ["file", "label", "part"], [(f"{i}.png", "ab"[i % 2], part) for i, part in enumerate(parts)])
+    found = load(tmp_path, split="part")
+    assert (levels(found.train), levels(found.validation), levels(found.test)) == ([0, 1, 4], [2], [3, 5])
+
+
+def test_several_labels_and_numbers_are_targets(tmp_path):
+    write(tmp_path, ["file", "label"], [(f"{i}.png", ["dog;red", "cat", "", "cat; red"][i % 4]) for i in range(40)])
+    found = load(tmp_path, "imagelabels")
+    assert found.classes == ("cat", "dog", "red")
+    wanted = {0: [0, 1, 1], 1: [1, 0, 0], 2: [0, 0, 0], 3: [1, 0, 1]}
+    assert found.test.targets.tolist() == [wanted[level % 4] for level in levels(found.test)]
+    write(tmp_path, ["file", "label"], [(f"{i}.png", i / 4) for i in range(40)])
+    found = load(tmp_path, "imagenumbers")
+    assert found.train.targets.tolist() == [level / 4 for level in levels(found.train)]
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "settings", "says"),
+    [
+        (["file", "label"], [("a.png", "x"), ("b.png", "x")], {}, "only one class, 'x'"),
+        (["file", "labl"], [("a.png", "x")], {}, "no column 'label'.*labl"),
+        (["file", "label"], [("a.png", "x"), ("a.png", "y")], {}, "row 3: 'a.png' is in row 2 too"),
+        (["file", "label"], [("a.png", "x"), ("", "y")], {}, "row 3: no picture; write"),
+        (["file", "label"], [("a.png", "")], {}, "row 2: no label of 'a.png'"),
+        (["file", "label"], [("a.png", "1"), ("b.png", "one")], {"target": "number"}, "label=one: is not a number"),
+        (["file", "label", "s"], [("a.png", "x", "tset")], {"split": "s"}, "s=tset: .*test"),
+        (
+            ["file", "label", "s", "g"],
+            [("a.png", "x", "train", "p"), ("b.png", "y", "test", "p")],
+            {"split": "s", "group": "g"},
+            "'p' is in train and in test",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_their_row(tmp_path, header, rows, settings, says):
+    write(tmp_path, header, rows)
+    with pytest.raises(UserError, match=says):
+        load(tmp_path, **settings)
+
+
+def test_a_picture_that_is_not_there_or_lies_outside(tmp_path):
+    (tmp_path / "in").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "out.png")
+    (tmp_path / "in" / "table.csv").write_text("file,label\nmissing.png,a\n../out.png,b\n")
+    with pytest.raises(UserError, match=r"(?s)no picture 'missing.png'.*'../out.png' lies outside"):
+        load(tmp_path / "in")

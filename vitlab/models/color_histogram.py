@@ -1,0 +1,58 @@
+"""How much the colors alone say: a linear classifier of an image's color histogram. A baseline, not a network.
+
+Swain and Ballard, "Color indexing" (1991), with soft bins, so that a gradient is not needed below the linear layer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vitlab.config.schema.fields import setting
+from vitlab.config.schema.models import ModelConfig
+from vitlab.models.base import Model
+
+SIDE = 32  # pixels of an image that are looked at, in each direction: evenly spaced ones
+REACH = 2.2  # the outer bins, in standard deviations of all pixels
+
+
+@dataclass(frozen=True)
+class Config(ModelConfig):
+    kind: str = setting("color_histogram", fixed=True)
+    family: str = "histogram"
+    bins: int = setting(6, least=2, most=32)  # of a channel; bins ** channels in all
+
+
+class ColorHistogram(Model):
+    """Images (B, C, Y, X), normalised -> logits (B, classes), or the histograms (B, bins ** C) with `num_classes=0`.
+
+    Each pixel is shared by the bins near it in every channel; the histogram's square root is what the head reads
+    (the Hellinger kernel).
+    """
+
+    def __init__(self, *, channels: int, num_classes: int, bins: int):
+        super().__init__()
+        self.bins = bins
+        self.register_buffer("centers", torch.linspace(-REACH, REACH, bins), persistent=False)
+        self.head = nn.Linear(bins**channels, num_classes) if num_classes else nn.Identity()
+
+    def features(self, images: Tensor) -> Tensor:
+        """(B, C, Y, X) -> (B, bins ** C)."""
+        sides = [min(SIDE, side) for side in images.shape[-2:]]
+        pixels_BCP = F.interpolate(images.float(), sides, mode="nearest").flatten(2)
+        distances = (pixels_BCP[..., None] - self.centers) / (self.centers[1] - self.centers[0])
+        shares_BCPK = (-4 * distances**2).softmax(dim=-1)
+        joint_BPK = shares_BCPK[:, 0]
+        for channel in range(1, images.shape[1]):
+            joint_BPK = (joint_BPK[..., None] * shares_BCPK[:, channel, :, None]).flatten(2)
+        return (joint_BPK.mean(dim=1) + 1e-6).sqrt()
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images))
+
+
+def build(config: Config, *, num_classes: int, image_size: tuple[int, int], channels: int) -> ColorHistogram:
+    if config.bins**channels > 2**15:
+        raise ValueError(f"model.bins={config.bins}: {config.bins}^{channels} bins of {channels} channels; give fewer")
+    return ColorHistogram(channels=channels, num_classes=num_classes, bins=config.bins)
