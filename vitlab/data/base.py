@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
 
 
+BESIDE = ("targets", "groups", "keys", "blocks", "names", "together")  # what a Split may say of each item
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Labelled items that are read by index: images, or sequences of tokens.
@@ -23,6 +26,7 @@ class Split:
         (N,) a part of the one (a document) of that number.
     keys: uint64 (N,), a hash of each item's name (vitlab.data.keys), where training sets are chosen by that.
     blocks: (N,), the number of the file of many items that each lies in: an epoch reads some of them at a time.
+    names: str (N,), the file of each item below the set's root, where it has one.
     together: int64 (N,): items of one number (a patient, a camera) are never on two sides of a split.
     """
 
@@ -34,6 +38,7 @@ class Split:
     groups: np.ndarray | None = None
     keys: np.ndarray | None = None
     blocks: np.ndarray | None = None
+    names: np.ndarray | None = None
     together: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -52,8 +57,7 @@ def is_decoded(read: Callable[[np.ndarray], np.ndarray]) -> bool:
 
 def take_items(split: Split, rows: np.ndarray) -> Split:
     """The items of a split at `rows`, in that order."""
-    beside = {name: vars(split)[name] for name in ("targets", "groups", "keys", "blocks", "together")}
-    chosen = {name: values[rows] for name, values in beside.items() if values is not None}
+    chosen = {name: values[rows] for name in BESIDE if (values := vars(split)[name]) is not None}
     return replace(split, labels=split.labels[rows], read=Rows(split.read, rows), **chosen)
 
 

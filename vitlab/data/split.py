@@ -82,7 +82,7 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
         raise UserError(f"data.holdout={seed}: data={data.name} is read in the order of its shards; give fixed")
     joined = {
         name: None if vars(splits[0])[name] is None else np.concatenate([vars(split)[name] for split in splits])
-        for name in ("labels", "targets", "together")
+        for name in ("labels", "targets", "names", "together")
     }
     starts = np.cumsum([0, *map(len, splits)])
     whole = Split(read=Joined(tuple(split.read for split in splits), starts), unit=data.train.unit, **joined)

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from vitlab.config import UserError
-from vitlab.data.base import ImageData, Split
+from vitlab.data.base import BESIDE, ImageData, Split
 from vitlab.data.cache.store import Cache
 from vitlab.files import replacing, write_json
 from vitlab.hardware import count_cores
 
 LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
-LAYOUT = 2  # of an entry's files
-BESIDE = ("targets", "keys", "blocks", "together")  # of a Split, where it has them
+LAYOUT = 3  # of an entry's files
 CHUNK = 128  # images decoded at a time by one thread
 LISTED = 5  # images that cannot be decoded, named in an error
 

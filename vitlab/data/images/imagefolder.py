@@ -5,13 +5,13 @@ by the seed and each file's own name: adding files later moves few of the others
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vitlab.config import UserError, extent
+from vitlab.config import UserError, extent, printable
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
@@ -71,7 +71,7 @@ def load(config: ImageDataConfig) -> ImageData:
     for part, images in listed.items():
         labels = np.repeat(np.arange(len(classes)), [len(images[name]) for name in classes])
         paths = tuple(path for name in classes for path in images[name])
-        splits[part] = Split(labels.astype(np.int64), FileImages(str(root), paths, size))
+        splits[part] = Split(labels.astype(np.int64), FileImages(str(root), paths, size), names=to_names(paths))
     return ImageData(config.name, classes, size, 3, **splits)
 
 
@@ -147,6 +147,11 @@ def hold_out(listed: Listing, share: float, seed: int) -> tuple[Listing, Listing
         chosen = choose_by_hash(paths, share, seed)
         test[name], train[name] = sorted(chosen), sorted(set(paths) - chosen)
     return train, test
+
+
+def to_names(paths: Sequence[str]) -> np.ndarray:
+    """str (N,) of paths; bytes that are not UTF-8 are shown as escapes."""
+    return np.array([printable(path) for path in paths])
 
 
 @dataclass(frozen=True)

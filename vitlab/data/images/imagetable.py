@@ -19,7 +19,7 @@ from vitlab.config.schema.data import ImageDataConfig
 from vitlab.config.schema.fields import MISSING, setting
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache.file_stats import stat_files
-from vitlab.data.images.imagefolder import EXTENSIONS, FileImages
+from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
 from vitlab.data.split import choose_held_out
 from vitlab.data.text.table import parse_rows
 from vitlab.files import read_utf8
@@ -71,6 +71,7 @@ def load(config: Config) -> ImageData:
         splits[part] = Split(
             labels[places],
             FileImages(root, tuple(paths[place] for place in places), size),
+            names=to_names([paths[place] for place in places]),
             targets=None if targets is None else targets[places],
             together=None if together is None else together[places],
         )

@@ -1,8 +1,9 @@
 """The models at each training-set size: which is best, by how much, and how sure that is."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -70,18 +71,9 @@ class PairSpreads:
         if pair not in self.by_pair:
             self.by_pair[pair] = moderated_spreads(self.list_differences(pair))
         spread = self.by_pair[pair].get(size)
-        return spread and replace(spread, std=spread.std * self.correct_for_overlap(min(first, second, key=count_runs)))
-
-    def correct_for_overlap(self, cell: CellAverage) -> float:
-        """By how much seeds that draw their own test sets out of the same items vary too little.
-
-        Their training and test items overlap: Nadeau and Bengio, 2003, equation 9. 1 with one test set for all.
-        """
-        if cell.rows[0].get("holdout") is None:
-            return 1.0
         rows = [row for by_size in self.contenders.values() for one in by_size.values() for row in one.rows]
-        share = cell.rows[0]["test_items"] / max(row["train_items"] for row in rows)
-        return math.sqrt(1 + len(cell.rows) * share)
+        fewer = min(first, second, key=lambda cell: len(cell.rows))
+        return spread and replace(spread, std=spread.std * correct_for_overlap(fewer, rows))
 
     def list_differences(self, pair: tuple[str, ...]) -> dict[float, list[float]]:
         cells: dict[int, dict[str, CellAverage]] = {}
@@ -97,8 +89,16 @@ class PairSpreads:
         return {size: list_seed_differences(*pair) for size, pair in values.items()}
 
 
-def count_runs(cell: CellAverage) -> int:
-    return len(cell.rows)
+def correct_for_overlap(cell: CellAverage, rows: Sequence[Mapping[str, Any]]) -> float:
+    """By how much seeds that draw their own test sets out of the same items vary too little; 1 with one test set.
+
+    Their training and test items overlap: Nadeau and Bengio, "Inference for the generalization error" (2003),
+    equation 9. `rows` are those of all sizes, of which the largest is nearly all that is not tested.
+    """
+    if cell.rows[0].get("holdout") is None:
+        return 1.0
+    share = cell.rows[0]["test_items"] / max(row["train_items"] for row in rows)
+    return math.sqrt(1 + len(cell.rows) * share)
 
 
 def name_model(cell: CellAverage) -> str:

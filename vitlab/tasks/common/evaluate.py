@@ -7,10 +7,32 @@ import torch
 from torch import nn
 from torchmetrics import MetricCollection
 
+from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
 from vitlab.tasks.base import Task
+from vitlab.tasks.common.images import ImageTask
 
 BATCH = 256
+
+
+def collect_logits(
+    model: nn.Module,
+    task: ImageTask,
+    split: Split,
+    autocast: AbstractContextManager,
+    workers: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> torch.Tensor:
+    """What a model says of every image of a split, float32 (N, outputs) on the CPU; `model` is in eval mode."""
+    device, rows, done = next(model.parameters()).device, [], 0
+    with torch.inference_mode():
+        for batch in eval_loader(split, batch_size=BATCH, workers=workers, device=device):
+            with autocast:
+                rows.append(model(task.prepare([part.to(device) for part in batch])[0]).float().cpu())
+            done += len(rows[-1])
+            if progress:
+                progress(f"{task.item}s", done, len(split))
+    return torch.cat(rows)
 
 
 def evaluate_held_out(
