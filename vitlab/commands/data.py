@@ -11,8 +11,6 @@ from rich.table import Table
 from vitlab.commands.arguments import CommandParser, non_empty_path
 from vitlab.config import UserError
 from vitlab.console import Console
-from vitlab.data.images import imagefolder
-from vitlab.data.opening import progress_bar
 from vitlab.files import write_json
 from vitlab.formatting import plural
 from vitlab.training.files import refuse_unwritable
@@ -32,6 +30,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_out("where to write data.html and data.json")
     parser.add_json()
     args = parser.parse_args(words)
+    from vitlab.data.images import imagefolder  # numpy: the help does without
+
     root = args.folder.expanduser()
     problems = list(imagefolder.check_root(root))
     if problems:
@@ -52,6 +52,7 @@ def check_out(out: Path, root: Path) -> None:
 def look(root: Path, out: Path | None, *, as_json: bool) -> int:
     """Print what a folder holds, and with `out` write it there; the exit code. Raises UserError."""
     from vitlab.data.inspect.folder import look_at, summarize  # Pillow: mistakes are answered without it
+    from vitlab.data.opening import progress_bar
 
     with progress_bar(Console(stderr=True)) as progress:
         found = look_at(root, progress)

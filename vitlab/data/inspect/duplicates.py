@@ -90,7 +90,8 @@ def hash_thumbnails(thumbnails: np.ndarray) -> np.ndarray:
 def find_edges(thumbnails: np.ndarray) -> np.ndarray:
     """float32 (N, 6 S (S - 1)) of thumbnails uint8 (N, S, S, 3): the differences of neighbours."""
     levels = thumbnails.astype(np.int16)
-    down, across = (np.diff(levels, axis=axis).reshape(len(levels), -1) for axis in (1, 2))
+    side = levels.shape[1]
+    down, across = (np.diff(levels, axis=axis).reshape(len(levels), 3 * side * (side - 1)) for axis in (1, 2))
     return np.concatenate([down, across], axis=1, dtype=np.float32)
 
 
@@ -98,7 +99,7 @@ def shrink(thumbnails: np.ndarray) -> np.ndarray:
     """float32 (N, 3 COARSE^2) of thumbnails uint8 (N, S, S, 3): mean colours."""
     count, side = thumbnails.shape[:2]
     cells = thumbnails.reshape(count, COARSE, side // COARSE, COARSE, side // COARSE, 3)
-    return cells.mean(axis=(2, 4), dtype=np.float32).reshape(count, -1)
+    return cells.mean(axis=(2, 4), dtype=np.float32).reshape(count, 3 * COARSE**2)
 
 
 def correlate(left: np.ndarray, right: np.ndarray) -> np.ndarray:

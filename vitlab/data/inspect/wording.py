@@ -30,15 +30,11 @@ def describe(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def describe_duplicates(facts: Mapping[str, Any]) -> str:
-    """How many pictures look like another one: `5, 3 of them like one in another split`."""
+    """How many pictures look like another one: `5 (3 across splits, 1 across classes)`."""
     pairs = facts["duplicates"]
-    counts = [
-        (sum(pair[key] for pair in pairs), what)
-        for key, what in (("across_splits", "split"), ("across_classes", "class"))
-    ]
-    return ", ".join(
-        [f"{len(pairs):,}", *(f"{count:,} of them like one in another {what}" for count, what in counts if count)]
-    )
+    counts = ((sum(pair[f"across_{what}"] for pair in pairs), what) for what in ("splits", "classes"))
+    across = ", ".join(f"{count:,} across {what}" for count, what in counts if count)
+    return f"{len(pairs):,}" + (f" ({across})" if across else "")
 
 
 def describe_pair(pair: Mapping[str, Any]) -> str:
