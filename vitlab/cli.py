@@ -31,6 +31,7 @@ COMMANDS = {  # command: module in vitlab.commands, what it does
     "report": ("report", "write a study's report again"),
     "sync": ("sync", "upload a study's offline W&B runs"),
     "describe": ("describe", "count a model's parameters, tokens, FLOPs and memory"),
+    "data": ("data", "look at a folder of pictures: counts, sizes, faults, copies"),
     "list": ("list", "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
 }
 

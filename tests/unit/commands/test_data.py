@@ -1,0 +1,121 @@
+"""`vitlab data`: what it prints, the page it writes, and mistakes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from tests.unit.data.inspect.drawn import copy, draw_many, encode, put
+from tests.unit.reports.chromium import Browser
+from tests.unit.reports.html_page import Page
+from vitlab.cli import main
+
+EVIL = "<script>alert(1)<"  # the name of a class
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three classes of five pictures and test/ of one each: a copy, a phone's picture, a file that is broken."""
+    images = draw_many("crop", 15)
+    for place, image in enumerate(images):
+        label = (EVIL, "dog", "[red]")[place // 5]
+        put(tmp_path / "photos" / "train" / label / f"{place}.jpg", encode(image))
+        if place % 5 == 0:
+            put(tmp_path / "photos" / "test" / label / f"{place}.jpg", copy(image, "encoded"))
+    (tmp_path / "photos" / "train" / "dog" / "<b>.png").touch()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("L", (64, 48), "white").save(tmp_path / "photos" / "train" / "dog" / "phone.jpg", exif=exif)
+    return tmp_path / "photos"
+
+
+def test_what_is_printed(folder, capsys):
+    assert main(["data", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["class", "train", "test"]
+    assert lines[1].split() == ["dog", "7", "1"], "the largest first"
+    assert any(line.split() == [EVIL, "5", "1"] for line in lines)
+    assert any(line.startswith(f"classes with fewer than 10 training pictures: dog, {EVIL}, [red]") for line in lines)
+    assert "stored turned (EXIF orientation): 1 picture, turned upright when read" in lines
+    assert "  train/dog/<b>.png: the file is empty; replace or delete it" in lines
+    assert "pictures that look like another one: 3 (3 across splits)" in lines
+    assert "  test/dog/5.jpg = train/dog/5.jpg  another split" in lines
+    assert lines[-1].startswith("suggested: data.image_size=")
+
+
+def test_many_classes_are_cut_short(tmp_path, capsys):
+    for place, image in enumerate(draw_many("shape", 44)):
+        put(tmp_path / f"class{place // 2:02d}" / f"{place}.jpg", encode(image))
+    assert main(["data", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "... 2 classes more ..." in out
+    assert "class09" in out.split("... 2")[0]
+    assert "split: none: no train/ with val/ or test/" in out
+    assert out.count("class12") == 2, "in the table and among the small ones"
+
+
+def test_json_and_page_hold_the_same(folder, tmp_path, capsys):
+    out = tmp_path / "look"
+    assert main(["data", str(folder), "--out", str(out), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == json.loads((out / "data.json").read_text())
+    text = (out / "data.html").read_text()
+    page = Page(text)
+    assert len(page.scripts) == 3, "the theme, its button and their data; none of a user's"
+    assert f"train/{EVIL}/0.jpg" in page.text
+    assert "<b>.png" in page.text
+    sources = [image["src"] for image in page.all("img")]
+    assert len(sources) == 5 + 5 + 6 + 2 * 3
+    assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
+    assert facts["rotated"] == 1
+    assert len(text) < 200_000
+
+
+def test_the_page_in_a_browser(folder, tmp_path, chromium):
+    assert main(["data", str(folder), "--out", str(tmp_path / "look")]) == 0
+    browser = Browser(chromium)
+    for width in (1200, 400):
+        browser.open(tmp_path / "look" / "data.html", width=width)
+        browser.assert_quiet()
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run("[...document.images].every((image) => image.loading === 'lazy' || image.complete)")
+    shown = browser.run("[...document.querySelectorAll('.pairs figcaption')].map((caption) => caption.innerText)")
+    assert shown[0].splitlines()[-1] == "another split"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nowhere"], "data.root=nowhere: no such folder"),
+        (["file"], "data.root=file: not a folder"),
+        (["empty"], "data.root=empty: holds no folders; put the images of each class into a folder of its own"),
+        (["photos", "--out", "file"], "--out file: is a file; give a folder"),
+        (["photos", "--out", "photos/look"], "--out photos/look: is inside photos, whose folders are classes"),
+        ([], "the following arguments are required: FOLDER"),
+    ],
+)
+def test_mistakes_are_a_line_each(folder, tmp_path, monkeypatch, capsys, words, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    assert main(["data", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith(f"vitlab: {says}")
+    assert not (tmp_path / "photos" / "look").exists()
+
+
+def test_neither_torch_nor_what_draws_charts_is_imported(folder):
+    code = f"""
+import sys
+from vitlab.cli import main
+main(["data", {str(folder)!r}, "--out", {str(folder.parent / "look")!r}])
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "vitlab.reports.pages.data_look" in modules
+    assert not {"torch", "altair", "vl_convert", "sklearn", "scipy"} & modules

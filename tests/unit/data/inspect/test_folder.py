@@ -1,0 +1,141 @@
+"""What is found in folders of real files: whole ones, broken ones, and those that are no pictures."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.unit.data.inspect.drawn import copy, draw_many, encode, put
+from vitlab import config, data
+from vitlab.config import UserError
+from vitlab.data.inspect import pictures
+from vitlab.data.inspect.folder import look_at, suggest_size, summarize
+from vitlab.data.inspect.pictures import read_picture, read_pictures
+
+
+@pytest.fixture
+def root(tmp_path):
+    """train/ and val/ of two classes, of 12 and 6 training pictures, with a copy across splits and broken files."""
+    folder = tmp_path / "photos"
+    images = draw_many("crop", 24)
+    for place, image in enumerate(images[:18]):
+        put(folder / "train" / ("cat" if place < 12 else "dog") / f"{place:02d}.jpg", encode(image))
+    for place, image in enumerate(images[18:]):
+        put(folder / "val" / ("cat" if place < 3 else "dog") / f"{place}.jpg", encode(image))
+    put(folder / "val" / "dog" / "again.jpg", copy(images[0], "resized"))
+    put(folder / "train" / "cat" / "broken.jpg", encode(images[1])[:900])
+    put(folder / "train" / "cat" / "empty.png", b"")
+    put(folder / "train" / "cat" / "text.png", b"no picture")
+    put(folder / "train" / "cat" / "phone.heic", b"ftypheic")
+    put(folder / "train" / "dog" / "notes.txt", b"")
+    put(folder / "loose.jpg", encode(images[0]))
+    return folder
+
+
+def test_all_that_a_folder_holds(root):
+    facts = summarize(look_at(root))
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["splits"] == ["train", "val"]
+    assert facts["classes"] == {"cat": {"train": 15, "val": 3}, "dog": {"train": 6, "val": 4}}
+    assert (facts["small_classes"], facts["imbalance"], facts["pictures"]) == (["dog"], 2.5, 25)
+    assert (facts["modes"], facts["formats"], facts["rotated"]) == ({"RGB": 25}, {"JPEG": 25}, 0)
+    reasons = {file["path"]: file["reason"] for file in facts["unreadable"]}
+    assert list(reasons) == [f"train/cat/{name}" for name in ("broken.jpg", "empty.png", "text.png")]
+    assert "truncated" in reasons["train/cat/broken.jpg"]
+    assert "the file is empty" in reasons["train/cat/empty.png"]
+    assert "it is not an image" in reasons["train/cat/text.png"]
+    skipped = {skip["kind"]: (skip["count"], *skip["names"]) for skip in facts["skipped"]}
+    assert skipped == {
+        ".heic": (1, "train/cat/phone.heic"),
+        ".txt": (1, "train/dog/notes.txt"),
+        "images outside of the class folders": (1, "loose.jpg"),
+    }
+    (pair,) = facts["duplicates"]
+    assert (pair["first"], pair["second"]) == ("train/cat/00.jpg", "val/dog/again.jpg")
+    assert (pair["across_splits"], pair["across_classes"], pair["identical"]) == (True, True, False)
+    assert facts["problems"] == []
+
+
+def test_a_picture_on_its_side_is_measured_upright_and_training_reads_it_so(tmp_path):
+    image = Image.new("RGB", (60, 40), "white")
+    image.paste("black", (0, 0, 60, 20))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    (tmp_path / "a").mkdir()
+    image.save(tmp_path / "a" / "0.jpg", exif=exif, quality=95)
+    image.transpose(Image.Transpose.ROTATE_270).save(tmp_path / "a" / "1.jpg", quality=95)
+    turned, upright = read_pictures(tmp_path, ["a/0.jpg", "a/1.jpg"])
+    assert (turned.height, turned.width, turned.orientation) == (60, 40, 6)
+    assert (upright.height, upright.width, upright.orientation) == (60, 40, 1)
+    assert np.abs(turned.thumbnail.astype(int) - upright.thumbnail).max() <= 2
+    (tmp_path / "b").symlink_to("a")
+    settings = {"name": "imagefolder", "root": str(tmp_path), "image_size": [60, 40], "cache": "never"}
+    read = data.load(config.load("data", settings))
+    for split in (read.train, read.test):
+        (pixels,) = split.read(np.array([0]))
+        assert pixels[:, :, :18].max() < 60 or pixels[:, :, 22:].max() < 60, "left or right half, not the upper one"
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1", "I;16"])
+def test_color_modes(tmp_path, mode):
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / ("0.tif" if mode == "CMYK" else "0.png")
+    Image.new(mode, (30, 20), 1 if mode in ("1", "I;16") else None).save(path)
+    picture = read_picture(str(tmp_path), f"a/{path.name}")
+    assert (picture.mode, picture.height, picture.width, picture.error) == (mode, 20, 30, "")
+    assert picture.thumbnail.shape == (16, 16, 3)
+
+
+def test_transparent_pixels_are_white_and_floating_point_is_refused_as_in_training(tmp_path):
+    Image.new("RGBA", (20, 20), (255, 0, 0, 0)).save(tmp_path / "clear.png")
+    Image.new("F", (20, 20)).save(tmp_path / "float.tif")
+    clear, floating = read_pictures(tmp_path, ["clear.png", "float.tif"])
+    assert clear.thumbnail.min() == 255
+    assert "floating-point pixels" in floating.error
+
+
+def test_several_processes_read_the_same_in_the_same_order(root, monkeypatch):
+    paths = [str(path.relative_to(root)) for path in sorted(root.rglob("*.jpg"))]
+    alone = read_pictures(root, paths)
+    monkeypatch.setattr(pictures, "ALONE", 0)
+    monkeypatch.setattr(pictures, "BATCH", 7)
+    monkeypatch.setattr(pictures, "count_cores", lambda: 2)
+    seen = []
+    together = read_pictures(root, paths, lambda _, done, total: seen.append((done, total)))
+    assert [(p.path, p.digest, p.error) for p in together] == [(p.path, p.digest, p.error) for p in alone]
+    assert seen[-1] == (len(paths), len(paths))
+
+
+def test_what_training_would_refuse_is_said(tmp_path):
+    for place, image in enumerate(draw_many("shape", 5)):
+        put(tmp_path / ("one" if place else "two") / f"{place}.jpg", encode(image))
+    (tmp_path / "none").mkdir()
+    facts = summarize(look_at(tmp_path))
+    assert facts["splits"] == ["all"]
+    empty, single = facts["problems"]
+    assert "class 'none' has no images" in empty
+    assert "class 'two' has a single image" in single
+    with pytest.raises(UserError) as caught:
+        data.load(config.load("data", {"name": "imagefolder", "root": str(tmp_path), "image_size": 16, "cache": "never"}))
+    assert caught.value.problems == facts["problems"]
+
+
+def test_a_folder_without_a_picture_says_what_it_has_instead(tmp_path):
+    put(tmp_path / "a" / "0.heic", b"")
+    with pytest.raises(UserError, match=r"hold no images \(jpg .*\), but 1 \.heic"):
+        look_at(tmp_path)
+
+
+def test_a_folder_of_broken_files_has_no_sizes(tmp_path):
+    put(tmp_path / "a" / "0.png", b"")
+    facts = summarize(look_at(tmp_path))
+    assert (facts["pictures"], facts["image_size"], facts["duplicates"]) == (0, None, [])
+
+
+@pytest.mark.parametrize(
+    ("sides", "size"),
+    [([8], 16), ([23], 16), ([24], 32), ([40], 48), ([100], 96), ([90, 100, 900], 96), ([231], 224), ([3000], 224)],
+)
+def test_the_suggested_size_is_a_multiple_of_16_near_the_median(sides, size):
+    assert suggest_size(np.array(sides)) == size

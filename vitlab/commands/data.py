@@ -1,0 +1,112 @@
+"""`vitlab data`: a look at a folder of labelled pictures before anything is trained. Imports no torch."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from vitlab.commands.arguments import CommandParser, non_empty_path
+from vitlab.config import UserError
+from vitlab.console import Console
+from vitlab.files import write_json
+from vitlab.formatting import plural
+from vitlab.training.files import refuse_unwritable
+
+DESCRIPTION = """Look at a folder of pictures, one subfolder for each class, before anything is trained.
+  vitlab data photos                     # counts, sizes, files that cannot be read, copies
+  vitlab data photos --out look          # the same with pictures: look/data.html, look/data.json
+
+Copies are found when they are encoded again, resized or a little brighter, not when cropped, turned or mirrored."""
+MOST = 20  # classes, files and pairs that are listed
+
+
+def main(words: Sequence[str]) -> int:
+    parser = CommandParser("data", DESCRIPTION)
+    about = "class folders, or train/, val/ and test/ with class folders"
+    parser.add_argument("folder", metavar="FOLDER", type=non_empty_path, help=about)
+    parser.add_out("where to write data.html and data.json")
+    parser.add_json()
+    args = parser.parse_args(words)
+    from vitlab.data.images import imagefolder  # numpy: the help does without
+
+    root = args.folder.expanduser()
+    problems = list(imagefolder.check_root(root))
+    if problems:
+        raise UserError(problems)
+    if args.out:
+        check_out(args.out, root)
+    return look(root, args.out, as_json=args.json)
+
+
+def check_out(out: Path, root: Path) -> None:
+    if out.resolve().is_relative_to(root.resolve()):
+        raise UserError(f"--out {out}: is inside {root}, whose folders are classes; give another folder")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is a file; give a folder")
+    refuse_unwritable(out)
+
+
+def look(root: Path, out: Path | None, *, as_json: bool) -> int:
+    """Print what a folder holds, and with `out` write it there; the exit code. Raises UserError."""
+    from vitlab.data.inspect.folder import look_at, summarize  # Pillow: mistakes are answered without it
+    from vitlab.data.opening import progress_bar
+
+    with progress_bar(Console(stderr=True)) as progress:
+        found = look_at(root, progress)
+    facts = summarize(found)
+    if as_json:
+        print(json.dumps(facts, indent=1))
+    else:
+        show(facts)
+    if out:
+        from vitlab.reports.pages.data_look import write_data_page
+
+        write_json(out / "data.json", facts)
+        page = write_data_page(out / "data.html", found, facts)
+        if not as_json:
+            print("", page, out / "data.json", sep="\n")
+    return 0
+
+
+def show(facts: Mapping[str, Any]) -> None:
+    """The facts of `summarize`, the longest lists cut short."""
+    from vitlab.data.inspect.wording import describe, describe_duplicates, describe_pair
+
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(list_classes(facts))
+    lines = ["", *(f"{what}: {text}" for what, text in describe(facts))]
+    unreadable = [f"{file['path']}: {file['reason']}" for file in facts["unreadable"]]
+    lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
+    pairs = [f"{pair['second']} = {pair['first']}  {describe_pair(pair)}".rstrip() for pair in facts["duplicates"]]
+    lines += list_some(f"pictures that look like another one: {describe_duplicates(facts)}", pairs)
+    lines += list_some("data=imagefolder refuses this folder:", facts["problems"])
+    if facts["image_size"]:
+        lines += ["", f"suggested: data.image_size={facts['image_size']}"]
+    for line in lines:
+        console.print(escape(line))
+
+
+def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield from ("", title, *(f"  {line}" for line in lines[:MOST]))
+        if len(lines) > MOST:
+            yield f"  and {len(lines) - MOST:,} more, which --json lists"
+
+
+def list_classes(facts: Mapping[str, Any]) -> Table:
+    """The counts of the classes, of many those with the most and the fewest training pictures."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("class", no_wrap=True)
+    for part in facts["splits"]:
+        table.add_column(part, justify="right", no_wrap=True)
+    rows = [(escape(name), *(f"{n:,}" for n in counts.values())) for name, counts in facts["classes"].items()]
+    if len(rows) > MOST:
+        between = f"... {len(rows) - MOST:,} classes more ..."
+        rows = [*rows[: MOST // 2], (between,), *rows[-MOST // 2 :]]
+    totals = [sum(counts[part] for counts in facts["classes"].values()) for part in facts["splits"]]
+    for row in (*rows, (plural(len(facts["classes"]), "class", "classes"), *(f"{total:,}" for total in totals))):
+        table.add_row(*row)
+    return table

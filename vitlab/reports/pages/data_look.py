@@ -1,0 +1,93 @@
+"""A look at a folder of pictures as one page: counts, sizes, examples of each class, copies side by side."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageOps
+
+from vitlab.config import printable
+from vitlab.data.images import decode
+from vitlab.data.inspect.folder import Look
+from vitlab.data.inspect.wording import describe, describe_duplicates, describe_pair
+from vitlab.files import write_text
+from vitlab.formatting import plural
+from vitlab.reports.pages.render import data_address, render, source
+
+CLASSES, EXAMPLES, PAIRS = 12, 6, 30  # shown, of each class, and of copies
+SIDE = 96  # pixels of a thumbnail's longer side
+SHARP = 32  # pixels: pictures up to this size are kept as they are
+
+
+def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
+    """Write the page of a look and its facts (`folder.summarize`); return its path. It takes about a megabyte."""
+    write_text(path, render_page(look, facts))
+    return path
+
+
+def render_page(look: Look, facts: Mapping[str, Any]) -> str:
+    """The whole document. Names of files and classes are shown with their control characters, as text."""
+    classes, pairs = list(facts["classes"].items()), facts["duplicates"]
+    left = len(classes) - CLASSES
+    return render(
+        "data_look.html.j2",
+        styles=["data_look.css"],
+        scripts=[source("theme_button.js")],
+        script_data={},
+        name=printable(look.root.resolve().name),
+        title=f"{plural(facts['pictures'], 'picture')} in {plural(len(classes), 'class', 'classes')}",
+        problems=[printable(problem) for problem in facts["problems"]],
+        facts=[(printable(what), printable(text)) for what, text in describe(facts)],
+        image_size=facts["image_size"],
+        splits=facts["splits"],
+        counts=[(printable(label), [f"{n:,}" for n in numbers.values()]) for label, numbers in classes],
+        examples=[(printable(label), show_examples(look, label)) for label, _ in spread(classes, CLASSES)],
+        more_classes=plural(left, "class", "classes") if left > 0 else "",
+        duplicates=describe_duplicates(facts),
+        pairs=[show_pair(look.root, pair) for pair in pairs[:PAIRS]],
+        more_pairs=max(0, len(pairs) - PAIRS),
+        unreadable=[{key: printable(text) for key, text in file.items()} for file in facts["unreadable"]],
+    )
+
+
+def show_examples(look: Look, label: str) -> list[tuple[str, str]]:
+    """(data address, path) of pictures of a class, spread over its files, of the first split that has any."""
+    paths: dict[str, list[str]] = {}
+    for picture, (part, name) in zip(look.pictures, look.places, strict=True):
+        if name == label:
+            paths.setdefault(part, []).append(picture.path)
+    found = next((paths[part] for part in look.listed if part in paths), [])
+    return [(draw_thumbnail(look.root / path), printable(path)) for path in spread(found, EXAMPLES)]
+
+
+def show_pair(root: Path, pair: Mapping[str, Any]) -> dict[str, Any]:
+    both = pair["first"], pair["second"]
+    return {
+        "sources": [draw_thumbnail(root / path) for path in both],
+        "first": printable(both[0]),
+        "second": printable(both[1]),
+        "note": describe_pair(pair),
+    }
+
+
+def spread(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the items, evenly spread, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[place * (len(items) - 1) // (most - 1)] for place in range(most)]
+
+
+def draw_thumbnail(path: Path) -> str:
+    """The data address of a picture, upright, its longer side SIDE at most; empty if it cannot be read any more."""
+    file = io.BytesIO()
+    try:
+        with Image.open(path) as image:
+            image.draft(None, (2 * SIDE, 2 * SIDE))
+            image = decode.to_mode(ImageOps.exif_transpose(image), "RGB")
+    except Exception:  # Pillow's readers raise a dozen types; the file has changed since it was read
+        return ""
+    image.thumbnail((SIDE, SIDE))
+    kind = "PNG" if max(image.size) <= SHARP else "JPEG"
+    image.save(file, kind, quality=85)
+    return data_address(file.getvalue(), f"image/{kind.lower()}")
