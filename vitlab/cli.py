@@ -20,6 +20,7 @@ from vitlab.terminal import shown_controls
 DEBUG = "VITLAB_DEBUG"  # the environment variable
 
 COMMANDS = {  # command: module in vitlab.commands, what it does
+    "advise": ("advise", "say which model suits your own pictures, and what more labels would bring"),
     "scale": ("scale", "train models on nested subsets of a data set and compare them"),
     "status": ("status", "say how a study goes: what waits, trains, has finished, failed"),
     "train": ("train", "train one model"),

@@ -13,7 +13,7 @@ from vitlab.config.schema.fields import setting
 from vitlab.config.schema.models import ModelConfig
 from vitlab.models.base import Model
 
-SIDE = 32  # pixels of an image that are looked at, in each direction: evenly spaced ones
+SIDE = 16  # pixels of an image that are looked at, in each direction: evenly spaced ones
 REACH = 2.2  # the outer bins, in standard deviations of all pixels
 
 

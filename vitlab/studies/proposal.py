@@ -12,7 +12,9 @@ from vitlab.studies.plan.timing import Times
 SCRATCH = ("color_histogram", "vit_nano", "resnet_nano")
 PRETRAINED = {"vit": ("vit_ti16", "timm:vit_tiny_patch16_224"), "resnet": ("resnet18", "timm:resnet18")}
 FINETUNE = {"recipe": "adamw", "recipe.lr": 3e-4, "recipe.batch_size": 64}  # where first weights are pretrained
-LARGEST_FROM_SCRATCH = 48  # pixels a side on a CPU, where there are no pretrained weights
+LARGEST_PRETRAINED = 224  # pixels a side
+FROM_SCRATCH = {0.5: 48, 0.0: 32}  # from so many hours on: pixels a side on a CPU without pretrained weights
+FEWEST, FEWEST_SIZES = 50, 4  # training pictures of the smallest size; sizes that a law needs
 SHARE = 0.8  # of the time that a plan may take: times are measured on few steps
 FEW = 5000  # pictures: with fewer every seed draws its own test set
 AROUND = 60.0  # seconds before the first run and after the last one
@@ -33,6 +35,12 @@ LEVELS = (
     *(Level(2000, 5, 6, 3), Level(1000, 5, 5, 3), Level(600, 5, 5, 3), Level(600, 5, 5), Level(600, 3, 4)),
     *(Level(400, 3, 4), Level(300, 3, 4), Level(200, 3, 4), Level(120, 3, 4)),
 )
+
+
+def choose_image_size(suggested: int, hours: float, *, pretrained: bool, gpu: bool) -> int:
+    """Pixels a side: those of the pictures, as far as the time allows."""
+    most = next(pixels for least, pixels in FROM_SCRATCH.items() if hours >= least)
+    return min(suggested, LARGEST_PRETRAINED if pretrained or gpu else most)
 
 
 def compose_proposal(name: str, data: Mapping[str, Any], families: Sequence[str], level: Level) -> dict[str, Any]:
@@ -67,14 +75,16 @@ def estimate_seconds(level: Level, times: Mapping[str, Times], validation: int, 
 
 
 def choose_level(
-    hours: float, times: Mapping[str, Times], validation: int, test: int, jobs: int
+    hours: float, times: Mapping[str, Times], validation: int, test: int, jobs: int, train: int
 ) -> tuple[Level, float]:
     """The most thorough level that fits, and its seconds. Raises UserError where none does."""
     for level in LEVELS:
+        if train * 0.5 ** (level.sizes - 1) < FEWEST and level.sizes > FEWEST_SIZES:
+            continue
         seconds = estimate_seconds(level, times, validation, test, jobs)
         if seconds <= SHARE * 3600 * hours:
             return level, seconds
     needed = seconds / SHARE / 3600
     raise UserError(
-        f"--hours {hours:g}: the smallest study takes about {duration(seconds)}; give --hours {1.1 * needed:.2g} or more"
+        f"--hours {hours:g}: the smallest study takes about {duration(seconds)}; give --hours {1.1 * needed:.2g}"
     )

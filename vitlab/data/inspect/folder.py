@@ -51,6 +51,11 @@ class Look:
     problems: list[str]
 
     @property
+    def image_size(self) -> int:
+        """The size that is suggested, pixels a side."""
+        return suggest_size(np.array([min(picture.height, picture.width) for picture in self.pictures]))
+
+    @property
     def classes(self) -> list[str]:
         return list(dict.fromkeys(name for listing in self.listed.values() for name in listing))
 

@@ -1,7 +1,7 @@
 """What a study says to someone who has to choose: the best model now, with twice the labels, with some more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,14 +9,15 @@ from vitlab.formatting import plural, whole
 from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.reports.results.comparison import Comparison, compare_sizes, correct_for_overlap, format_gap, values_of
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.results.summary import join_names
 from vitlab.studies.laws.fit import Fit, ends
 from vitlab.studies.paired import Estimate, Spread, estimate_mean, mean_over_seeds, moderated_spreads
 from vitlab.tasks.metrics import Metric
+from vitlab.training.mistakes import SURE
 
 MORE = 1000  # labels, for which the gain is said
 DOUBLE = 2.0
 NO_NETWORK = "histogram"  # the family of the baseline that sees colors alone
-SURE = 0.9  # confidence from which a mistake may be a wrong label
 MANY_SURE = 0.05  # of the test items: as many sure mistakes are a sign of wrong labels
 
 
@@ -43,6 +44,7 @@ class Standing:
     gain: Range | None
     seconds: float  # of a training
     params: int
+    flops: float  # of a training example
 
 
 @dataclass(frozen=True)
@@ -83,30 +85,29 @@ def advise(results: StudyResults) -> Advice | None:
                 predict_gain(results, fit, size) if holds else None,
                 float(np.mean([row["wall_s"] for row in cell.rows])),
                 row["params"],
+                row["train_flops"] / row["examples_seen"],
             )
         )
     standings.sort(key=lambda one: metric.lead(one.now.mean, 0.0), reverse=True)
     comparison = compare_sizes(by_model, metric, results.outcomes, results.margin).get(size)
-    level = comparison.tied if comparison and comparison.tied else (standings[0].model,)
-    # of models that cannot be told apart the one that costs least
-    chosen = min((one for one in standings if one.model in level), key=lambda one: one.seconds)
+    best = standings[0]
+    equal = [one for one in standings if one.now.mean == best.now.mean]
+    level = [one for one in standings if comparison and comparison.level and one.model in comparison.tied]
+    chosen = min(level or equal, key=lambda one: one.flops)
     return Advice(metric, size, standings, chosen, comparison)
 
 
 def estimate_now(results: StudyResults, by_size: dict[int, CellAverage], cell: CellAverage) -> Estimate:
     """The mean of a model with a 95% interval over seeds, and over test items where all seeds have the same."""
-    values = [*values_of(cell, results.metric, results.outcomes).values()]
+    metric = results.metric
+    values = [*values_of(cell, metric, results.outcomes).values()]
     if len({np.shape(value) for value in values}) == 1 and np.ndim(values[0]):
         return estimate_mean(np.array(values))
-    spreads = moderated_spreads(
-        {size: [results.metric.value(row) for row in one.rows] for size, one in by_size.items()}
-    )
-    size = cell.rows[0]["train_size"]
-    spread = spreads.get(size) or Spread(0.0, 1)
+    values = [metric.value(row) for row in cell.rows]
+    spreads = moderated_spreads({size: [metric.value(row) for row in one.rows] for size, one in by_size.items()})
+    spread = spreads.get(cell.rows[0]["train_size"], Spread(0.0, 1))
     factor = correct_for_overlap(cell, [row for one in by_size.values() for row in one.rows])
-    return mean_over_seeds(
-        [results.metric.value(row) for row in cell.rows], Spread(spread.std * factor, spread.degrees)
-    )
+    return mean_over_seeds(values, replace(spread, std=spread.std * factor))
 
 
 def predict(results: StudyResults, fit: Fit, size: float) -> Range:
@@ -132,40 +133,38 @@ def clip(results: StudyResults, value: float) -> float:
 
 def describe_advice(advice: Advice, sure_mistakes: float | None = None) -> list[str]:
     """The verdict as sentences, the most important one first; `sure_mistakes` is a share of the test items."""
-    metric, chosen, best = advice.metric, advice.chosen, advice.standings[0]
-    with_labels = f"with {plural(advice.size, 'training label')}"
-    now = describe_now(chosen, metric)
-    one = advice.comparison
-    if one is None or len(advice.standings) == 1:
-        sentences = [f"{chosen.model} reaches {now} {metric.name} {with_labels}."]
-    elif one.chance is not None:
-        sentences = [
-            f"Undecided, because no model beats always choosing the largest class ({metric.text(one.chance)})."
-        ]
-    elif one.leader:
-        gap = format_gap(one.gap, metric)
-        sentences = [f"Take {best.model}: {now} {metric.name} {with_labels}, {gap} ahead of {one.ranking[1]}."]
-    else:
-        others = " and ".join(model for model in one.tied if model != chosen.model)
-        word = "level" if one.level or one.gap.half_width is None else "undecided"
-        why = (
-            f"{best.model} is ahead of {one.ranking[1]} by {format_gap(one.gap, metric)}, which includes 0"
-            if one.gap.half_width is not None
-            else "their results are equal"
-        )
-        sentences = [
-            f"{word.capitalize()} between {chosen.model} and {others} {with_labels}, because {why}. Take {chosen.model}, "
-            f"which trains fastest: {now} {metric.name}."
-        ]
-    if chosen.family == NO_NETWORK and one is not None and one.chance is None:
+    sentences = [describe_choice(advice)]
+    chance = advice.comparison and advice.comparison.chance
+    if advice.chosen.family == NO_NETWORK and chance is None and len(advice.standings) > 1:
         sentences.append("The colors alone decide: no network is needed to tell these classes apart.")
     sentences += describe_more_labels(advice)
     if sure_mistakes is not None and sure_mistakes >= MANY_SURE:
         sentences.append(
-            f"{sure_mistakes:.0%} of the test pictures are wrong although the model is over {SURE:.0%} sure: look at their "
-            "labels before you add more."
+            f"{sure_mistakes:.0%} of the test pictures are wrong although the model is over {SURE:.0%} sure: look at "
+            "their labels before you add more."
         )
     return sentences
+
+
+def describe_choice(advice: Advice) -> str:
+    """`Take A: 91.2% (88.0 to 94.4) accuracy with 648 training labels, 3.1 ± 1.2 points ahead of B.`"""
+    metric, chosen, best, one = advice.metric, advice.chosen, advice.standings[0], advice.comparison
+    with_labels = f"with {plural(advice.size, 'training label')}"
+    reached = f"{describe_now(chosen, metric)} {metric.name}"
+    if one is None:
+        return f"{chosen.model} reaches {reached} {with_labels}."
+    if one.chance is not None:
+        return f"Undecided: no model beats always choosing the largest class, {metric.text(one.chance)} {with_labels}."
+    gap = format_gap(one.gap, metric)
+    if one.leader:
+        return f"Take {best.model}: {reached} {with_labels}, {gap} ahead of {one.ranking[1]}."
+    others = join_names([model for model in one.ranking if model in one.tied and model != chosen.model])
+    if one.level or one.gap.half_width is None:
+        return f"Take {chosen.model}: {reached} {with_labels}; {others} cost more and give the same."
+    return (
+        f"Undecided between {chosen.model} and {others} {with_labels}, because the lead of {one.ranking[0]} over "
+        f"{one.ranking[1]}, {gap}, may be chance. Until there are more, take {chosen.model}: {reached}."
+    )
 
 
 def describe_now(one: Standing, metric: Metric) -> str:
@@ -177,35 +176,24 @@ def describe_now(one: Standing, metric: Metric) -> str:
 
 
 def describe_more_labels(advice: Advice) -> list[str]:
-    metric, later = advice.metric, advice.best_later
-    if later is None:
-        return ["What more labels would bring cannot be said, because no curve follows a law within a factor of 1.5."]
-    value = later.later
-    sentences = [
-        f"With twice the labels, {whole(DOUBLE * advice.size)}, {later.model} is expected at {metric.text(value.value)} "
-        f"({metric.number(value.low)} to {metric.number(value.high)})."
-    ]
-    gain = advice.chosen.gain
-    if gain is not None:
+    """What twice the labels and MORE of them would bring."""
+    metric, chosen, later = advice.metric, advice.chosen, advice.best_later
+    if metric.percent and chosen.now.mean == 1:
+        return ["It makes no mistake on the test pictures, so what more labels bring cannot be seen."]
+    sentences = []
+    if chosen.later is None:
+        sentences.append(f"What more labels bring {chosen.model} cannot be said: its curve follows no law.")
+    if later is not None:
+        value, size = later.later, whole(DOUBLE * advice.size)
+        reach = f"{metric.text(value.value)} ({metric.number(value.low)} to {metric.number(value.high)})"
+        sentences.append(f"With twice the labels, {size}, {later.model} is expected at {reach}.")
+    if (gain := chosen.gain) is not None:
         unit = f" {metric.gap_unit}" if metric.gap_unit else ""
         low, high, mean = (sign_number(metric, number) for number in (gain.low, gain.high, gain.value))
-        sentences.append(f"{whole(MORE)} more labels: {mean}{unit} for {advice.chosen.model} ({low} to {high}).")
+        sentences.append(f"{whole(MORE)} more labels: {mean}{unit} for {chosen.model} ({low} to {high}).")
     return sentences
 
 
 def sign_number(metric: Metric, value: float) -> str:
     text = metric.number(abs(value))
     return f"{'-' if value < 0 and float(text) else '+'}{text}"
-
-
-def find_sure_mistakes(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Places of the mistakes among (N, C), the surest first."""
-    predicted = probabilities.argmax(axis=1)
-    wrong = np.flatnonzero(predicted != labels)
-    return wrong[np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")]
-
-
-def soften(logits: np.ndarray) -> np.ndarray:
-    """Probabilities (N, C) of logits."""
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
