@@ -25,6 +25,7 @@ COMMANDS = {  # command: module in vitlab.commands, what it does
     "status": ("status", "say how a study goes: what waits, trains, has finished, failed"),
     "train": ("train", "train one model"),
     "eval": ("evaluate", "evaluate a finished run, probe its features"),
+    "predict": ("predict", "say what pictures or texts are, with calibrated probabilities"),
     "analyze": ("analyze", "analyse what a model has learned"),
     "generate": ("generate", "write text with a trained model: continuations, translations, captions"),
     "export": ("export", "write a run's model as safetensors, as ONNX or for Hugging Face"),

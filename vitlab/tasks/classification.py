@@ -62,8 +62,7 @@ class Classification(ImageTask):
         return MetricCollection(build_class_metrics(self.outputs, detailed), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
-        images, labels = batch
-        update_class_metrics(metrics, model(images).float(), labels)
+        update_class_metrics(metrics, self.logits(model, batch), batch[1])
 
 
 def build_class_metrics(outputs: int, detailed: bool = False, of: str = IMAGES) -> dict[str, Metric]:

@@ -44,7 +44,7 @@ class Multilabel(ImageTask):
         return MetricCollection(metrics | ({"outcomes": ItemOutcomes()} if detailed else {}), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
-        logits, targets = model(batch[0]).float(), batch[1]
+        logits, targets = self.logits(model, batch), batch[1]
         losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
         for name, metric in metrics.items():
             if name in ("loss", "outcomes"):

@@ -51,7 +51,7 @@ class Regression(ImageTask):
         return MetricCollection(metrics | ({"outcomes": ItemOutcomes()} if detailed else {}), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
-        predicted, targets = model(batch[0])[:, 0].float(), batch[1]
+        predicted, targets = self.logits(model, batch)[:, 0], batch[1]
         losses = F.mse_loss(predicted, targets, reduction="none")
         for name, metric in metrics.items():
             if name in ("loss", "outcomes"):

@@ -126,8 +126,15 @@ class TextClassification(Task):
         return MetricCollection(self.objective.metrics(detailed), compute_groups=False)
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
-        logits, targets = self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
-        self.objective.update(metrics, logits, targets)
+        self.objective.update(metrics, *self.answer(model, batch))
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What the model says of each item of a prepared batch, float32 (B, outputs), or (B, N, outputs) of tags."""
+        return self.answer(model, batch)[0]
+
+    def answer(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The logits of a prepared batch, and its targets."""
+        return self.combine_sequences(model(*trim_padding(model, *flatten_sequences(batch))).float(), batch)
 
 
 def flatten_sequences(batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:

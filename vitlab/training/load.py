@@ -78,13 +78,19 @@ def load_run_subject(source: str, config: TrainConfig) -> Subject:
     """A finished run, with its precision and memory format, and the data of a configuration."""
     loaded, data = load_run(source), open_data(config.data)
     refuse_misfit(loaded, data)
-    device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(config))
-    model = loaded.model.to(device)
-    if loaded.result["settings"]["memory_format"] == "channels_last":
-        model.to(memory_format=torch.channels_last)
+    model, autocast = place_run(loaded)
     folder = RunFiles(source).analysis_folder / "trained"  # those made while it trained stay
     name = RunFiles(source).folder.resolve().name
     return Subject(name, model, autocast, data, loaded.result["steps"], folder, compare_classes(loaded, data))
+
+
+def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
+    """A run's model on a GPU if there is one, in its memory format, and the precision of its training."""
+    device, autocast = evaluation_context(loaded.result["precision"], evaluation_accelerator(loaded.config))
+    model = loaded.model.to(device)
+    if loaded.result["settings"]["memory_format"] == "channels_last":
+        model.to(memory_format=torch.channels_last)
+    return model, autocast
 
 
 def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:

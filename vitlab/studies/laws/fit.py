@@ -19,6 +19,7 @@ MEAN = "mean"  # the name of the mean of several laws
 AVERAGED = ("m2", "m3", "m4")
 FEWEST_AVERAGED = 4  # sizes
 HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
+LARGEST_LOG = 700.0  # of the end of an interval, whose exponential is still a number
 DRIFT = 0.3  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
 DRIFT_OF_SPARSE, SPARSE = 0.5, 3.0  # the same where the median ratio of neighboring sizes is this or more
 DRIFT_DEGREES = 4  # of freedom, of Student's t
@@ -162,7 +163,8 @@ class Fit:
     def interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
         """(2, ...): the confidence interval of the mean error at each size, low and high."""
         sizes = np.asarray(sizes, float)
-        return np.exp(ends(self.draw_log_errors(np.log(sizes.ravel())), level)).reshape(2, *sizes.shape)
+        logs = ends(self.draw_log_errors(np.log(sizes.ravel())), level)
+        return np.exp(np.minimum(logs, LARGEST_LOG)).reshape(2, *sizes.shape)
 
     def prediction_interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
         """(2, ...): where the error of one new run at each size falls, low and high."""
@@ -170,7 +172,7 @@ class Fit:
         log_sizes = np.log(sizes.ravel())
         nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
         logs = self.draw_log_errors(log_sizes) + self.noise.draw_run(nearest)
-        return np.exp(ends(logs, level)).reshape(2, *sizes.shape)
+        return np.exp(np.minimum(ends(logs, level), LARGEST_LOG)).reshape(2, *sizes.shape)
 
     def param_intervals(self, level: float = LEVEL) -> dict:
         """The confidence interval of each parameter, (low, high), in the shape of `params`."""

@@ -11,24 +11,26 @@ from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.images import ImageTask
+from vitlab.tasks.text_classification import TextClassification
 
 BATCH = 256
 
 
 def collect_logits(
     model: nn.Module,
-    task: ImageTask,
+    task: ImageTask | TextClassification,
     split: Split,
     autocast: AbstractContextManager,
     workers: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> torch.Tensor:
-    """What a model says of every image of a split, float32 (N, outputs) on the CPU; `model` is in eval mode."""
+    """What a model says of every item of a split, float32 (N, outputs) on the CPU; `model` is in eval mode."""
     device, rows, done = next(model.parameters()).device, [], 0
+    size = task.eval_batch_size or BATCH
     with torch.inference_mode():
-        for batch in eval_loader(split, batch_size=BATCH, workers=workers, device=device):
+        for batch in eval_loader(split, batch_size=size, workers=workers, device=device):
             with autocast:
-                rows.append(model(task.prepare([part.to(device) for part in batch])[0]).float().cpu())
+                rows.append(task.logits(model, task.prepare([part.to(device) for part in batch])).cpu())
             done += len(rows[-1])
             if progress:
                 progress(f"{task.item}s", done, len(split))

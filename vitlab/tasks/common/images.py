@@ -4,7 +4,7 @@ Shapes: B batch, C channels, Y x X pixels.
 """
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
@@ -48,6 +48,10 @@ class ImageTask(Task):
 
     def inputs(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return batch[0]
+
+    def logits(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """What the model says of each image of a prepared batch, float32 (B, outputs)."""
+        return model(batch[0]).float()
 
     def example(self) -> tuple[Tensor, Tensor]:
         height, width = self.shape["image_size"]

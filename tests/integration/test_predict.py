@@ -1,0 +1,149 @@
+"""`vitlab predict`: the decisions of `vitlab eval`, calibrated, of pictures and of texts."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.integration.commands import vitlab
+from vitlab.config import TrainConfig, compose
+from vitlab.data.opening import open_data
+from vitlab.files import read_json
+from vitlab.studies.outcomes import read_outcomes
+from vitlab.training.files import RunFiles
+
+TRAINER = ["trainer.evaluations=2", "wandb.mode=off", "analyses=[]"]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Noisy squares and discs in two folders, train/ and test/, as JPEG, grey PNG and with alpha."""
+    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    y, x = np.mgrid[:20, :26]
+    for part, count in (("train", 60), ("test", 30)):
+        for number in range(count):
+            disc = number % 2
+            inside = (np.hypot(y - 10, x - 13) < 7) if disc else (abs(y - 10) < 6) & (abs(x - 13) < 6)
+            pixels = (inside[..., None] * 120 + rng.integers(0, 110, (20, 26, 3))).astype(np.uint8)
+            folder = root / part / ("disc" if disc else "square")
+            folder.mkdir(parents=True, exist_ok=True)
+            image = Image.fromarray(pixels)
+            if number % 5 == 0:
+                image.convert("L").save(folder / f"{number}.png")
+            elif number % 5 == 1:
+                image.convert("RGBA").save(folder / f"{number}.png")
+            else:
+                image.save(folder / f"{number}.jpg", quality=92)
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(pictures, tmp_path_factory):
+    out = tmp_path_factory.mktemp("predict") / "run"
+    words = ["data=imagefolder", f"data.root={pictures}", "data.image_size=16", "budget.steps=12", *TRAINER]
+    done = vitlab("train", *words, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_pictures_are_decided_as_in_eval(run, pictures):
+    found = json.loads(vitlab("predict", run, pictures / "test", "--json").stdout)
+    assert found["calibrated"]
+    decided = {item["input"].removeprefix(f"{pictures}/"): item for item in found["items"]}
+    test = open_data(compose(TrainConfig, base=RunFiles(run).config()).data).test
+    right = read_outcomes(run / "heldout.npz").means
+    for name, label, was_right in zip(test.names, test.labels, right, strict=True):
+        item = decided[name]
+        assert (item["prediction"] == found["classes"][label]) == bool(was_right), name
+        assert sum(item["probabilities"].values()) == pytest.approx(1)
+        assert item["probability"] == max(item["probabilities"].values())
+    calibration = read_json(run / "calibration.json")
+    assert calibration["temperature"] == found["temperature"]
+    assert calibration["after"]["loss"] <= calibration["before"]["loss"] + 1e-6
+    table = list(csv.DictReader(io.StringIO(vitlab("predict", run, pictures / "test", "--csv").stdout)))
+    assert [row["prediction"] for row in table] == [item["prediction"] for item in found["items"]]
+
+
+def test_a_corrupt_picture_is_a_line_and_not_the_end(run, pictures, tmp_path):
+    (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff no picture")
+    good = next((pictures / "test" / "disc").iterdir())
+    done = vitlab("predict", run, tmp_path / "broken.jpg", good)
+    assert done.returncode == 0
+    assert "broken.jpg: it is not an image" in done.stderr
+    assert done.stdout.startswith(str(good))
+    alone = vitlab("predict", run, tmp_path / "broken.jpg", "--json")
+    assert alone.returncode == 2
+    assert json.loads(alone.stdout)["items"][0]["error"]
+
+
+def test_without_its_data_it_says_that_it_is_not_calibrated(run, pictures, tmp_path):
+    calibration = run / "calibration.json"
+    calibration.unlink(missing_ok=True)
+    hidden = pictures.rename(pictures.with_name("hidden"))
+    try:
+        done = vitlab("predict", run, hidden / "test", "--json")
+    finally:
+        hidden.rename(pictures)
+    assert "not calibrated: data.root=" in done.stderr
+    assert json.loads(done.stdout)["temperature"] == 1
+    assert not calibration.exists()
+
+
+def test_texts_are_decided_as_in_eval(tmp_path):
+    rng = np.random.default_rng(0)
+    words = {"good": ["fine", "great", "nice"], "bad": ["poor", "awful", "dull"]}
+    lines = []
+    for number in range(160):
+        label = ("good", "bad")[number % 2]
+        other = words["bad" if rng.random() < 0.25 else label]
+        lines.append(f"{' '.join([*rng.choice(words[label], 2), *rng.choice(other, 2)])} item {number}\t{label}")
+    (tmp_path / "texts.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    data = [
+        "data=tsv",
+        f"data.path={tmp_path / 'texts.tsv'}",
+        "data.label=label",
+        "data.length=16",
+        "data.vocabulary=400",
+    ]
+    out = tmp_path / "run"
+    done = vitlab("train", "task=text_classification", *data, "budget.steps=8", *TRAINER, "--out", out)
+    assert done.returncode == 0, done.stderr
+    task_data = open_data(compose(TrainConfig, base=RunFiles(out).config()).data)
+    right = read_outcomes(out / "heldout.npz").means
+    tokens = {tuple(task_data.test.parts[0][row].tolist()): row for row in range(len(task_data.test))}
+    texts = [line.partition("\t")[0] for line in lines]
+    rows = {text: tokens.get(tuple(task_data.tokenizer.ids(text))) for text in texts}
+    tested = {text: row for text, row in rows.items() if row is not None}
+    assert len(tested) == len(right)
+    (tmp_path / "input.txt").write_text("\n".join(tested) + "\n\n")
+    found = json.loads(vitlab("predict", out, tmp_path / "input.txt", "--json").stdout)
+    for item in found["items"][:-1]:
+        row = tested[item["input"]]
+        assert (item["prediction"] == found["classes"][task_data.test.labels[row]]) == bool(right[row])
+    assert found["items"][-1] == {"input": "", "error": "it has no tokens"}
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+def test_several_labels_and_numbers(task, tmp_path):
+    out = tmp_path / "run"
+    assert vitlab("train", f"task={task}", "budget.steps=6", *TRAINER, "--out", out).returncode == 0
+    Image.new("L", (8, 8), 40).save(tmp_path / "one.png")
+    item = json.loads(vitlab("predict", out, tmp_path / "one.png", "--json").stdout)["items"][0]
+    if task == "regression":
+        assert -20 < item["prediction"] < 30
+    else:
+        assert set(item["probabilities"]) == {"even", "prime", "above 4", "loop"}
+        assert all(0 <= share <= 1 for share in item["probabilities"].values())
+
+
+def test_runs_that_it_is_not_for(tmp_path):
+    out = tmp_path / "run"
+    words = ["task=causal_lm", "data=pydoc", "data.length=16", "budget.steps=2", *TRAINER]
+    done = vitlab("train", *words, "--out", out)
+    assert done.returncode == 0, done.stderr
+    refused = vitlab("predict", out, "text")
+    assert refused.returncode == 2
+    assert "is a run of task=causal_lm; predict is for classification" in refused.stderr

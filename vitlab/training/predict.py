@@ -1,0 +1,185 @@
+"""What a finished run says of new pictures or texts, with probabilities that its validation data have calibrated.
+
+Shapes: N items, C classes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitlab import tasks
+from vitlab.config import UserError
+from vitlab.data.base import ImageData, Split
+from vitlab.data.images import decode
+from vitlab.data.images.imagefolder import explain
+from vitlab.data.opening import open_data
+from vitlab.data.text.corpus import encode_examples
+from vitlab.data.text.tokenization import from_file
+from vitlab.data.text.types import Examples, TextData
+from vitlab.files import read_json, write_json
+from vitlab.tasks.common.evaluate import collect_logits
+from vitlab.training.calibration import fit_temperature, soften
+from vitlab.training.files import RunFiles
+from vitlab.training.load import load_run, place_run
+
+KINDS = ("classification", "multilabel", "regression", "text_classification")
+FILE = "calibration.json"
+CHUNK = 1024  # items that are decoded and predicted at a time
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of one input: probabilities by class (of several labels each by itself), or a number; or why there are none."""
+
+    input: str
+    probabilities: dict[str, float] | None = None
+    number: float | None = None
+    error: str = ""
+
+    @property
+    def ranked(self) -> list[tuple[str, float]]:
+        """The classes, the likeliest first."""
+        return sorted((self.probabilities or {}).items(), key=lambda pair: -pair[1])
+
+
+class Predictor:
+    """A finished run that is asked about new inputs. Raises UserError for a task without a class or a number each.
+
+    temperature: what logits are divided by; 1 where `not_calibrated` says why there is none.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.files, self.run = RunFiles(folder), load_run(folder)
+        kind = self.run.config.task.kind
+        if kind not in KINDS:
+            raise UserError(f"{folder}: is a run of task={kind}; predict is for {', '.join(KINDS)}")
+        self.model, self.autocast = place_run(self.run)
+        self.reads_text = self.run.config.data.modality == "text"
+        self.several = kind == "multilabel"
+        self.is_number = kind == "regression" or not self.run.classes
+        if self.reads_text:
+            self.tokenizer = from_file(self.files.tokenizer_path)
+            self.refuse_texts()
+        # numbers are standardised by the run's training targets
+        self.objective = self.open_task().objective if self.is_number else None
+        self.temperature, self.not_calibrated = 1.0, ""
+        if not (self.is_number or self.several):
+            self.calibrate()
+
+    def refuse_texts(self) -> None:
+        """Raise UserError for a run that reads pairs, tags tokens or chooses among texts."""
+        columns, shape = vars(self.run.config.data).get("text"), self.run.shape
+        if isinstance(columns, list) and len(columns) > 1:
+            raise UserError(f"{self.files.folder}: reads {len(columns)} texts at once; predict is for single ones")
+        if shape["head"] == "token" or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
+            raise UserError(f"{self.files.folder}: gives no class of a whole text, so predict is not for it")
+
+    def open_task(self) -> Any:
+        """The run's task on its own data. Raises UserError where these are gone."""
+        return self.build_task(open_data(self.run.config.data))
+
+    def build_task(self, data: Any) -> Any:
+        config = self.run.config
+        return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+
+    def calibrate(self) -> None:
+        """Take the temperature from RUN/calibration.json, or fit it on the validation data and write it there."""
+        path = self.files.folder / FILE
+        found = read_json(path, lambda document: float(document["temperature"]))
+        if found is None:
+            try:
+                task = self.open_task()
+            except UserError as error:
+                self.not_calibrated = error.problems[0]
+                return
+            logits = collect_logits(self.model, task, task.validation, self.autocast).numpy()
+            labels = task.validation.labels
+            found = fit_temperature(logits, labels)
+            before, after = (measure(soften(logits, by), labels) for by in (1.0, found))
+            write_json(path, {"temperature": found, "validation_items": len(labels), "before": before, "after": after})
+        self.temperature = found
+
+    def predict(self, inputs: Sequence[str], progress: Progress = lambda *_: None) -> list[Prediction]:
+        """What it says of files of pictures, or of texts, in their order; one that cannot be read has an error."""
+        found: list[Prediction] = []
+        for start in range(0, len(inputs), CHUNK):
+            chunk = inputs[start : start + CHUNK]
+            read = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
+            answers: dict[int, Prediction] = {}
+            if read.data is not None:
+                task = self.build_task(read.data)
+                logits = collect_logits(self.model, task, task.test, self.autocast).numpy()
+                pairs = zip(read.rows, logits, strict=True)
+                answers = {place: self.describe(chunk[place], row) for place, row in pairs}
+            for place, text in enumerate(chunk):
+                found.append(answers.get(place) or Prediction(text, error=read.errors[place]))
+            progress("predicting", len(found), len(inputs))
+        return found
+
+    def read_pictures(self, paths: Sequence[str]) -> "Read":
+        """The pictures as the test images of a data set."""
+        height, width = self.run.shape["image_size"]
+        pictures: dict[int, np.ndarray] = {}
+        errors: dict[int, str] = {}
+        for place, path in enumerate(paths):
+            try:
+                pictures[place] = decode.read(path, (height, width), self.run.shape["channels"])
+            except Exception as error:  # Pillow's readers raise a dozen types for broken files
+                errors[place] = explain(path, error)
+        if not pictures:
+            return Read([], errors, None)
+        images, classes = np.stack([*pictures.values()]), self.run.classes
+        targets = {
+            "multilabel": np.zeros((len(images), len(classes)), np.float32),
+            "regression": np.arange(len(images), dtype=np.float32),
+        }
+        labels, kind = np.zeros(len(images), np.int64), self.run.config.task.kind
+        split = Split(labels, images.__getitem__, targets=targets.get(kind))
+        # a task asks training targets to differ; nothing trains here
+        train = replace(split, targets=np.arange(2, dtype=np.float32)) if kind == "regression" else split
+        data = ImageData(self.run.config.data.name, classes, (height, width), images.shape[1], train, split, split)
+        return Read([*pictures], errors, data)
+
+    def read_texts(self, texts: Sequence[str]) -> "Read":
+        """The texts as the test texts of a data set."""
+        config = self.run.config.data
+        rows = [place for place, ids in enumerate(self.tokenizer.encode(texts)) if ids]
+        errors = dict.fromkeys({*range(len(texts))} - {*rows}, "it has no tokens")
+        if not rows:
+            return Read([], errors, None)
+        chosen = [texts[place] for place in rows]
+        numbers = [0.0] * len(rows) if self.is_number else None
+        encoded = encode_examples(Examples((chosen,), [0] * len(rows), numbers), self.tokenizer, iter)
+        train = replace(encoded, targets=np.arange(2, dtype=np.float32)) if self.is_number else encoded
+        data = TextData(config.name, self.run.classes, config.length, self.tokenizer, train, encoded, encoded)
+        return Read(rows, errors, data)
+
+    def describe(self, text: str, logits: np.ndarray) -> Prediction:
+        if self.is_number:
+            return Prediction(text, number=float(self.objective.restore(logits[0])))
+        shares = 1 / (1 + np.exp(-logits.astype(float))) if self.several else soften(logits[None], self.temperature)[0]
+        return Prediction(text, dict(zip(self.run.classes, map(float, shares), strict=True)))
+
+
+@dataclass(frozen=True)
+class Read:
+    """Of a chunk of inputs: the places that can be read, as the test items of `data`, and why the others cannot."""
+
+    rows: list[int]
+    errors: dict[int, str]
+    data: Any
+
+
+def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict[str, float]:
+    """`{"loss", "calibration_error"}`: nats, and the expected calibration error over bins (Guo et al., 2017)."""
+    rows, predicted = np.arange(len(labels)), probabilities.argmax(axis=1)
+    confidences, right = probabilities[rows, predicted], predicted == labels
+    homes = np.minimum((confidences * bins).astype(int), bins - 1)
+    gaps = [abs(float((right - confidences)[homes == home].sum())) for home in range(bins)]
+    loss = -np.log(np.maximum(probabilities[rows, labels], 1e-30)).mean()
+    return {"loss": round(float(loss), 6), "calibration_error": round(sum(gaps) / len(labels), 6)}
