@@ -1,5 +1,6 @@
 """Metrics that torchmetrics does not have, or that treat missing values in another way."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -64,7 +65,9 @@ class AveragePrecision(MultilabelAveragePrecision):
     """The mean of the average precision over the labels that some item has."""
 
     def compute(self) -> Tensor:
-        precisions = super().compute()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of labels that no item has, which are left out here
+            precisions = super().compute()
         there = (dim_zero_cat(self.target) == 1).any(dim=0)
         return precisions[there].mean() if there.any() else precisions.new_tensor(0.0)
 

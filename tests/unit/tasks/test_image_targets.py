@@ -1,0 +1,132 @@
+"""Several labels and numbers of images: losses and metrics against scikit-learn's, and the error of a result."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import average_precision_score, mean_absolute_error, r2_score
+from torch import nn
+
+from vitlab import tasks
+from vitlab.config import TrainConfig, UserError, compose
+from vitlab.data.base import ImageData, Split
+from vitlab.data.loader import eval_loader
+from vitlab.models import build_model
+from vitlab.studies.outcomes import Outcomes
+from vitlab.tasks.metrics import find_metric
+from vitlab.training.result import find_error
+
+SIZE, LABELS = (7, 11), 3
+
+
+def data(targets, classes=()):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (len(targets), 3, *SIZE), dtype=np.uint8)
+    split = Split(np.zeros(len(targets), dtype=np.int64), pixels.__getitem__, targets=targets)
+    return ImageData("toy", classes, SIZE, 3, split, split, split)
+
+
+def several(count=37):
+    return data(
+        (np.random.default_rng(2).random((count, LABELS)) < [0.5, 0.4, 0.3]).astype(np.float32), ("a", "b", "c")
+    )
+
+
+def numbers(count=37):
+    return data((np.random.default_rng(1).normal(50, 7, count)).astype(np.float32))
+
+
+def task(name, of, *overrides):
+    config = compose(TrainConfig, [f"task={name}", *overrides])
+    return tasks.build(config.task, recipe=config.recipe, data=of, data_config=config.data)
+
+
+def evaluate(one, outputs):
+    """The metrics of a model with these outputs (N, outputs), and its loss over all items."""
+
+    class Fixed(nn.Module):
+        def forward(self, images):
+            return outputs
+
+    metrics = one.metrics(detailed=True)
+    (batch,) = eval_loader(one.test, batch_size=64)
+    prepared = one.prepare(batch)
+    one.update(metrics, Fixed(), prepared)
+    return metrics.compute(), one.loss(Fixed(), prepared).item()
+
+
+def test_several_labels_are_measured_by_mean_average_precision():
+    one, logits = task("multilabel", several()), torch.randn(37, LABELS, generator=torch.manual_seed(0))
+    found, loss = evaluate(one, logits)
+    targets = one.test.targets
+    assert found["map"].item() == pytest.approx(
+        average_precision_score(targets, logits.numpy(), average="macro"), abs=1e-5
+    )
+    wanted = F.binary_cross_entropy_with_logits(logits, torch.from_numpy(targets))
+    assert found["loss"].item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert loss == pytest.approx(37 * wanted.item(), rel=1e-5)
+    assert find_error({key: float(value) for key, value in found.items() if not value.ndim}) == 1 - float(found["map"])
+
+
+def test_a_label_that_no_test_image_has_does_not_count():
+    of = several()
+    of.test.targets[:, 2] = 0
+    one, logits = task("multilabel", of), torch.randn(37, LABELS, generator=torch.manual_seed(0))
+    wanted = average_precision_score(of.test.targets[:, :2], logits[:, :2].numpy(), average="macro")
+    assert evaluate(one, logits)[0]["map"].item() == pytest.approx(wanted, abs=1e-5)
+
+
+def test_numbers_are_measured_in_their_own_unit():
+    one, outputs = task("regression", numbers()), torch.randn(37, 1, generator=torch.manual_seed(0))
+    found, _ = evaluate(one, outputs)
+    truth = numbers().test.targets
+    predicted = outputs[:, 0].numpy() * truth.std() + truth.mean()
+    assert found["mae"].item() == pytest.approx(mean_absolute_error(truth, predicted), rel=1e-4)
+    assert found["r2"].item() == pytest.approx(r2_score(truth, predicted), rel=1e-3)
+    rmse = np.sqrt(((truth - predicted) ** 2).mean())
+    assert found["nrmse"].item() == pytest.approx(rmse / truth.std(), rel=1e-4)
+    assert find_error({key: float(value) for key, value in found.items() if not value.ndim}) == float(found["nrmse"])
+
+
+def test_outcomes_of_numbers_have_the_metric_as_their_mean_and_its_slope():
+    losses = np.random.default_rng(0).random(200).astype(np.float32)
+    value = float(np.sqrt(losses.mean()))
+    items = Outcomes("loss", losses, np.ones(200, dtype=np.int32)).of_metric(find_metric("nrmse"), value)
+    assert items.mean() == pytest.approx(value)
+    doubled = losses.copy()
+    doubled[0] += 0.02
+    assert (np.sqrt(doubled.mean()) - value) * 200 == pytest.approx(
+        (items[0] - value) * 0.02 / (losses[0] - losses.mean()), rel=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "overrides", "says"),
+    [
+        ("multilabel", numbers(), (), "has no images with several labels"),
+        ("regression", several(), (), "has no number for each image"),
+        ("classification", several(), (), "has several labels for an image; give task=multilabel"),
+        ("multilabel", several(), ("recipe.mixup=0.2",), "recipe.mixup=0.2: is for images of one class each"),
+        ("regression", data(np.full(9, 3.0, dtype=np.float32)), (), "all training targets are 3"),
+    ],
+)
+def test_data_and_recipes_that_do_not_fit(name, of, overrides, says):
+    with pytest.raises(UserError, match=says):
+        task(name, of, *overrides)
+
+
+@pytest.mark.parametrize(("name", "of"), [("multilabel", several(16)), ("regression", numbers(16))])
+def test_a_batch_is_learned_by_heart(name, of):
+    torch.manual_seed(0)
+    one = task(name, of)
+    model = build_model("vit_nano", image_size=SIZE, num_classes=one.outputs, patch_size=[7, 11])
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    (batch,) = eval_loader(one.train, batch_size=64)
+    prepared = one.prepare(batch)
+    first = one.loss(model, prepared).item()
+    for _ in range(60):
+        loss = one.loss(model, prepared)
+        loss.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss.item() < 0.2 * first
