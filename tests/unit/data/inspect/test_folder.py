@@ -117,7 +117,9 @@ def test_what_training_would_refuse_is_said(tmp_path):
     assert "class 'none' has no images" in empty
     assert "class 'two' has a single image" in single
     with pytest.raises(UserError) as caught:
-        data.load(config.load("data", {"name": "imagefolder", "root": str(tmp_path), "image_size": 16, "cache": "never"}))
+        data.load(
+            config.load("data", {"name": "imagefolder", "root": str(tmp_path), "image_size": 16, "cache": "never"})
+        )
     assert caught.value.problems == facts["problems"]
 
 
