@@ -82,6 +82,7 @@ def show(facts: Mapping[str, Any]) -> None:
     lines += list_some(f"cannot be read: {len(unreadable):,}", unreadable)
     pairs = [f"{pair['second']} = {pair['first']}  {describe_pair(pair)}".rstrip() for pair in facts["duplicates"]]
     lines += list_some(f"pictures that look like another one: {describe_duplicates(facts)}", pairs)
+    lines += [] if pairs else ["pictures that look like another one: none"]
     lines += list_some("data=imagefolder refuses this folder:", facts["problems"])
     if facts["image_size"]:
         lines += ["", f"suggested: data.image_size={facts['image_size']}"]

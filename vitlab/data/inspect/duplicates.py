@@ -11,13 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 FREQUENCIES = 8  # of the hash, in each direction: 64 bits
-NOISE = 0.1  # of the spectrum's root mean square: below this the sign of a coefficient is chance
+NOISE = 0.1  # of the spectrum's root mean square: below this the sign of a coefficient is chance,
+GRAIN = 8.0  # as it is below this, which JPEG makes of plain ground
 NEAR = 12  # the most bits that the hashes of a copy and its original differ by
-ALIKE = 0.88  # the least correlation of their edges,
-CONTRAST = 1.5  # and the largest ratio of the strengths of these
-COARSE = 4  # side of the grid of mean colours in which they differ by
-BRIGHTER = 1.12  # a factor of at most this
-APART = 3.5  # and besides by so many levels of 255 at most, root mean square
+ALIKE = 0.92  # the least correlation of their edges,
+CONTRAST = 1.5  # and the largest ratio of the strengths of these;
+SMOOTH = 1.0, 0.3  # or what their levels differ by: at most so many, and so much of their standard deviation
+COARSE = 4  # side of the grid of mean colours in which they may differ
+BRIGHTER = 1.12  # by a factor of at most this
+APART = 3.2  # and besides by so many levels of 255, root mean square
+CLIPPED = 243.0  # levels: what is brighter in both pictures is not compared, a brighter copy ends at 255
 FLAT = 2.0  # levels, standard deviation: below this a thumbnail is a single colour, and only equal bytes count
 BLOCK = 256  # pictures that are compared with all others at a time
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # brightness of red, green and blue, ITU-R BT.601
@@ -41,13 +44,16 @@ def find_pairs(
 ) -> list[Pair]:
     """A pair for each picture with a copy before it: of the copies in the first split that has any, the likest.
 
-    thumbnails: uint8 (N, S, S, 3), digests: uint64 (N,), equal for equal bytes, splits: (N,), numbers that never
-    fall. So N pictures make N - 1 pairs at most, and a held-out picture is paired with one in training where it can
-    be. Takes N^2 / 2 comparisons of 64 bits, and a product of S x S x 6 numbers for each candidate.
+    thumbnails: (N, S, S, 3), levels from 0 to 255. digests: uint64 (N,), equal for equal bytes. splits: (N,), numbers
+    that never fall. So N pictures make N - 1 pairs at most, and a held-out picture is paired with one in training
+    where it can be. Takes N^2 / 2 comparisons of 64 bits, and a few matrix products over the candidates.
     """
     count, pairs = len(thumbnails), []
+    thumbnails = thumbnails.astype(np.float32)
     hashes, edges, colours = hash_thumbnails(thumbnails), find_edges(thumbnails), shrink(thumbnails)
-    is_flat = np.array([thumbnail.std(axis=(0, 1)).max() < FLAT for thumbnail in thumbnails], bool)
+    side = thumbnails.shape[1]
+    levels, spread = thumbnails.reshape(count, 3 * side**2), thumbnails.std(axis=(1, 2)).max(axis=1)
+    is_flat = spread < FLAT
     for start in range(0, count, BLOCK):
         stop = min(start + BLOCK, count)
         rows, before = np.arange(start, stop), np.arange(stop)
@@ -58,7 +64,9 @@ def find_pairs(
         left, right = rows[candidates.any(axis=1)], before[candidates.any(axis=0)]
         inside = np.ix_(left - start, right)
         likeness = correlate(edges[left], edges[right])
-        alike = near[inside] & (likeness >= ALIKE) & have_same_colours(colours[left], colours[right])
+        alike = near[inside] & (compare(colours[left], colours[right]) <= APART)
+        smooth = np.minimum(SMOOTH[0], SMOOTH[1] * spread[left])[:, None]
+        alike &= (likeness >= ALIKE) | (compare(levels[left], levels[right]) <= smooth)
         likeness[same[inside]] = 1
         is_copy = (alike | same[inside]) & candidates[inside]
         order = np.where(is_copy, likeness - 3 * splits[right], -np.inf)  # a likeness is between -1 and 1
@@ -71,7 +79,7 @@ def find_pairs(
 
 
 def hash_thumbnails(thumbnails: np.ndarray) -> np.ndarray:
-    """uint64 (N,) of thumbnails uint8 (N, S, S, 3): which low frequencies of the brightness are clearly positive.
+    """uint64 (N,) of thumbnails float32 (N, S, S, 3): which low frequencies of the brightness are clearly positive.
 
     The hash of Zauner sets half of the bits, by the median; of a symmetric drawing half of the coefficients are near
     zero, and their bits would be chance.
@@ -81,25 +89,25 @@ def hash_thumbnails(thumbnails: np.ndarray) -> np.ndarray:
     waves = np.cos(np.pi / side * np.outer(frequencies, places)).astype(np.float32)
     spectrum = waves @ (thumbnails @ GREY) @ waves.T
     # pictures have less of high frequencies, which would never count
-    spectrum *= np.sqrt(np.hypot(frequencies[:, None], frequencies)).astype(np.float32)
-    spectrum = spectrum.reshape(len(thumbnails), FREQUENCIES**2)
-    least = NOISE * np.sqrt((spectrum**2).mean(axis=1, keepdims=True))
-    return np.packbits(spectrum > least, axis=1).view(np.uint64)[:, 0]
+    weights = np.sqrt(np.hypot(frequencies[:, None], frequencies)).astype(np.float32)
+    weighted = spectrum * weights
+    least = np.maximum(NOISE * np.sqrt((weighted**2).mean(axis=(1, 2), keepdims=True)), GRAIN * weights)
+    bits = (weighted > least).reshape(len(thumbnails), FREQUENCIES**2)
+    return np.packbits(bits, axis=1).view(np.uint64)[:, 0]
 
 
 def find_edges(thumbnails: np.ndarray) -> np.ndarray:
-    """float32 (N, 6 S (S - 1)) of thumbnails uint8 (N, S, S, 3): the differences of neighbours."""
-    levels = thumbnails.astype(np.int16)
-    side = levels.shape[1]
-    down, across = (np.diff(levels, axis=axis).reshape(len(levels), 3 * side * (side - 1)) for axis in (1, 2))
-    return np.concatenate([down, across], axis=1, dtype=np.float32)
+    """float32 (N, 6 S (S - 1)) of thumbnails float32 (N, S, S, 3): the differences of neighbours."""
+    count, side = thumbnails.shape[:2]
+    down, across = (np.diff(thumbnails, axis=axis).reshape(count, 3 * side * (side - 1)) for axis in (1, 2))
+    return np.concatenate([down, across], axis=1)
 
 
 def shrink(thumbnails: np.ndarray) -> np.ndarray:
-    """float32 (N, 3 COARSE^2) of thumbnails uint8 (N, S, S, 3): mean colours."""
+    """float32 (N, 3 COARSE^2) of thumbnails float32 (N, S, S, 3): mean colours."""
     count, side = thumbnails.shape[:2]
     cells = thumbnails.reshape(count, COARSE, side // COARSE, COARSE, side // COARSE, 3)
-    return cells.mean(axis=(2, 4), dtype=np.float32).reshape(count, 3 * COARSE**2)
+    return cells.mean(axis=(2, 4)).reshape(count, 3 * COARSE**2)
 
 
 def correlate(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -110,11 +118,15 @@ def correlate(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.where((ratios <= CONTRAST) & (ratios >= 1 / CONTRAST), cosines, 0)
 
 
-def have_same_colours(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """bool (A, B) of colours (A, D) and (B, D): whether they are the same but for a factor, the brightness."""
-    squares, others = ((colours**2).sum(axis=1) for colours in (left, right))
-    products = left @ right.T
-    factors = products / np.maximum(others, 1e-6)
-    rest = squares[:, None] - factors * products  # of the best factor, the sum of squares
-    is_near = rest <= left.shape[1] * APART**2
-    return is_near & (factors <= BRIGHTER) & (factors >= 1 / BRIGHTER)
+def compare(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(A, B) of levels (A, D) and (B, D): what they differ by when one is as bright as the other, root mean square.
+
+    Infinite where that takes a factor above BRIGHTER. What is CLIPPED in both is left out, without a loop over pairs.
+    """
+    bright, others = ((levels >= CLIPPED).astype(np.float32) for levels in (left, right))
+    squares = (left**2).sum(axis=1)[:, None] - (bright * left**2) @ others.T
+    other_squares = (right**2).sum(axis=1) - bright @ (others * right**2).T
+    products = left @ right.T - (bright * left) @ (others * right).T
+    factors = np.where(other_squares >= 1, products / np.maximum(other_squares, 1), 1)
+    rest = np.sqrt(np.maximum(squares - factors * products, 0) / left.shape[1])
+    return np.where((factors <= BRIGHTER) & (factors >= 1 / BRIGHTER), rest, np.inf)

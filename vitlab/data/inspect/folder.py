@@ -96,7 +96,7 @@ def look_at(root: Path, progress: Progress = lambda *_: None) -> Look:
 
 def pair_pictures(pictures: list[Picture], splits: list[int], progress: Progress) -> list[Pair]:
     """The copies among pictures, those across splits first, then the likest first."""
-    thumbnails = np.array([picture.thumbnail for picture in pictures], np.uint8).reshape(-1, SIDE, SIDE, 3)
+    thumbnails = np.array([picture.thumbnail for picture in pictures], np.float32).reshape(-1, SIDE, SIDE, 3)
     digests = np.array([picture.digest for picture in pictures], np.uint64)
     pairs = find_pairs(thumbnails, digests, np.array(splits), progress)
     return sorted(pairs, key=lambda pair: (splits[pair.first] == splits[pair.second], -pair.likeness))
@@ -159,7 +159,7 @@ def summarize(look: Look) -> dict[str, Any]:
         "formats": dict(Counter(picture.format for picture in look.pictures).most_common()),
         "rotated": sum(picture.orientation != 1 for picture in look.pictures),
         "unreadable": [{"path": picture.path, "reason": picture.error} for picture in look.unreadable],
-        "skipped": [vars(skip) for skip in look.skipped],
+        "skipped": [{"kind": skip.kind, "count": skip.count, "names": list(skip.names)} for skip in look.skipped],
         "problems": look.problems,
         "duplicates": [describe_pair(look, pair) for pair in look.pairs],
     }
