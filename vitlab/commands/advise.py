@@ -217,7 +217,7 @@ def advise(out: Path, overrides: Sequence[str], jobs: int | None) -> int:
     rows = [row for row in results.rows if (row["model"], row["train_size"]) == (advice.chosen.model, advice.size)]
     with progress_bar(console) as progress:
         examined = examine_runs([files.run(row["run"]).folder for row in rows], progress)
-    sentences = describe_advice(advice, examined.sure_share)
+    sentences = describe_advice(advice, examined)
     page = write_advice_page(out, results, advice, sentences, examined)
     write_json(out / "advice.json", {"verdict": sentences, "models": [asdict(one) for one in advice.standings]})
     stdout = Console()

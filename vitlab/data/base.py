@@ -132,6 +132,8 @@ class Joined:
         return all(map(is_decoded, self.parts))
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
+        if not len(indices):
+            return self.parts[0](indices)
         homes = np.searchsorted(self.starts, indices, side="right") - 1
         rows = {home: np.flatnonzero(homes == home) for home in np.unique(homes)}
         read = {home: self.parts[home](indices[places] - self.starts[home]) for home, places in rows.items()}

@@ -11,7 +11,7 @@ from vitlab.studies.plan.timing import Times
 
 SCRATCH = ("color_histogram", "vit_nano", "resnet_nano")
 PRETRAINED = {"vit": ("vit_ti16", "timm:vit_tiny_patch16_224"), "resnet": ("resnet18", "timm:resnet18")}
-FINETUNE = {"recipe": "adamw", "recipe.lr": 3e-4, "recipe.batch_size": 64}  # where first weights are pretrained
+FINETUNE = {"recipe": "finetune"}  # where first weights are pretrained
 LARGEST_PRETRAINED = 224  # pixels a side
 FROM_SCRATCH = {0.5: 48, 0.0: 32}  # from so many hours on: pixels a side on a CPU without pretrained weights
 FEWEST, FEWEST_SIZES = 50, 4  # training pictures of the smallest size; sizes that a law needs

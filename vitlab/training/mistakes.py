@@ -15,7 +15,6 @@ from vitlab.training.calibration import fit_temperature, soften
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_subject
 
-SURE = 0.9  # confidence from which a mistake may be a wrong label
 TIMED = 5  # repetitions
 
 
@@ -32,10 +31,11 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Examined:
-    """`sure_share`: of the test pictures, those that are wrong with a confidence over SURE; None without classes."""
+    """`sure`: how many mistakes have the median confidence of right answers, or more; a wrong label gives such."""
 
     mistakes: Sequence[Mistake]
-    sure_share: float | None
+    sure: int
+    wrong: int
     tested: int
     milliseconds: float | None  # of one picture, in a batch of one
     megabytes: float
@@ -44,7 +44,7 @@ class Examined:
 def examine_runs(folders: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None) -> Examined:
     """The mistakes of runs of one model, the surest first; each picture once. Confidences are calibrated."""
     found: dict[str, Mistake] = {}
-    sure, tested, milliseconds, megabytes = 0, 0, None, 0.0
+    sure, tested, all_wrong, milliseconds, megabytes = 0, 0, 0, None, 0.0
     for done, folder in enumerate(folders):
         progress("looking at mistakes", done, len(folders))
         config = compose(TrainConfig, base={**RunFiles(folder).config(), "analyses": []})
@@ -64,7 +64,9 @@ def examine_runs(folders: Sequence[Path], progress: Callable[[str, int, int], No
         predicted, labels = shares.argmax(axis=1), task.test.labels
         wrong = np.flatnonzero(predicted != labels)
         confidences = shares[wrong, predicted[wrong]]
-        tested, sure = tested + len(labels), sure + int((confidences > SURE).sum())
+        right = shares.max(axis=1)[predicted == labels]
+        tested, all_wrong = tested + len(labels), all_wrong + len(wrong)
+        sure += int((confidences >= np.median(right)).sum()) if len(right) else 0
         pictures = task.test.read(wrong)
         for picture, place, confidence in zip(pictures, wrong, confidences, strict=True):
             name = str(task.test.names[place]) if task.test.names is not None else ""
@@ -75,7 +77,7 @@ def examine_runs(folders: Sequence[Path], progress: Callable[[str, int, int], No
             if key not in found or found[key].confidence < mistake.confidence:
                 found[key] = mistake
     mistakes = sorted(found.values(), key=lambda one: -one.confidence)
-    return Examined(mistakes, sure / tested if tested else None, tested, milliseconds, megabytes)
+    return Examined(mistakes, sure, all_wrong, tested, milliseconds, megabytes)
 
 
 def time_prediction(model: torch.nn.Module, image_size: tuple[int, int], channels: int) -> float:

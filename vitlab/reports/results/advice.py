@@ -13,12 +13,12 @@ from vitlab.reports.results.summary import join_names
 from vitlab.studies.laws.fit import Fit, ends
 from vitlab.studies.paired import Estimate, Spread, estimate_mean, mean_over_seeds, moderated_spreads
 from vitlab.tasks.metrics import Metric
-from vitlab.training.mistakes import SURE
+from vitlab.training.mistakes import Examined
 
 MORE = 1000  # labels, for which the gain is said
 DOUBLE = 2.0
 NO_NETWORK = "histogram"  # the family of the baseline that sees colors alone
-MANY_SURE = 0.05  # of the test items: as many sure mistakes are a sign of wrong labels
+MANY_SURE, MOSTLY = 0.03, 0.3  # shares of the test items and of the mistakes: so many sure ones mean wrong labels
 
 
 @dataclass(frozen=True)
@@ -131,17 +131,18 @@ def clip(results: StudyResults, value: float) -> float:
     return min(1.0, max(0.0, float(value))) if results.metric.percent else float(value)
 
 
-def describe_advice(advice: Advice, sure_mistakes: float | None = None) -> list[str]:
-    """The verdict as sentences, the most important one first; `sure_mistakes` is a share of the test items."""
+def describe_advice(advice: Advice, examined: Examined | None = None) -> list[str]:
+    """The verdict as sentences, the most important one first."""
     sentences = [describe_choice(advice)]
     chance = advice.comparison and advice.comparison.chance
     if advice.chosen.family == NO_NETWORK and chance is None and len(advice.standings) > 1:
         sentences.append("The colors alone decide: no network is needed to tell these classes apart.")
     sentences += describe_more_labels(advice)
-    if sure_mistakes is not None and sure_mistakes >= MANY_SURE:
+    # a hard picture is decided with less confidence than an easy one, a wrong label with as much
+    if examined and examined.sure >= max(MANY_SURE * examined.tested, MOSTLY * examined.wrong, 1):
         sentences.append(
-            f"{sure_mistakes:.0%} of the test pictures are wrong although the model is over {SURE:.0%} sure: look at "
-            "their labels before you add more."
+            f"{examined.sure / examined.tested:.0%} of the test pictures are decided against their label with as much "
+            "confidence as right ones: labels seem to be wrong. Look at them before you add more."
         )
     return sentences
 
