@@ -20,7 +20,6 @@ from vitlab.terminal import shown_controls
 DEBUG = "VITLAB_DEBUG"  # the environment variable
 
 COMMANDS = {  # command: module in vitlab.commands, what it does
-    "advise": ("advise", "say which model suits your own pictures, and what more labels would bring"),
     "scale": ("scale", "train models on nested subsets of a data set and compare them"),
     "status": ("status", "say how a study goes: what waits, trains, has finished, failed"),
     "train": ("train", "train one model"),
@@ -33,6 +32,7 @@ COMMANDS = {  # command: module in vitlab.commands, what it does
     "report": ("report", "write a study's report again"),
     "sync": ("sync", "upload a study's offline W&B runs"),
     "describe": ("describe", "count a model's parameters, tokens, FLOPs and memory"),
+    "advise": ("advise", "say which model suits your own pictures, and what more labels would bring"),
     "data": ("data", "look at a folder of pictures: counts, sizes, faults, copies"),
     "list": ("list", "list models, data, tasks, recipes, analyses, probes, studies, mixers"),
 }

@@ -22,6 +22,7 @@ ELSEWHERE = (
     "trainer.checkpoint_every",
     "trainer.workers",
     "recipe.tuned_on",
+    "task.metric",
 )
 SAME_NUMBERS = ("trainer.strategy", "trainer.checkpoint_activations")
 
@@ -84,7 +85,7 @@ model.width=32 data.image_size=36 trainer.accelerator=cpu trainer.precision=32-t
 analyses=[] init.encoder=runs/other probes=[knn] data.sizes=[3] recipe.betas=[0.5,0.5] data.scale=[0.5,0.5]
 recipe.layer_decay=0.5 recipe.ema=0.5 recipe.freeze=body recipe.milestones=[0.5] data.augment.crop_scale=[0.5,1]
 data.augment.crop_aspect=[1,1] recipe.average=5 recipe.tuned_on=[digits]
-wandb.name=x wandb.tags=[x] wandb.notes=x
+wandb.name=x wandb.tags=[x] wandb.notes=x data.holdout=7 task.metric=macro_f1 recipe.class_weights=balanced
 """  # of keys whose other values do not follow from the default
 
 
