@@ -14,6 +14,7 @@ from vitlab.training.files import RunFiles, refuse_unwritable
 if TYPE_CHECKING:
     from vitlab.training.load import LoadedRun
 
+SLACK = 1e-2  # of the largest logit: how far those of an ONNX file may be from the run's
 DESCRIPTION = """Write a finished run's model for other programs.
   vitlab export runs/quick/vit_nano-n32000-s0 vit.safetensors    # weights in timm's names, or --names own
   vitlab export runs/quick/vit_nano-n32000-s0 vit.onnx           # the whole model, for any batch size
@@ -44,7 +45,7 @@ def export(run: str, path: Path, *, names: str) -> int:
     """Write the model of a run, print where; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
         from vitlab.models.base import as_model
-        from vitlab.models.weights.export import save_onnx, save_safetensors
+        from vitlab.models.weights.export import compare_onnx, save_onnx, save_safetensors
         from vitlab.training.load import load_run
 
     loaded = load_run(run)
@@ -62,10 +63,24 @@ def export(run: str, path: Path, *, names: str) -> int:
         else:
             size, channels = tuple(loaded.shape["image_size"]), loaded.shape["channels"]
             save_onnx(loaded.model, path, image_size=size, channels=channels, about=about)
+            check_onnx(path, compare_onnx(loaded.model, path, size, channels))
     except OSError as error:
         raise UserError(f"FILE {path}: cannot be written ({error.strerror})") from None
     print(path)
     return 0
+
+
+def check_onnx(path: Path, difference: float | None) -> None:
+    """Say how far the file's logits are from the run's. Deletes the file and raises UserError where they are others."""
+    if difference is None:
+        print(f"{path}: not compared with the run, which needs onnxruntime: pip install onnxruntime", file=sys.stderr)
+    elif difference > SLACK:
+        path.unlink()
+        raise UserError(
+            f"{path}: its logits differ from the run's by {difference:.1%} of the largest; give .safetensors"
+        )
+    else:
+        print(f"{path}: its logits are the run's to within {difference:.1e} of the largest", file=sys.stderr)
 
 
 def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:

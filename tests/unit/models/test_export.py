@@ -14,7 +14,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from vitlab import UserError, build_model, export_weights, load_weights
-from vitlab.models.weights.export import save_onnx, save_safetensors
+from vitlab.models.weights.export import compare_onnx, save_onnx, save_safetensors
 
 SIZE, PATCH, CLASSES = (15, 28), (5, 7), 11
 SIZES = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 36}
@@ -120,6 +120,10 @@ def test_onnx_gives_torchs_logits_at_two_batch_sizes(build, tmp_path):
         images = torch.randn(batch, 3, *SIZE)
         (logits,) = session.run(["logits"], {"images": images.numpy()})
         np.testing.assert_allclose(logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4)
+    assert compare_onnx(model, tmp_path / "model.onnx", SIZE, 3) < 1e-4
+    with torch.no_grad():
+        next(iter(model.parameters())).mul_(1.5)
+    assert compare_onnx(model, tmp_path / "model.onnx", SIZE, 3) > 1e-2
     assert session.get_modelmeta().custom_metadata_map["classes"] == '["a", "b"]'
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -84,3 +85,20 @@ def save_onnx(
         proto.metadata_props.add(key=key, value=value)
     with replacing(Path(path)) as file:
         file.write(proto.SerializeToString())
+
+
+def compare_onnx(model: nn.Module, path: str | Path, image_size: tuple[int, int], channels: int) -> float | None:
+    """The largest difference of the file's logits from the model's, over the largest logit; None without onnxruntime.
+
+    On three random images, so also with another batch size than it was exported with.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    images = torch.randn(3, channels, *image_size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        wanted = model.eval().cpu()(images).float().numpy()
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"images": images.numpy()})
+    return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-6))

@@ -10,7 +10,7 @@ from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.reports.results.comparison import Comparison, compare_sizes, correct_for_overlap, format_gap, values_of
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import join_names
-from vitlab.studies.laws.fit import Fit, ends
+from vitlab.studies.laws.fit import LARGEST_LOG, Fit, ends
 from vitlab.studies.paired import Estimate, Spread, estimate_mean, mean_over_seeds, moderated_spreads
 from vitlab.tasks.metrics import Metric
 from vitlab.training.mistakes import Examined
@@ -121,7 +121,8 @@ def predict_gain(results: StudyResults, fit: Fit, size: int) -> Range:
     """By how much the metric improves with MORE labels, with its 90% interval."""
     sizes, scale = np.log([size, size + MORE]), results.fits.scale
     before, after = (scale.to_metric(np.exp(logs)) for logs in fit.log_errors(sizes))
-    drawn = scale.to_metric(np.exp(fit.draw_log_errors(sizes)))
+    largest = 0.0 if results.metric.percent else LARGEST_LOG  # an error is at most 1
+    drawn = scale.to_metric(np.exp(np.minimum(fit.draw_log_errors(sizes), largest)))
     sign = 1 if results.metric.higher_is_better else -1
     low, high = ends(sign * (drawn[:, 1] - drawn[:, 0]), 0.9)
     return Range(sign * float(after - before), float(low), float(high))
