@@ -173,10 +173,10 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     nothing where the line is worth less than one more seed. A size of one seed has what the line says; empty where
     no size has two.
     """
-    known = {
+    repeated = {
         size: (statistics.variance(values), len(values) - 1) for size, values in by_size.items() if len(values) > 1
     }
-    known = {size: spread for size, spread in known.items() if spread[0] > 0}
+    known = {size: spread for size, spread in repeated.items() if spread[0] > 0}
     if not known:
         return {}
     from scipy.optimize import brentq  # 0.5 s, not at the top: a finished study needs none of it
@@ -199,12 +199,14 @@ def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, S
     spreads = {}
     for size, row in zip(by_size, rows, strict=True):
         common, worth = math.exp(row @ line), 1 / float(row @ inverse @ row)
-        variance, own = known.get(size, (common, 0))
-        if own and prior < 1:
+        variance, own = repeated.get(size, (common, 0))
+        if variance and own and prior < 1:
             spreads[size] = Spread(math.sqrt(variance), own)
             continue
         pooled = common if math.isinf(prior) else (prior * common + own * variance) / (prior + own)
-        spreads[size] = Spread(math.sqrt(pooled), min(prior + own, worth))
+        degrees_here = min(prior + own, worth)
+        # seeds that agree to the digit, as where no test item is wrong, have a log variance of no use, yet are seeds
+        spreads[size] = Spread(math.sqrt(pooled), degrees_here if variance else max(degrees_here, own))
     return spreads
 
 

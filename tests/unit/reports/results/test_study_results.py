@@ -98,4 +98,4 @@ def test_recipes_that_were_tuned_on_other_data_are_named_with_the_words_that_tun
     says = " ".join(conclude(results, study_page.write_report(results)).says)
     for text in (says, Page(study.report_path.read_text()).text):
         assert ("recipes vit_nano and resnet_nano were tuned on glyphs, not on digits" in text) is advised
-        assert ("tune.recipe.lr=[0.008,0.016,0.032,0.25,0.5,1]" in text) is advised
+        assert ("tune.recipe.lr=[x0.5,x1,x2]" in text) is advised
