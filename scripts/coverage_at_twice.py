@@ -3,7 +3,7 @@
 A study with many seeds is cut into repetitions of some seeds each. Of each repetition the laws are fitted to all sizes
 but the largest, which is twice the one before it, as `vitlab advise` does; its runs are then looked up.
 
-vitlab scale data=digits models=[resnet_nano] sizes=[80,160,320,640,1280] "seeds=[0,1,...,29]" budget.steps=60 analyses=[]
+vitlab scale data=digits models=[resnet_nano] sizes=[80,160,320,640,1280] "seeds=[0,1,...,29]" budget.steps=60
 python scripts/coverage_at_twice.py STUDY_DIR ... [--seeds 3]
 """
 
@@ -49,7 +49,7 @@ def print_model(study: str, model: str, rows: list[dict], seeds_each: int) -> No
     none = f" ({without} without a law)" if without else ""
     if count:
         width, miss = (f"{100 * statistics.median(values):.1f}" for values in (widths, misses))
-        print(f"| {study} | {model} | {count}{none} | {inside} | {runs_inside} of {runs} | {width} | {miss} |", flush=True)
+        print(f"| {study} | {model} | {count}{none} | {inside} | {runs_inside} of {runs} | {width} | {miss} |")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ DESCRIPTION = """Compare models on your own pictures, and say which to take and 
   vitlab advise data=imagetable data.root=photos data.path=labels.csv data.group=patient
 The study is chosen for this machine and these hours. Run the same command again to continue where it stopped."""
 HOURS = 1.0
+FEW = 5000  # pictures: with fewer every seed draws its own test set
 
 
 def main(words: Sequence[str]) -> int:
@@ -163,7 +164,9 @@ def describe_folder(root: Path, look: "Look", out: Path) -> dict[str, Any]:
     write_text(out / "pictures.csv", table.getvalue())
     data = {"name": "imagetable", "root": str(root.resolve()), "path": str((out / "pictures.csv").resolve())}
     data["group"] = "group"
-    return {**data, "split": "split"} if names else {**data, "holdout": "repeated"}
+    if names:
+        return {**data, "split": "split"}
+    return {**data, "holdout": "repeated"} if len(look.pictures) < FEW else data
 
 
 def find_homes(groups: list[int], parts: Sequence[str]) -> list[int | None]:

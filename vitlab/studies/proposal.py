@@ -16,7 +16,6 @@ LARGEST_PRETRAINED = 224  # pixels a side
 FROM_SCRATCH = {0.5: 48, 0.0: 32}  # from so many hours on: pixels a side on a CPU without pretrained weights
 FEWEST, FEWEST_SIZES = 50, 4  # training pictures of the smallest size; sizes that a law needs
 SHARE = 0.8  # of the time that a plan may take: times are measured on few steps
-FEW = 5000  # pictures: with fewer every seed draws its own test set
 AROUND = 60.0  # seconds before the first run and after the last one
 
 
@@ -54,7 +53,7 @@ def compose_proposal(name: str, data: Mapping[str, Any], families: Sequence[str]
     return {
         "name": re.sub(r"[^\w.+-]", "_", name) or "pictures",
         "models": models,
-        "data": dict(data),
+        **({"data": dict(data)} if data else {}),
         "sizes": [0.5**power for power in range(level.sizes - 1, 0, -1)] + ["all"],
         "seeds": list(range(level.seeds)),
         "budget": {"steps": level.steps},

@@ -15,7 +15,8 @@ def build(config: TaskConfig, **parts: Any) -> Any:
     """The task of a configuration: a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
     task = implementation("vitlab.tasks", config.kind, "build").build(config, **parts)
     if config.metric is not None:
-        measured = [metric.key for metric in list_metrics() if metric.key in task.metrics(detailed=True)]
+        found = task.metrics(detailed=True)
+        measured = [metric.key for metric in list_metrics() if metric.key in found]
         if config.metric not in measured:
             raise UserError(
                 f"task.metric={config.metric}: is not measured here; {choices_text(config.metric, measured)}"
