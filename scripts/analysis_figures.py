@@ -48,7 +48,15 @@ SOURCES = {  # picture of the page -> file below a run
     "rollout": VIT / TRAINED / "rollout.png",
     **{
         f"{name}-{run.name.partition('_')[0]}": run / TRAINED / f"{name}.png"
-        for name in ("cka", "embedding", "receptive_field", "rgb_filters", "robustness-shuffle", "robustness-occlusion")
+        for name in (
+            "cka",
+            "embedding",
+            "explanation",
+            "receptive_field",
+            "rgb_filters",
+            "robustness-shuffle",
+            "robustness-occlusion",
+        )
         for run in (VIT, RESNET)
     },
 }

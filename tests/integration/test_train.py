@@ -122,7 +122,8 @@ def test_every_analysis_that_applies_leaves_its_numbers_and_pictures(run, tmp_pa
     expected = set(names("analysis")) - {"head_patterns", "alignment"}  # of text
     assert {name.removesuffix(".json") for name in written if name.endswith(".json")} == expected
     assert {name.removesuffix(".npz") for name in written if name.endswith(".npz")} == {
-        *("attention_maps", "rollout", "position_similarity", "rgb_filters", "receptive_field", "embedding")
+        *("attention_maps", "rollout", "position_similarity", "rgb_filters", "receptive_field", "embedding"),
+        "explanation",
     }
     with np.load(tmp_path / "out" / "embedding.npz", allow_pickle=False) as arrays:
         assert arrays["points"].shape == (9, 2)

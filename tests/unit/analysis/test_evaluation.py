@@ -14,7 +14,7 @@ from torch import nn
 from tests.unit.reports.figures.charts import read_column
 from vitlab.commands.evaluate import rank_confused_pairs, write
 from vitlab.config import TrainConfig, compose
-from vitlab.data.base import ImageData
+from vitlab.data.base import ImageData, Split
 from vitlab.reports.figures import evaluation
 from vitlab.reports.figures import figure as figures
 from vitlab.tasks.classification import Classification
@@ -22,7 +22,8 @@ from vitlab.tasks.classification import Classification
 
 def task(classes):
     config = compose(TrainConfig)
-    data = ImageData("made", tuple(f"class {i}" for i in range(classes)), (1, 1), 1, None, None)
+    none = Split(np.zeros(0, dtype=np.int64), None)
+    data = ImageData("made", tuple(f"class {i}" for i in range(classes)), (1, 1), 1, none, none)
     return Classification(config.task, config.recipe, data, config.data)
 
 

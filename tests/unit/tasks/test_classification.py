@@ -11,6 +11,7 @@ from torch import nn
 from tests.captioned import captioned
 from tests.learning import mean_loss
 from tests.texts import text_data
+from tests.unit.tasks import test_image_targets as image_targets
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose, load, names
 from vitlab.data.base import ImageData, Split
@@ -63,6 +64,8 @@ def test_every_shipped_task_is_implemented():
         shown = data() if config.task.modality == "image" else replace(text_data(), classes=("one", "other"))
         if config.model.kind == "captioner":
             shown = captioned()
+        if name in ("multilabel", "regression"):
+            shown = image_targets.several() if name == "multilabel" else image_targets.numbers()
         if config.model.kind == "encoder_decoder":
             lengths = {"length": 250, "target_length": 250, "tokenizer": train(["some words"], "bpe", 270)}
             shown = replace(shown, **lengths, **{split: in_pairs(getattr(shown, split)) for split in SPLITS})

@@ -18,6 +18,8 @@ from vitlab.training.optimization.optimizers import compute_peak_rate
 OWN = {
     "adamw",
     "bert_nano",
+    "color_histogram",
+    "finetune",
     "gpt_nano",
     "lstm_nano",
     "gru_seq2seq_nano",

@@ -55,6 +55,10 @@ GIVEN = {
         },
     },
     "rollout": {"arrays": {"rollout": RNG.random((B, *GRID), dtype=np.float32)}},
+    "explanation": {
+        "arrays": {"maps": RNG.random((B, *GRID), dtype=np.float32)},
+        "rows": [{"picture": picture, "class": 0, "value": 0.5} for picture in range(B)],
+    },
     "attention_maps": {"arrays": {"maps": RNG.random((B, LAYERS, HEADS, *GRID), dtype=np.float32)}},
     "position_similarity": {"arrays": {"similarity": RNG.uniform(-1, 1, (*GRID, *GRID))}},
     "rgb_filters": {"arrays": {"filters": RNG.normal(size=(11, 3, 5, 7)), "explained": np.ones(11)}},
