@@ -63,8 +63,10 @@ def load(config: Config) -> ImageData:
     """The pictures of the table, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
     rows, size = read_rows(config), extent(config.image_size)
     classes, labels, targets = read_targets(config, rows)
-    names = list(dict.fromkeys(row[config.group] for row in rows)) if config.group else []
-    together = np.array([names.index(row[config.group]) for row in rows]) if config.group else None
+    together = None
+    if config.group:
+        numbers: dict[str, int] = {}
+        together = np.array([numbers.setdefault(row[config.group], len(numbers)) for row in rows])
     root, paths = str(Path(config.root).expanduser()), [row[config.file] for row in rows]
     splits = {}
     for part, places in divide(config, rows, labels, together).items():
