@@ -9,7 +9,12 @@ HOTTEST = 100.0  # and 1 / HOTTEST the coldest temperature that is tried
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature T for which softmax(logits / T), logits (N, C), gives the labels (N,) the highest likelihood."""
+    """The temperature T for which softmax(logits / T), logits (N, C), gives the labels (N,) the highest likelihood.
+
+    1 where all answers are right, for no temperature is too low there.
+    """
+    if (logits.argmax(axis=1) == labels).all():
+        return 1.0
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from vitlab import tasks
 from vitlab.config import UserError
 from vitlab.data.base import ImageData, Split
+from vitlab.data.cache.content_hash import contents
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.opening import open_data
@@ -80,8 +81,11 @@ class Predictor:
             raise UserError(f"{self.files.folder}: gives no class of a whole text, so predict is not for it")
 
     def open_task(self) -> Any:
-        """The run's task on its own data. Raises UserError where these are gone."""
-        return self.build_task(open_data(self.run.config.data))
+        """The run's task on its own data. Raises UserError where these are gone or have changed."""
+        config = self.run.config.data
+        data = open_data(config)
+        self.files.refuse_other_data(data.name, contents(config, data))
+        return self.build_task(data)
 
     def build_task(self, data: Any) -> Any:
         config = self.run.config
