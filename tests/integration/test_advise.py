@@ -2,11 +2,13 @@
 
 import csv
 import json
+import time
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from scripts.draw_pictures import draw_folder
 from tests.integration.commands import vitlab
 from vitlab.commands.advise import find_homes
 from vitlab.studies import proposal
@@ -77,3 +79,17 @@ def test_mistakes_are_named_at_once(tmp_path):
 def test_a_copy_of_a_held_out_picture_is_no_training_picture():
     groups, parts = [0, 1, 0, 2, 2], ["train", "train", "test", "train", "validation"]
     assert find_homes(groups, parts) == [None, 1, 0, None, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [("color", "Take color_histogram: "), ("shape", "Take resnet_nano: "), ("noise", "labels seem to be wrong")],
+)
+def test_the_verdict_is_what_was_planted(kind, verdict, tmp_path):
+    draw_folder(kind, tmp_path / "photos", 900)
+    start = time.monotonic()
+    done = vitlab("advise", tmp_path / "photos", "--hours", "0.16", "--out", tmp_path / "out", "wandb.mode=off")
+    assert done.returncode == 0, done.stderr
+    assert verdict in done.stdout
+    assert time.monotonic() - start < 600
