@@ -1,9 +1,14 @@
-"""How often a measured accuracy at twice the labels lies in the 90% interval that was predicted from fewer.
+r"""How often a measured accuracy at twice the labels lies in the 90% interval that was predicted from fewer.
 
 A study with many seeds is cut into repetitions of some seeds each. Of each repetition the laws are fitted to all sizes
 but the largest, which is twice the one before it, as `vitlab advise` does; its runs are then looked up.
 
-vitlab scale data=digits models=[resnet_nano] sizes=[80,160,320,640,1280] "seeds=[0,1,...,29]" budget.steps=60
+python scripts/draw_pictures.py shape photos --count 3400 --clean
+vitlab scale name=glyphs data=glyphs sizes=[250,500,1000,2000,4000] budget.steps=80 ALL
+vitlab scale name=shapes data=imagefolder data.root=photos data.image_size=24 sizes=[80,160,320,640,1280] \
+    budget.steps=120 ALL
+vitlab scale name=digits data=digits sizes=[80,160,320,640,1280] budget.steps=60 ALL
+    with ALL: models=[resnet_nano] "seeds=[0,1,...,29]" analyses=[]
 python scripts/coverage_at_twice.py STUDY_DIR ... [--seeds 3]
 """
 

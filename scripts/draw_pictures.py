@@ -54,11 +54,11 @@ def draw_folder(kind: str, folder: Path, count: int, clean: bool = False, seed: 
 
 
 def draw(shape: int, color: tuple[int, int, int], rng: np.random.Generator) -> Image.Image:
-    """A shape of any size and place on a plain, noisy ground."""
+    """A shape of any place on a lighter, noisy ground."""
     width, height = (int(side) for side in rng.integers(40, 90, 2))
-    ground = rng.integers(0, 256, 3)
+    ground = rng.integers(120, 256, 3)
     image = Image.fromarray(np.clip(ground + rng.normal(0, 12, (height, width, 3)), 0, 255).astype(np.uint8))
-    radius = rng.uniform(0.18, 0.4) * min(width, height)
+    radius = rng.uniform(0.2, 0.42) * min(width, height)
     x, y = rng.uniform(radius, width - radius), rng.uniform(radius, height - radius)
     box, pen = (x - radius, y - radius, x + radius, y + radius), ImageDraw.Draw(image)
     line = max(2, round(radius / 3))
