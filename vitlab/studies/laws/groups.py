@@ -144,7 +144,8 @@ def describe_law(fit: Fit, one: LawFit, place: int) -> Iterator[str]:
             yield f"{name} {significant(one.params[name])} ({significant(low)} to {significant(high)})"
     if untold:
         middle = np.array([fit.runs.log_sizes.mean()])
-        low, high = np.exp(ends(one.form.evaluate(thetas, middle)[0][:, 0], LEVEL))
+        with np.errstate(over="ignore"):  # hardly told at all: up to infinity
+            low, high = np.exp(ends(one.form.evaluate(thetas, middle)[0][:, 0], LEVEL))
         error = float(np.exp(one.log_errors(middle)[0]))
         size = whole(float(f"{np.exp(middle[0]):.2g}"))
         yield f"error at {size} {significant(error)} ({significant(float(low))} to {significant(float(high))})"
