@@ -84,7 +84,7 @@ def test_a_copy_of_a_held_out_picture_is_no_training_picture():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "verdict"),
-    [("color", "Take color_histogram: "), ("shape", "Take resnet_nano: "), ("noise", "labels seem to be wrong")],
+    [("color", "The colors alone decide"), ("shape", "Take resnet_nano: "), ("noise", "labels seem to be wrong")],
 )
 def test_the_verdict_is_what_was_planted(kind, verdict, tmp_path):
     draw_folder(kind, tmp_path / "photos", 900)

@@ -56,6 +56,7 @@ class Advice:
     standings: Sequence[Standing]
     chosen: Standing
     comparison: Comparison | None
+    margin: float  # in points, within which models are as good
 
     @property
     def best_later(self) -> Standing | None:
@@ -90,11 +91,11 @@ def advise(results: StudyResults) -> Advice | None:
         )
     standings.sort(key=lambda one: metric.lead(one.now.mean, 0.0), reverse=True)
     comparison = compare_sizes(by_model, metric, results.outcomes, results.margin).get(size)
-    best = standings[0]
-    equal = [one for one in standings if one.now.mean == best.now.mean]
-    level = [one for one in standings if comparison and comparison.level and one.model in comparison.tied]
-    chosen = min(level or equal, key=lambda one: one.flops)
-    return Advice(metric, size, standings, chosen, comparison)
+    best = metric.compared(standings[0].now.mean)
+    near = [one for one in standings if abs(metric.compared(one.now.mean) - best) <= results.margin * metric.point]
+    led = comparison is not None and comparison.leader
+    chosen = standings[0] if led else min(near, key=lambda one: one.flops)
+    return Advice(metric, size, standings, chosen, comparison, results.margin)
 
 
 def estimate_now(results: StudyResults, by_size: dict[int, CellAverage], cell: CellAverage) -> Estimate:
@@ -134,10 +135,11 @@ def clip(results: StudyResults, value: float) -> float:
 
 def describe_advice(advice: Advice, examined: Examined | None = None) -> list[str]:
     """The verdict as sentences, the most important one first."""
-    sentences = [describe_choice(advice)]
+    sentences = describe_choice(advice).splitlines()
     chance = advice.comparison and advice.comparison.chance
     if advice.chosen.family == NO_NETWORK and chance is None and len(advice.standings) > 1:
-        sentences.append("The colors alone decide: no network is needed to tell these classes apart.")
+        undecided = " so far" if advice.comparison and advice.comparison.undecided else ""
+        sentences.append(f"The colors alone decide{undecided}: no network is needed to tell these classes apart.")
     sentences += describe_more_labels(advice)
     # a hard picture is decided with less confidence than an easy one, a wrong label with as much
     if examined and examined.sure >= max(MANY_SURE * examined.tested, MOSTLY * examined.wrong, 1):
@@ -160,12 +162,14 @@ def describe_choice(advice: Advice) -> str:
     gap = format_gap(one.gap, metric)
     if one.leader:
         return f"Take {best.model}: {reached} {with_labels}, {gap} ahead of {one.ranking[1]}."
-    others = join_names([model for model in one.ranking if model in one.tied and model != chosen.model])
+    others = [model for model in one.ranking if model in one.tied and model != chosen.model]
     if one.level or one.gap.half_width is None:
-        return f"Take {chosen.model}: {reached} {with_labels}; {others} cost more and give the same."
+        return f"Take {chosen.model}: {reached} {with_labels}; {join_names(others)} cost more and give the same."
+    cheap = "" if chosen is best else f", the cheapest within {metric.describe_margin(advice.margin)} of the best"
     return (
-        f"Undecided between {chosen.model} and {others} {with_labels}, because the lead of {one.ranking[0]} over "
-        f"{one.ranking[1]}, {gap}, may be chance. Until there are more, take {chosen.model}: {reached}."
+        f"Undecided between {join_names([chosen.model, *others])} {with_labels}, because the lead of {one.ranking[0]} over "
+        f"{one.ranking[1]}, {gap}, may be chance.\n"
+        f"Until there are more, take {chosen.model}: {reached}{cheap}."
     )
 
 
