@@ -167,8 +167,8 @@ def describe_choice(advice: Advice) -> str:
         return f"Take {chosen.model}: {reached} {with_labels}; {join_names(others)} cost more and give the same."
     cheap = "" if chosen is best else f", the cheapest within {metric.describe_margin(advice.margin)} of the best"
     return (
-        f"Undecided between {join_names([chosen.model, *others])} {with_labels}, because the lead of {one.ranking[0]} over "
-        f"{one.ranking[1]}, {gap}, may be chance.\n"
+        f"Undecided between {join_names([chosen.model, *others])} {with_labels}, because the lead of "
+        f"{one.ranking[0]} over {one.ranking[1]}, {gap}, may be chance.\n"
         f"Until there are more, take {chosen.model}: {reached}{cheap}."
     )
 
