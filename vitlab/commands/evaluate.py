@@ -54,7 +54,7 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
     with status_line("loading torch, lightning and timm", quiet=as_json):
         from vitlab import tasks
         from vitlab.analysis import probes
-        from vitlab.tasks.common.evaluate import evaluate_held_out
+        from vitlab.tasks.common.evaluate import evaluate
         from vitlab.training.load import load_subject
 
     console = Console(stderr=True)
@@ -75,7 +75,9 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
     task.training_indices = training_items(task.train, min(size, task.train.total), config.seed)
     with progress_bar(console) as progress:
         if not subject.mismatch:
-            metrics = evaluate_held_out(model, task, subject.autocast, workers, progress).compute()
+            metrics = evaluate(
+                model, task, task.test, subject.autocast, workers, detailed=True, progress=progress
+            ).compute()
             results = {name: float(value) for name, value in metrics.items() if not value.ndim}
             refuse_not_finite(results, task)
             tables = {name: value.cpu() for name, value in metrics.items() if value.ndim}

@@ -37,7 +37,7 @@ from vitlab.training.result import make_result
 from vitlab.training.run import Run
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.sources import refuse_other_source
-from vitlab.training.train import Hooks, test, train
+from vitlab.training.train import Hooks, compare_splits, test, train
 
 MOST_CLASSES = 1000  # whose right answers a result counts
 
@@ -175,9 +175,10 @@ def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]
         trained = train(run, replace(hooks, analyze=analyze, loggers=loggers))
         run.ranks.leave()
         tested = test(run)
+        compared = compare_splits(run, trained.validation)
         analyze(run.last_step)
         probed = measure_probes(run, config.probes)
-        result = make_result(run, {**tested.columns, **trained.columns, **probed})
+        result = make_result(run, {**tested.columns, **trained.columns, **compared, **probed})
         result |= tuning.list_columns(config, files) if config.tune else {}
         hooks.check_claim()
         result |= observer.on_result(run, result)

@@ -10,8 +10,9 @@ import numpy as np
 from lightning.pytorch.loggers import Logger
 
 from vitlab.data.loader import eval_loader, train_loader
+from vitlab.data.subset import examples
 from vitlab.models.counting.memory import checkpointed
-from vitlab.tasks.common.evaluate import evaluate_held_out
+from vitlab.tasks.common.evaluate import evaluate
 from vitlab.training import budgets, checkpoint
 from vitlab.training.callbacks import Clock, Measurements, PeriodicAnalysis, Reporting, refuse_not_finite
 from vitlab.training.devices.sharding import ShardedModule
@@ -22,6 +23,8 @@ from vitlab.training.run import Run
 from vitlab.training.selection import Selection
 from vitlab.training.settings import evaluation_context
 from vitlab.training.trainer import Endless, JsonLines, build_trainer
+
+SAMPLE = 2000  # training items, at most, on which a trained model is measured
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,9 @@ def test(run: Run) -> Tested:
     Raises Diverged for a metric that is not finite.
     """
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
-    collected = evaluate_held_out(run.placed_model().eval(), run.task, autocast, run.settings.workers)
+    collected = evaluate(
+        run.placed_model().eval(), run.task, run.task.test, autocast, run.settings.workers, detailed=True
+    )
     values, texts = collected.compute(), dict(collected).get("texts")
     metrics = {name: float(value) for name, value in values.items() if not value.ndim}
     for name, value in metrics.items():
@@ -169,3 +174,29 @@ def test(run: Run) -> Tested:
         values["outcomes"].cpu().numpy(),
         texts.list_texts() if texts is not None else None,
     )
+
+
+def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
+    """Columns of results.csv that tell whether data or budget limit a run; reads no test data.
+
+    `validation_NAME` and `train_sample_NAME` are the metrics of the weights that count, on the validation items and
+    on a fixed, stratified sample of the run's own training items without augmentation. `validation_slope` is the fall
+    of the log validation error (of the loss without an accuracy) for each doubling of the steps, over the last quarter.
+    """
+    _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
+    split, indices = run.task.train, run.prepared.indices
+    sample = indices[examples(split.labels[indices], min(SAMPLE, len(run.task.validation)))]
+    model = run.placed_model().eval()
+    fitted = evaluate(model, run.task, split, autocast, run.settings.workers, indices=sample).compute()
+    columns = {f"validation_{name}": value for name, value in validation.items()}
+    columns |= {f"train_sample_{name}": float(value) for name, value in fitted.items()}
+    key = "validation/accuracy" if "accuracy" in validation else "validation/loss"
+    late = [row for row in run.files.metrics() if row.get(key) is not None and row["step"] >= 0.75 * run.last_step]
+    if len(late) > 1:
+        lowest = 0.5 / len(run.task.validation)
+        first, last = (
+            math.log(max(1 - row[key] if key == "validation/accuracy" else row[key], lowest))
+            for row in (late[0], late[-1])
+        )
+        columns["validation_slope"] = (first - last) / math.log2(late[-1]["step"] / late[0]["step"])
+    return columns

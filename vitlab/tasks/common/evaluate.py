@@ -1,8 +1,9 @@
-"""A model's metrics on the test examples of a task."""
+"""A model's metrics on a split of a task's data."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+import numpy as np
 import torch
 from torch import nn
 from torchmetrics import MetricCollection
@@ -37,25 +38,30 @@ def collect_logits(
     return torch.cat(rows)
 
 
-def evaluate_held_out(
+def evaluate(
     model: nn.Module,
     task: Task,
+    split: Split,
     autocast: AbstractContextManager,
     workers: int,
+    *,
+    detailed: bool = False,
+    indices: np.ndarray | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> MetricCollection:
-    """Every metric of the task: scalars, and the tables and texts that `task.metrics(detailed=True)` adds to them.
+    """The task's metrics on a split, without augmentation: scalars, and with `detailed` its tables and texts.
 
-    On the model's device, with its outputs in the precision of `autocast`. `model` is in eval mode.
+    Of the items at `indices` (N,), by default all. On the model's device, with its outputs in the precision of
+    `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0
-    metrics = task.metrics(detailed=True).to(device)
+    metrics = task.metrics(detailed=detailed).to(device)
     with torch.inference_mode():
         size = task.eval_batch_size or BATCH
-        for batch in eval_loader(task.test, batch_size=size, workers=workers, device=device):
+        for batch in eval_loader(split, batch_size=size, workers=workers, indices=indices, device=device):
             with autocast:
                 task.update(metrics, model, task.prepare([part.to(device, non_blocking=True) for part in batch]))
             done += len(batch[0])
             if progress:
-                progress(f"test {task.item}s", done, len(task.test))
+                progress(f"test {task.item}s", done, len(split))
     return metrics
