@@ -11,7 +11,10 @@ import vitlab as api
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
-from vitlab.config import TrainConfig, compose, names
+from vitlab.config import TrainConfig, compose, names, resolved
+from vitlab.config.identity import subset_seed
+from vitlab.data.opening import open_data
+from vitlab.data.subset import training_items
 from vitlab.studies.experiment import train_run
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoint import read_checkpoint
@@ -260,3 +263,23 @@ def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
     (tmp_path / "run" / "checkpoints" / "last.ckpt").write_bytes(b"not a checkpoint")
     assert main(["train", *words]) == 2
     assert "last.ckpt" in capsys.readouterr().err
+
+
+def test_a_run_is_measured_on_validation_and_on_its_own_training_items(tmp_path):
+    words = [*TINY, "budget.steps=8", "train_size=60", "wandb.mode=off", "trainer.evaluations=8", "recipe.keep=best"]
+    words += ["data.augment.shift=2", "analyses=[]"]
+    config = compose(TrainConfig, words)
+    result = train_run(config, tmp_path / "run")
+    logged = [row for row in rows(tmp_path / "run") if "validation/accuracy" in row]
+    kept = next(row for row in logged if row["step"] == result["kept_step"])
+    assert result["validation_accuracy"] == pytest.approx(kept["validation/accuracy"], abs=1e-4)
+    assert result["validation_loss"] == pytest.approx(kept["validation/loss"], rel=1e-4)
+    first, last = (-np.log(1 - row["validation/accuracy"]) for row in logged if row["step"] in (6, 8))
+    assert result["validation_slope"] == pytest.approx((last - first) / np.log2(8 / 6), abs=1e-4)
+
+    run, data = api.load_run(tmp_path / "run"), open_data(config.data)
+    chosen = training_items(data.train, 60, subset_seed(resolved(config)))
+    images = torch.from_numpy(data.train.read(chosen)).float() / 255
+    inputs = (images - config.data.mean[0]) / config.data.std[0]
+    right = run.model(inputs).argmax(1) == torch.from_numpy(data.train.labels[chosen])
+    assert result["train_sample_accuracy"] == pytest.approx(float(right.float().mean()), abs=1e-4)
