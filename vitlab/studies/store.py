@@ -17,6 +17,7 @@ from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import round_numbers
 from vitlab.studies.grid import list_study_changes, name_run
+from vitlab.studies.limits import limit_of
 from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
 from vitlab.training.files import (
     COLUMNS,
@@ -197,6 +198,7 @@ class StudyFiles:
         columns = {k: v for k, v in result.items() if not isinstance(v, dict | list) and k not in NO_COLUMNS}
         columns |= {"metric": metric} if (metric := (study.get("task") or {}).get("metric")) else {}
         columns |= {"holdout": "repeated"} if (study.get("data") or {}).get("holdout") == "repeated" else {}
+        columns |= {"limit": limit} if (limit := limit_of([columns])) else {}
         keys = [key for key in list_varied_keys(study) if key not in columns]
         return {**columns, **(read_varied(run.config(), keys) if keys else {})}
 

@@ -1,0 +1,188 @@
+r"""Does the rule "data or budget" (vitlab/studies/limits.py) say what training says?
+
+A cell is a model with a number of examples and a budget. Training it with twice the budget and with twice the data
+tells what limits it: whichever lowers the test error more, beyond the 95% interval of the difference in log error.
+Studies of one set that differ in their budget alone, sizes and steps in doublings, hold the runs of many cells:
+
+    for t in 100 200 400 800; do vitlab scale name=fashion-$t data=fashion_mnist data.root=DATA_ROOT budget.steps=$t \
+        sizes=[400,800,1600,3200,6400] "seeds=[0,1]" analyses=[]; done        # so for glyphs
+    for t in 60 120 240 480; do vitlab scale name=digits-$t data=digits budget.steps=$t \
+        sizes=[80,160,320,640,1280] "seeds=[0,1]" analyses=[]; done
+    for t in 100 200 400; do vitlab scale name=pointer-$t data=pointer budget.steps=$t \
+        sizes=[1000,2000,4000,8000,16000] "seeds=[0,1]" analyses=[] \
+        "models={vit_nano: {model: vit_nano, model.patch_size: 8}, resnet_nano: resnet_nano}"; done
+    python scripts/data_or_budget.py runs/fashion-* runs/glyphs-* runs/digits-* runs/pointer-* [--cells] [--figure PNG]
+
+Prints a table by set: cells, what training says, right, wrong and undecided; right with one bound that is chosen on the
+other sets; and how far `predict_gain` is off. With `--cells` a line for each cell. `--figure` draws the error against
+the size for the first set, with fixed steps, with fixed epochs, and with early stopping (a study named SET-early).
+"""
+
+import argparse
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from vitlab.reports.figures.theme import THEMES
+from vitlab.reports.results.study_results import load_results
+from vitlab.studies.limits import fitted_share, limit_of, predict_gain
+from vitlab.studies.paired import quantile
+
+Rows = list[dict[str, Any]]
+Key = tuple[str, str, int, int]  # data, model, size, steps
+
+
+@dataclass(frozen=True)
+class Cell:
+    data: str
+    model: str
+    size: int
+    steps: int
+    error: float
+    by_budget: float  # fall of the log error with twice the steps
+    by_data: float
+    half_width: float  # of the 95% interval of their difference
+    rows: Rows
+
+    @property
+    def truth(self) -> str:
+        if abs(self.by_budget - self.by_data) > self.half_width:
+            return "budget" if self.by_budget > self.by_data else "data"
+        return "undecided"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("studies", nargs="+", type=Path)
+    parser.add_argument("--cells", action="store_true")
+    parser.add_argument("--figure", type=Path)
+    args = parser.parse_args()
+    early: Rows = []
+    rows: dict[Key, Rows] = defaultdict(list)
+    for study in args.studies:
+        for row in load_results(study).rows:
+            if study.name.endswith("-early"):
+                early.append(row)
+            else:
+                rows[row["data"], row["model"], row["train_size"], row["steps"]].append(row)
+    cells = list(make_cells(rows))
+    if args.cells:
+        for cell in cells:
+            print(
+                f"{cell.data:14} {cell.model:12} {cell.size:6} {cell.steps:5}  error {cell.error:.3f}  "
+                f"twice the budget {cell.by_budget:+.2f}  the data {cell.by_data:+.2f} ± {cell.half_width:.2f}  "
+                f"{cell.truth:9} rule {limit_of(cell.rows)} ({fitted_share(cell.rows):.2f})"
+            )
+    print_table(cells)
+    if args.figure:
+        draw(rows, early, args.studies[0].name.split("-")[0]).save(args.figure, ppi=144)
+
+
+def make_cells(rows: Mapping[Key, Rows]):
+    """Each cell whose runs with twice the budget and with twice the data are there, with the pooled spread of seeds."""
+    spreads: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for (data, model, *_), runs in rows.items():
+        if len(runs) > 1:
+            spreads[data, model].append(statistics.variance(map(log_error, runs)))
+    for (data, model, size, steps), runs in sorted(rows.items()):
+        longer, larger = rows.get((data, model, size, 2 * steps)), rows.get((data, model, 2 * size, steps))
+        if longer and larger:
+            here, with_budget, with_data = (statistics.fmean(map(log_error, some)) for some in (runs, longer, larger))
+            pooled = spreads[data, model]
+            spread = math.sqrt(statistics.fmean(pooled) * (1 / len(longer) + 1 / len(larger)))
+            half_width = quantile(len(pooled)) * spread
+            yield Cell(data, model, size, steps, math.exp(here), here - with_budget, here - with_data, half_width, runs)
+
+
+def log_error(row: Mapping[str, Any]) -> float:
+    return math.log(max(1 - row["accuracy"], 0.5 / row["test_items"]))
+
+
+def print_table(cells: Sequence[Cell]) -> None:
+    print("| data | cells | budget, data by training | right | wrong | undecided by the rule | one bound, held out |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    known = [cell for cell in cells if cell.truth in ("budget", "data")]
+    held_out: Counter[str] = Counter()
+    for data in [*dict.fromkeys(cell.data for cell in cells), "all"]:
+        here = [cell for cell in known if data in (cell.data, "all")]
+        truths = Counter(cell.truth for cell in here)
+        ruled = Counter(
+            "undecided" if (said := limit_of(cell.rows)) == "undecided" else said == cell.truth for cell in here
+        )
+        if data != "all":
+            bound = choose_bound([cell for cell in known if cell.data != data])
+            held_out[data] = sum(is_right(cell, bound) for cell in here)
+            held_out["all"] += held_out[data]
+        print(
+            f"| {data} | {sum(data in (cell.data, 'all') for cell in cells)} | {truths['budget']}, {truths['data']} | "
+            f"{ruled[True]} | {ruled[False]} | {ruled['undecided']} | {held_out[data]} of {len(here)} |"
+        )
+    gains = [
+        (predict_gain(cell.rows), 100 * cell.error * -math.expm1(-cell.by_budget))
+        for cell in cells
+        if limit_of(cell.rows) == "budget"
+    ]
+    predicted, measured = np.array(gains).T
+    print(
+        f"\nTwice the budget, {len(gains)} cells: predicted {np.median(predicted):.1f} points, measured "
+        f"{np.median(measured):.1f} (medians); off by {np.median(abs(predicted - measured)):.1f}"
+    )
+
+
+def is_right(cell: Cell, bound: float) -> bool:
+    return (fitted_share(cell.rows) > bound) == (cell.truth == "budget")
+
+
+def choose_bound(cells: Sequence[Cell]) -> float:
+    """The middle of the single bounds that are right in most of these cells."""
+    right = {bound: sum(is_right(cell, bound) for cell in cells) for bound in np.arange(0.01, 1, 0.01)}
+    return float(np.median([bound for bound, count in right.items() if count == max(right.values())]))
+
+
+def draw(rows: Mapping[Key, Rows], early: Rows, prefix: str) -> alt.FacetChart:
+    """The error against the size with fixed steps, fixed epochs and early stopping, for each model."""
+    sets = {data for data, *_ in rows if data.startswith(prefix)}
+    points = []
+    for (data, model, size, steps), runs in rows.items():
+        if data in sets:
+            error = statistics.fmean(1 - row["accuracy"] for row in runs)
+            points.append({"model": model, "size": size, "error": error, "what": f"{steps} steps"})
+            epochs = steps * 128 / size
+            if math.isclose(epochs, 16):
+                points.append({"model": model, "size": size, "error": error, "what": "16 epochs"})
+    for model, size in {(row["model"], row["train_size"]) for row in early if row["data"] in sets}:
+        errors = [1 - row["accuracy"] for row in early if (row["model"], row["train_size"]) == (model, size)]
+        points.append({"model": model, "size": size, "error": statistics.fmean(errors), "what": "early stopping"})
+    names = [*sorted({p["what"] for p in points if "steps" in p["what"]}, key=lambda n: int(n.split()[0]))]
+    names += [name for name in ("16 epochs", "early stopping") if name in {p["what"] for p in points}]
+    colors = THEMES["light"]
+    shades = ["#a9c7e6", "#6ea3d6", "#3c7fc0", colors["vit"]][-(len(names) - 2) :]
+    chart = alt.Chart(alt.Data(values=points)).mark_line(point=True, strokeWidth=2)
+    return (
+        chart.encode(
+            x=alt.X("size:Q", scale=alt.Scale(type="log"), title="training examples"),
+            y=alt.Y("error:Q", scale=alt.Scale(type="log"), title="test error", axis=alt.Axis(format="%")),
+            color=alt.Color(
+                "what:N", sort=names, title=None, scale=alt.Scale(domain=names, range=[*shades, "#bf4b08", "#0b8760"])
+            ),
+            strokeDash=alt.StrokeDash(
+                "what:N",
+                sort=names,
+                title=None,
+                scale=alt.Scale(domain=names, range=[[1, 0]] * (len(names) - 2) + [[6, 3], [2, 2]]),
+            ),
+        )
+        .properties(width=320, height=300)
+        .facet(column=alt.Column("model:N", title=None))
+    )
+
+
+if __name__ == "__main__":
+    main()
