@@ -82,7 +82,7 @@ def main() -> None:
             )
     print_table(cells)
     if args.figure:
-        draw(rows, early, args.studies[0].name.split("-")[0]).save(args.figure, ppi=144)
+        draw(rows, early, args.studies[0].name.split("-")[0]).save(args.figure, ppi=96)
 
 
 def make_cells(rows: Mapping[Key, Rows]):
@@ -160,24 +160,25 @@ def draw(rows: Mapping[Key, Rows], early: Rows, prefix: str) -> alt.FacetChart:
     for model, size in {(row["model"], row["train_size"]) for row in early if row["data"] in sets}:
         errors = [1 - row["accuracy"] for row in early if (row["model"], row["train_size"]) == (model, size)]
         points.append({"model": model, "size": size, "error": statistics.fmean(errors), "what": "early stopping"})
-    names = [*sorted({p["what"] for p in points if "steps" in p["what"]}, key=lambda n: int(n.split()[0]))]
-    names += [name for name in ("16 epochs", "early stopping") if name in {p["what"] for p in points}]
-    colors = THEMES["light"]
-    shades = ["#a9c7e6", "#6ea3d6", "#3c7fc0", colors["vit"]][-(len(names) - 2) :]
-    chart = alt.Chart(alt.Data(values=points)).mark_line(point=True, strokeWidth=2)
+    steps = sorted(
+        {point["what"] for point in points if "steps" in point["what"]}, key=lambda name: int(name.split()[0])
+    )
+    blues, colors = ("#a9c7e6", "#6ea3d6", "#3c7fc0"), THEMES["light"]
+    looks = {name: (shade, [1, 0]) for name, shade in zip(steps, (*blues, colors["vit"])[-len(steps) :], strict=True)}
+    looks |= {"16 epochs": (colors["resnet"], [6, 3])}
+    looks |= {"early stopping": (colors["third"], [2, 2])} if early else {}
+    shades, dashes = zip(*looks.values(), strict=True)
+    axis = {"values": sorted({point["size"] for point in points}), "grid": False}
+    scale = alt.Scale(type="log", nice=False, padding=10)
+    domain = [*looks]
     return (
-        chart.encode(
-            x=alt.X("size:Q", scale=alt.Scale(type="log"), title="training examples"),
-            y=alt.Y("error:Q", scale=alt.Scale(type="log"), title="test error", axis=alt.Axis(format="%")),
-            color=alt.Color(
-                "what:N", sort=names, title=None, scale=alt.Scale(domain=names, range=[*shades, "#bf4b08", "#0b8760"])
-            ),
-            strokeDash=alt.StrokeDash(
-                "what:N",
-                sort=names,
-                title=None,
-                scale=alt.Scale(domain=names, range=[[1, 0]] * (len(names) - 2) + [[6, 3], [2, 2]]),
-            ),
+        alt.Chart(alt.Data(values=points))
+        .mark_line(point=True, strokeWidth=2)
+        .encode(
+            x=alt.X("size:Q", scale=scale, title="training examples", axis=alt.Axis(**axis)),
+            y=alt.Y("error:Q", scale=scale, title="test error", axis=alt.Axis(format="%", tickCount=6)),
+            color=alt.Color("what:N", title=None, scale=alt.Scale(domain=domain, range=list(shades))),
+            strokeDash=alt.StrokeDash("what:N", title=None, scale=alt.Scale(domain=domain, range=list(dashes))),
         )
         .properties(width=320, height=300)
         .facet(column=alt.Column("model:N", title=None))
