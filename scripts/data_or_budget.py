@@ -15,7 +15,7 @@ Studies of one set that differ in their budget alone, sizes and steps in doublin
 
 Prints a table by set: cells, what training says, right, wrong and undecided; right with one bound that is chosen on the
 other sets; and how far `predict_gain` is off. With `--cells` a line for each cell. `--figure` draws the error against
-the size for the first set, with fixed steps, with fixed epochs, and with early stopping (a study named SET-early).
+the size for the first set, with fixed steps and with fixed epochs (docs/studies.md).
 """
 
 import argparse
@@ -64,14 +64,10 @@ def main() -> None:
     parser.add_argument("--cells", action="store_true")
     parser.add_argument("--figure", type=Path)
     args = parser.parse_args()
-    early: Rows = []
     rows: dict[Key, Rows] = defaultdict(list)
     for study in args.studies:
         for row in load_results(study).rows:
-            if study.name.endswith("-early"):
-                early.append(row)
-            else:
-                rows[row["data"], row["model"], row["train_size"], row["steps"]].append(row)
+            rows[row["data"], row["model"], row["train_size"], row["steps"]].append(row)
     cells = list(make_cells(rows))
     if args.cells:
         for cell in cells:
@@ -82,7 +78,7 @@ def main() -> None:
             )
     print_table(cells)
     if args.figure:
-        draw(rows, early, args.studies[0].name.split("-")[0]).save(args.figure, ppi=96)
+        draw(rows, cells[0].data).save(args.figure, ppi=96)
 
 
 def make_cells(rows: Mapping[Key, Rows]):
@@ -117,8 +113,8 @@ def print_table(cells: Sequence[Cell]) -> None:
             "undecided" if (said := limit_of(cell.rows)) == "undecided" else said == cell.truth for cell in here
         )
         if data != "all":
-            bound = choose_bound([cell for cell in known if cell.data != data])
-            held_out[data] = sum(is_right(cell, bound) for cell in here)
+            others = [cell for cell in known if cell.data != data]
+            held_out[data] = sum(is_right(cell, choose_bound(others)) for cell in here) if others else 0
             held_out["all"] += held_out[data]
         print(
             f"| {data} | {sum(data in (cell.data, 'all') for cell in cells)} | {truths['budget']}, {truths['data']} | "
@@ -146,27 +142,22 @@ def choose_bound(cells: Sequence[Cell]) -> float:
     return float(np.median([bound for bound, count in right.items() if count == max(right.values())]))
 
 
-def draw(rows: Mapping[Key, Rows], early: Rows, prefix: str) -> alt.FacetChart:
-    """The error against the size with fixed steps, fixed epochs and early stopping, for each model."""
-    sets = {data for data, *_ in rows if data.startswith(prefix)}
+def draw(rows: Mapping[Key, Rows], chosen: str) -> alt.FacetChart:
+    """The error against the size on one set, with fixed steps and with 16 epochs, for each model."""
     points = []
     for (data, model, size, steps), runs in rows.items():
-        if data in sets:
+        if data == chosen:
             error = statistics.fmean(1 - row["accuracy"] for row in runs)
             points.append({"model": model, "size": size, "error": error, "what": f"{steps} steps"})
             epochs = steps * 128 / size
             if math.isclose(epochs, 16):
                 points.append({"model": model, "size": size, "error": error, "what": "16 epochs"})
-    for model, size in {(row["model"], row["train_size"]) for row in early if row["data"] in sets}:
-        errors = [1 - row["accuracy"] for row in early if (row["model"], row["train_size"]) == (model, size)]
-        points.append({"model": model, "size": size, "error": statistics.fmean(errors), "what": "early stopping"})
     steps = sorted(
         {point["what"] for point in points if "steps" in point["what"]}, key=lambda name: int(name.split()[0])
     )
     blues, colors = ("#a9c7e6", "#6ea3d6", "#3c7fc0"), THEMES["light"]
     looks = {name: (shade, [1, 0]) for name, shade in zip(steps, (*blues, colors["vit"])[-len(steps) :], strict=True)}
     looks |= {"16 epochs": (colors["resnet"], [6, 3])}
-    looks |= {"early stopping": (colors["third"], [2, 2])} if early else {}
     shades, dashes = zip(*looks.values(), strict=True)
     axis = {"values": sorted({point["size"] for point in points}), "grid": False}
     scale = alt.Scale(type="log", nice=False, padding=10)
