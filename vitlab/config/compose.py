@@ -17,7 +17,7 @@ from vitlab.config.assign import assign, explain, structured
 from vitlab.config.checks import choose_patch, find_problems, read_image_size
 from vitlab.config.errors import Problem, UserError, to_text
 from vitlab.config.keys import flatten, list_leaves
-from vitlab.config.plain_yaml import load_yaml
+from vitlab.config.plain_yaml import check_depth, load_yaml, read_yaml_text
 from vitlab.config.schema import BudgetConfig
 from vitlab.config.tuning import apply_factors, check_tune, list_settings
 
@@ -36,6 +36,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     if value.startswith("[") and "]" not in value:
         raise UserError(f"{text}: the list has no ']'; quote a list with spaces, for example '{key}=[a, b]'")
     try:
+        check_depth(value)
         value = OmegaConf.select(OmegaConf.from_dotlist([f"{key}={value}"]), key)
     except (yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{text}: the value is not valid YAML: {explain(error)}") from None
@@ -270,7 +271,7 @@ def choose_defaults(config: DictConfig, given: Mapping[str, Any]) -> dict[str, A
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """A resolved configuration that this program wrote, as plain containers. Raises UserError."""
     try:
-        config = load_yaml(Path(path).read_text())
+        config = load_yaml(read_yaml_text(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot read the configuration: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):

@@ -6,6 +6,7 @@ the YAML file named after its kind. So a new data set, task, mixer or analysis d
 
 import copy
 import dataclasses
+import io
 import keyword
 import os
 from functools import cache
@@ -19,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from vitlab.config import huggingface
 from vitlab.config.assign import assign, explain, structured
 from vitlab.config.errors import Problem, UserError, choices_text
+from vitlab.config.plain_yaml import read_yaml_text
 from vitlab.config.ranges import check_missing, check_ranges
 from vitlab.config.schema import kinds
 
@@ -77,7 +79,7 @@ def read(group: str, choice: str, key: str) -> dict[str, Any]:
         extra = ["timm:NAME"] if group == "model" else []
         raise UserError(f"{key}={choice}: unknown {group}; {choices_text(choice, names(group) + extra)}")
     try:
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(read_yaml_text(path))), resolve=True)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{key}={choice}: cannot read the file: {explain(error)}") from None
     if not content:

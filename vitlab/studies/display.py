@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from rich.live import Live
@@ -15,6 +16,7 @@ from vitlab.console import Console
 from vitlab.formatting import duration
 from vitlab.studies.events import Event
 from vitlab.studies.metrics import main_metric
+from vitlab.studies.plan.packing import pack
 from vitlab.tasks.metrics import Metric
 from vitlab.training.progress import Progress
 
@@ -48,7 +50,9 @@ class Board:
     def __init__(self, rows: Sequence[Row], jobs: int):
         self.rows = {row.name: row for row in rows}
         self.jobs = jobs
-        self.pace: dict[str, float] = {}  # seconds a step, by model
+        self.at_once = 1  # the most runs seen under way at a time: between two runs a worker has none for a moment
+        self.pace: dict[str, float] = {}  # seconds a step of each model's running run
+        self.costs: list[tuple[str, float, float]] = []  # of each finished run: model, seconds a step, beside its steps
 
     def update(self, event: Event) -> None:
         if event.kind == "tick":
@@ -70,8 +74,14 @@ class Board:
             if event.kind == "done":
                 row.result = event.value
                 row.seconds = max(row.seconds, row.result.get("wall_s") or 0.0)  # it may have begun unseen
+                if row.result.get("images_per_s"):
+                    pace = row.result["examples_seen"] / row.result["steps"] / row.result["images_per_s"]
+                    self.pace.setdefault(row.model, pace)
+                    self.costs.append((row.model, pace, max(0.0, row.seconds - pace * row.steps)))
             else:
                 row.error = str(event.value)
+        under_way = sum(row.state in ("training", "starting", "elsewhere") for row in self.rows.values())
+        self.at_once = min(self.jobs, max(self.at_once, under_way))
 
     @property
     def metric(self) -> Metric:
@@ -80,13 +90,20 @@ class Board:
         return main_metric([values for values in metrics if values])
 
     def estimate_seconds_left(self) -> float | None:
-        """Until all runs are done; a model that has not started is assumed to be as fast as the mean of the others."""
+        """Until all runs are done: their steps at their model's pace, and what finished runs took beside their steps.
+
+        A model that has not started is taken to be as fast as the others.
+        """
         if not self.pace:
             return None
-        mean = sum(self.pace.values()) / len(self.pace)
-        at_once = sum(row.state in ("training", "starting", "elsewhere") for row in self.rows.values())
-        work = [(r.steps - r.done_steps) * self.pace.get(r.model, mean) for r in self.rows.values()]
-        return max(sum(work) / min(self.jobs, max(1, at_once)), max(work))
+        left = []
+        for row in self.rows.values():
+            alike = [cost for cost in self.costs if cost[0] == row.model]
+            paces = [self.pace[row.model]] if row.model in self.pace else self.pace.values()
+            pace = median([cost[1] for cost in alike] or paces)
+            beside = median([cost[2] for cost in alike or self.costs] or [0.0])
+            left.append((pace * row.steps + beside) * (1 - row.done_steps / row.steps))
+        return pack([(seconds, 1) for seconds in left], self.at_once)
 
     def describe(self) -> str:
         states = [row.state for row in self.rows.values()]
