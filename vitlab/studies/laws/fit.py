@@ -20,8 +20,7 @@ AVERAGED = ("m2", "m3", "m4")
 FEWEST_AVERAGED = 4  # sizes
 HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
 LARGEST_LOG = 700.0  # of the end of an interval, whose exponential is still a number
-DRIFT = 0.3  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
-DRIFT_OF_SPARSE, SPARSE = 0.5, 3.0  # the same where the median ratio of neighboring sizes is this or more
+DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
 DRIFT_DEGREES = 4  # of freedom, of Student's t
 
 
@@ -223,17 +222,13 @@ def fit_scaling_law(
         weights=weights,
         noise=estimate_noise(laws, runs),
         rmse_holdout=root_mean_square(np.array([holdout.misses[0] for holdout in holdouts])) if holdouts else None,
-        drift=drift_share(runs) * miss_per_doubling(holdouts) if law == "auto" else 0.0,
+        drift=DRIFT * miss_per_doubling(holdouts) if law == "auto" else 0.0,
     )
 
 
 def decay(runs: Runs) -> np.ndarray:
     """(N): the runs of each size, weighted so that the largest sizes count most: curves leave their laws slowly."""
     return runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
-
-
-def drift_share(runs: Runs) -> float:
-    return DRIFT_OF_SPARSE if np.median(np.diff(runs.log_sizes)) >= np.log(SPARSE) - 1e-9 else DRIFT
 
 
 def fit_laws(
