@@ -10,7 +10,7 @@ from typing import Any
 from vitlab.formatting import duration, finite, whole
 from vitlab.reports.results.aggregate import aggregate
 from vitlab.reports.results.comparison import NO_OUTCOMES, Outcomes, PairSpreads, difference
-from vitlab.studies.laws.crossover import Crossover, crossover, describe_absence, describe_crossover, describe_place
+from vitlab.studies.laws.crossover import Crossover, crossover, describe_crossover
 from vitlab.studies.laws.fit import Fit
 from vitlab.studies.laws.groups import GroupFit, fit_groups, make_law_table
 from vitlab.studies.laws.next_runs import rank_next_runs
@@ -72,11 +72,7 @@ class StudyFits:
         if len(self.crossovers) != 1:
             return ""
         (crossing,) = self.crossovers.values()
-        if crossing.claim == "likely":
-            return f"The curves more likely than not cross {describe_place(crossing, self.unit)}."
-        if crossing.claim == "sure":
-            return f"The curves cross at {describe_place(crossing, self.unit)}."
-        text = describe_absence(crossing)
+        text = describe_crossover(crossing, unit=self.unit)
         return f"{text[0].upper()}{text[1:]}."
 
     def describe_crossovers(self) -> list[str]:

@@ -154,6 +154,20 @@ class Fit:
         doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
         return drawn + self.drift_draws[:, None] * doublings
 
+    def read_means(self, log_sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The log mean error at log sizes (N) within the data, (N), and draws of it, (draws, N).
+
+        It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
+        moved by what these miss the two by; else a straight line in log size.
+        """
+        x, means = self.runs.log_sizes, np.log(self.runs.mean_errors)
+        shares = np.stack([np.interp(log_sizes, x, one) for one in np.eye(len(x))])  # (sizes, N)
+        drawn = means + self.noise_of_means
+        if not self.holds:
+            return means @ shares, drawn @ shares
+        law, laws = self.log_errors, self.draw_log_errors
+        return law(log_sizes) + (means - law(x)) @ shares, laws(log_sizes) + (drawn - laws(x)) @ shares
+
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
         """The error at each size, in the shape of `sizes`."""
         sizes = np.asarray(sizes, float)
