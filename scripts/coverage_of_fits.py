@@ -5,7 +5,8 @@
 Each trial draws errors with log-normal noise about known laws at K sizes from 250 to 32,000, fits them, and looks
 whether the law's parameters, its error at 64,000 and the error of one new run there lie in their intervals, with the
 law that was planted and with `auto`, whose intervals are so many times as wide; for a pair of laws with half of the
-noise in common, what is claimed of a crossover, and whether the size at which they cross is in the interval.
+noise in common, what is claimed of a crossover, and whether the size at which they cross is in the interval. Last,
+pairs of laws measured at other sizes each: crossovers, and how many times the data the first needs.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.optimize import brentq
 
-from vitlab.studies.laws.crossover import crossover
+from vitlab.studies.laws.crossover import crossover, data_multiplier
 from vitlab.studies.laws.fit import Fit, fit_scaling_law
 
 FAR = 64_000.0
@@ -109,6 +110,57 @@ def cover_pair(name: str, design: tuple[int, int, float], trials: int) -> str:
     return "; ".join(texts)
 
 
+def draw_pair(rng: np.random.Generator, kind: str) -> tuple[tuple[Law, Law], float]:
+    """Two laws that cross once, and where, from 600 to 20,000; or that are 10 to 50% apart, or equal, everywhere."""
+    while True:
+        shapes = []
+        for _ in range(2):
+            slope, limit, start = rng.uniform(0.2, 0.6), rng.choice([0, 0.03, 0.06]), rng.uniform(0.1, 0.3)
+            power: Law = lambda x, s=slope, e=limit, b=start: e + b * (x / 2_000) ** -s  # noqa: E731
+            shapes.append(power if rng.random() < 0.7 else lambda x, times=rng.uniform(0.3, 3): m4(times * x))
+        first, second = shapes
+        size = float(np.exp(rng.uniform(np.log(600), np.log(20_000))))
+        if kind != "cross":
+            times = 1.0 if kind == "equal" else float(np.exp(rng.choice([-1, 1]) * rng.uniform(0.1, 0.4)))
+            return (first, lambda x: times * first(x)), size
+        scale = first(np.array(size)) / second(np.array(size))
+        x = np.geomspace(100, 640_000, 50)
+        order = np.sign(np.log(first(x) / second(x) / scale))
+        ends = np.log(first(x[[0, -1]]) / second(x[[0, -1]]) / scale)
+        if np.abs(np.diff(order)).sum() == 2 and np.abs(ends).min() > 0.2:
+            return (first, lambda x: scale * second(x)), size
+
+
+def cover_unequal(kind: str, trials: int) -> str:
+    """What is claimed of pairs with other sizes each, and how often the intervals of sure claims hold the truth."""
+    claims, hits = [], []
+    needs: dict[str, list[bool]] = {"inside the data": [], "at twice the second's": []}
+    for trial in range(trials):
+        rng = np.random.default_rng(trial)
+        laws, size = draw_pair(rng, kind)
+        seeds, noise = int(rng.integers(2, 6)), rng.uniform(0.02, 0.1)
+        fits = []
+        for law in laws:
+            x = np.geomspace(250 * rng.uniform(0.5, 2), 32_000 * rng.uniform(0.5, 2), int(rng.integers(5, 9)))
+            x = np.repeat(x.round(), seeds)
+            fits.append(fit_scaling_law(x, law(x) * np.exp(noise * rng.normal(size=len(x)))))
+        found = crossover(*fits)
+        claims.append(found.claim)
+        if found.claim == "sure":
+            hits.append(holds((found.low, found.high or np.inf), size))
+        x = np.geomspace(1, 1e7, 5_000)
+        for held, asked in zip(needs.values(), ({}, {"size": 2 * fits[1].largest}), strict=True):
+            many = data_multiplier(*fits, **asked)
+            if many.ratio is not None:
+                error = float(laws[1](np.array(asked["size"]))) if asked else many.error
+                here, there = (np.exp(np.interp(-error, -law(x), np.log(x))) for law in laws)
+                held.append(holds((many.low or 0, many.high or np.inf), here / there))
+    shares = ", ".join(f"{claim} {claims.count(claim) / trials:.1%}" for claim in ("sure", "likely", "none"))
+    right = f"; right {np.mean(hits):.0%}" if kind == "cross" else ""
+    known = "; ".join(f"{label} {np.mean(held):.0%} of {len(held)}" for label, held in needs.items())
+    return f"{shares}{right}; multiplier {known}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=300)
@@ -120,6 +172,8 @@ def main() -> None:
                 label = name.upper() if about is cover_law else name
                 shares = about(name, design, trials)
                 print(f"| {label} | {design[0]} x {design[1]}, {design[2]} | {shares} |", flush=True)
+    for kind in ("cross", "apart", "equal"):
+        print(f"| other sizes, {kind} | 5 to 8 x 2 to 5, .02 to .1 | {cover_unequal(kind, trials)} |", flush=True)
 
 
 if __name__ == "__main__":

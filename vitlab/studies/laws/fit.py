@@ -155,13 +155,13 @@ class Fit:
         return drawn + self.drift_draws[:, None] * doublings
 
     def read_means(self, log_sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The log mean error at log sizes (N) within the data, (N), and draws of it, (draws, N).
+        """The log mean error at log sizes (N), (N), and draws of it, (draws, N).
 
         It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
-        moved by what these miss the two by; else a straight line in log size.
+        moved by what these miss the two by, else a straight line in log size; outside the data it is the laws'.
         """
         x, means = self.runs.log_sizes, np.log(self.runs.mean_errors)
-        shares = np.stack([np.interp(log_sizes, x, one) for one in np.eye(len(x))])  # (sizes, N)
+        shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
         drawn = means + self.noise_of_means
         if not self.holds:
             return means @ shares, drawn @ shares
