@@ -92,7 +92,9 @@ class StudyFits:
         """A sentence for each pair of models with an error that both reach inside their data."""
         found = {pair: data_multiplier(*(self.fits[model] for model in pair)) for pair in self.crossovers}
         return [
-            f"{describe_multiplier(one, *pair, self.scale.name)}." for pair, one in found.items() if one.ratio is not None
+            f"{describe_multiplier(one, *pair, self.scale.name)}."
+            for pair, one in found.items()
+            if one.ratio is not None
         ]
 
     def describe_next_runs(self) -> list[str]:

@@ -71,11 +71,13 @@ def crossover(
     data. At a size that only one was measured at, the other's error is interpolated on its laws. `leads` says by size
     whether a model leads clearly, where a comparison run by run knows better than the fits.
     """
-    sizes, differences, draws = measure_differences(first, second)
-    in_range = (sizes >= np.log(low or 1e-300)) & (sizes <= np.log(high or np.inf))
-    sizes, differences, draws = sizes[in_range], differences[in_range], draws[:, in_range]
+    both = [fit.runs.log_sizes for fit in (first, second)]
+    sizes, start, end = np.union1d(*both), np.log(low or 1e-300), np.log(high or np.inf)
+    sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
     if not len(sizes):
         return Crossover(reason=NO_OVERLAP)
+    (here, drawn_here), (there, drawn_there) = (fit.read_means(sizes) for fit in (first, second))
+    differences, draws = here - there, drawn_here - drawn_there
     none = Crossover(largest=float(np.exp(sizes[-1])))
     lows, highs = ends(draws, CLEAR)
     leading = (lows > 0) | (highs < 0)
@@ -100,15 +102,6 @@ def crossover(
     else:
         every, places, ahead = extrapolate(first, second, sizes, int(clear[-1]), grid)
     return conclude(none, every, places, ahead, turned_early)
-
-
-def measure_differences(first: Fit, second: Fit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All log sizes within the data of both (N), log mean errors of the first less the second's, draws of that."""
-    both = [fit.runs.log_sizes for fit in (first, second)]
-    sizes = np.union1d(*both)
-    sizes = sizes[(sizes >= max(x[0] for x in both)) & (sizes <= min(x[-1] for x in both))]
-    (here, drawn_here), (there, drawn_there) = (fit.read_means(sizes) for fit in (first, second))
-    return sizes, here - there, drawn_here - drawn_there
 
 
 def find_early_turns(differences: np.ndarray, draws: np.ndarray, first_clear: int) -> np.ndarray:
