@@ -314,7 +314,7 @@ def find_needed(fit: Fit, levels: np.ndarray) -> np.ndarray:
     It is sought up to ten times beyond the data on either side: minus infinity where it is below, infinity if nowhere.
     """
     x = fit.runs.log_sizes
-    grid = np.union1d(x, np.linspace(x[0] - np.log(REACH), x[-1] + np.log(REACH), 3 * GRID))
+    grid = np.union1d(x, np.linspace(x[0] - np.log(REACH), x[-1] + np.log(REACH), GRID))
     lines = np.vstack(fit.read_means(grid)) - levels[:, None]
     first, last = np.searchsorted(grid, x[[0, -1]])
     places = find_turn(grid[first : last + 1], lines[:, first : last + 1])
