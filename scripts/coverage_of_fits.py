@@ -5,16 +5,18 @@
 Each trial draws errors with log-normal noise about known laws at K sizes from 250 to 32,000, fits them, and looks
 whether the law's parameters, its error at 64,000 and the error of one new run there lie in their intervals, with the
 law that was planted and with `auto`, whose intervals are so many times as wide; for a pair of laws with half of the
-noise in common, what is claimed of a crossover, and whether the size at which they cross is in the interval.
+noise in common, what is claimed of a crossover, and whether the size at which they cross is in the interval. Last,
+pairs of laws measured at other sizes each: crossovers, and how many times the data the first needs.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 from scipy.optimize import brentq
 
-from vitlab.studies.laws.crossover import crossover
+from vitlab.studies.laws.crossover import crossover, data_multiplier
 from vitlab.studies.laws.fit import Fit, fit_scaling_law
 
 FAR = 64_000.0
@@ -109,6 +111,64 @@ def cover_pair(name: str, design: tuple[int, int, float], trials: int) -> str:
     return "; ".join(texts)
 
 
+def scale(law: Law, times: float) -> Law:
+    return lambda x: times * law(x)
+
+
+def draw_law(rng: np.random.Generator) -> Law:
+    """M1, M2 or M4, each with other parameters."""
+    slope, limit, start = rng.uniform(0.2, 0.6), rng.choice([0, 0.03, 0.06]), rng.uniform(0.1, 0.3)
+    if rng.random() < 0.7:
+        return lambda x: limit + start * (x / 2_000) ** -slope
+    times = rng.uniform(0.3, 3)
+    return lambda x: m4(times * x)
+
+
+def draw_pair(rng: np.random.Generator, kind: str) -> tuple[tuple[Law, Law], float]:
+    """Two laws that cross once, and where, from 600 to 20,000; or that are 10 to 50% apart, or equal, everywhere."""
+    while True:
+        first, second = draw_law(rng), draw_law(rng)
+        size = float(np.exp(rng.uniform(np.log(600), np.log(20_000))))
+        if kind != "cross":
+            times = 1.0 if kind == "equal" else float(np.exp(rng.choice([-1, 1]) * rng.uniform(0.1, 0.4)))
+            return (first, scale(first, times)), size
+        second = scale(second, float(first(np.array(size)) / second(np.array(size))))
+        x = np.geomspace(100, 640_000, 50)
+        gaps = np.log(first(x) / second(x))
+        if np.abs(np.diff(np.sign(gaps))).sum() == 2 and np.abs(gaps[[0, -1]]).min() > 0.2:
+            return (first, second), size
+
+
+def cover_unequal(kind: str, seeds: int, trials: int) -> str:
+    """What is claimed of pairs with other sizes each, and how often the intervals of sure claims hold the truth."""
+    claims, hits = [], []
+    needs: dict[str, list[bool]] = {"inside the data": [], "at twice the second's": []}
+    for trial in range(trials):
+        rng = np.random.default_rng(trial)
+        laws, size = draw_pair(rng, kind)
+        noise = rng.uniform(0.02, 0.1)
+        fits = []
+        for law in laws:
+            x = np.geomspace(250 * rng.uniform(0.5, 2), 32_000 * rng.uniform(0.5, 2), int(rng.integers(5, 9)))
+            x = np.repeat(x.round(), seeds)
+            fits.append(fit_scaling_law(x, law(x) * np.exp(noise * rng.normal(size=len(x)))))
+        found = crossover(*fits)
+        claims.append(found.claim)
+        if found.claim == "sure":
+            hits.append(holds((found.low, found.high or np.inf), size))
+        x = np.geomspace(1, 1e7, 5_000)
+        for held, asked in zip(needs.values(), ({}, {"size": 2 * fits[1].largest}), strict=True):
+            many = data_multiplier(*fits, **asked)
+            if many.ratio is not None:
+                error = float(laws[1](np.array(asked["size"]))) if asked else many.error
+                here, there = (np.exp(np.interp(-error, -law(x), np.log(x))) for law in laws)
+                held.append(holds((many.low or 0, many.high or np.inf), here / there))
+    shares = ", ".join(f"{claim} {claims.count(claim) / trials:.1%}" for claim in ("sure", "likely", "none"))
+    right = f"; right {np.mean(hits):.0%}" if kind == "cross" else ""
+    known = "; ".join(f"{label} {np.mean(held):.0%} of {len(held)}" for label, held in needs.items())
+    return f"{shares}{right}; multiplier {known}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=300)
@@ -120,6 +180,9 @@ def main() -> None:
                 label = name.upper() if about is cover_law else name
                 shares = about(name, design, trials)
                 print(f"| {label} | {design[0]} x {design[1]}, {design[2]} | {shares} |", flush=True)
+    for kind, seeds in product(("cross", "apart", "equal"), (2, 3, 5)):
+        shares = cover_unequal(kind, seeds, trials)
+        print(f"| other sizes, {kind} | 5 to 8 x {seeds}, .02 to .1 | {shares} |", flush=True)
 
 
 if __name__ == "__main__":

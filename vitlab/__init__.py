@@ -13,6 +13,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "attention_distance": "vitlab.analysis.attention_distance",
     "fit_scaling_law": "vitlab.studies.laws.fit",
     "crossover": "vitlab.studies.laws.crossover",
+    "data_multiplier": "vitlab.studies.laws.crossover",
     "UserError": "vitlab.config",
 }
 __all__ = sorted(_HOME)

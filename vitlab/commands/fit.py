@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def fit(
     """Print the fits and the crossovers, as text or as JSON, and write them to a folder; the exit code."""
     from rich.progress import track
 
-    from vitlab.studies.laws.groups import find_crossovers, fit_groups
+    from vitlab.studies.laws.groups import find_crossovers, find_multipliers, fit_groups
 
     console = Console(stderr=True)
 
@@ -78,6 +79,7 @@ def fit(
 
     fits = fit_groups(points, law, limit, lambda groups: follow(groups, "fitting"))
     crossovers = find_crossovers(fits, lambda pairs: follow(pairs, "looking for crossovers"))
+    multipliers = find_multipliers(fits, crossovers)
     document = {
         "groups": {join(name): describe_group(group_fit) for name, group_fit in fits.items()},
         "crossovers": [
@@ -94,11 +96,14 @@ def fit(
             }
             for (first, second), crossing in crossovers.items()
         ],
+        "multipliers": [
+            {"a": join(first), "b": join(second), **asdict(found)} for (first, second), found in multipliers.items()
+        ],
     }
     if as_json:
         print(json.dumps(document, indent=1))
     else:
-        show(fits, crossovers, axes)
+        show(fits, crossovers, multipliers, axes)
     if out is not None:
         from vitlab.files import write_json
         from vitlab.reports.figures.figure import save_figure
@@ -131,9 +136,11 @@ def describe_group(one: "GroupFit") -> dict[str, Any]:
     }
 
 
-def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[str, str]) -> None:
-    """The laws as a table, then a sentence per crossover."""
-    from vitlab.studies.laws.crossover import describe_crossover
+def show(
+    fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], multipliers: dict[Any, Any], axes: tuple[str, str]
+) -> None:
+    """The laws as a table, then a sentence per crossover, and per known multiplier."""
+    from vitlab.studies.laws.crossover import describe_crossover, describe_multiplier
     from vitlab.studies.laws.groups import make_law_table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -148,6 +155,10 @@ def show(fits: dict[Any, "GroupFit"], crossovers: dict[Any, Any], axes: tuple[st
             console.print(escape(f"{sentence}."), soft_wrap=True, highlight=False)
     if len(crossovers) > MOST_PAIRS and (rest := sum(crossing.size is None for crossing in crossovers.values())):
         console.print(f"The other {plural(rest, 'pair')} are not seen to change places.", soft_wrap=True)
+    for (first, second), found in multipliers.items() if len(multipliers) <= MOST_PAIRS else ():
+        if found.ratio is not None:
+            sentence = describe_multiplier(found, join(first), join(second), axes[1])
+            console.print(escape(f"{sentence}."), soft_wrap=True, highlight=False)
     ways = sorted({group_fit.fit.measured_by for group_fit in fits.values()})
     console.print(
         f"Intervals: {'; '.join(ways)}. Hold-out: RMSE of the log error at the largest sizes.", soft_wrap=True

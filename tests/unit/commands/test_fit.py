@@ -44,6 +44,19 @@ def test_each_group_has_its_law_and_pairs_within_a_task_their_crossover(table, c
         assert one["size"] == pytest.approx(6_000, rel=0.1)
         assert one["p_none"] < 0.05
         assert (one["claim"], one["reason"]) == ("sure", "")
+    for one, times in zip(found["multipliers"], (1, 1.5), strict=True):
+        assert set(one) == {"a", "b", "error", "ratio", "low", "high", "reason"}
+        steep, flat = ((one["error"] / times / 0.12) ** (-1 / slope) for slope in (0.45, 0.25))
+        assert one["low"] < steep / flat < one["high"]
+
+
+def test_curves_of_other_sizes_are_compared(table, capsys):
+    moved = re.sub(r"flat,(\d+)", lambda found: f"flat,{1.2 * int(found[1])}", table.read_text())
+    table.write_text(moved)
+    assert {one["claim"] for one in run_json(capsys, table, "--group", "task,model")["crossovers"]} == {"sure"}
+    assert main(["fit", str(table), "--group", "task,model"]) == 0
+    sentence = r"easy, steep needs [\d.]+ \([\d.]+ to [\d.]+\) times the data of easy, flat for [\d.]+% error\."
+    assert re.search(sentence, capsys.readouterr().out)
 
 
 def test_sizes_above_the_limit_are_predicted(table, capsys):

@@ -10,7 +10,13 @@ from typing import Any
 from vitlab.formatting import duration, finite, whole
 from vitlab.reports.results.aggregate import aggregate
 from vitlab.reports.results.comparison import NO_OUTCOMES, Outcomes, PairSpreads, difference
-from vitlab.studies.laws.crossover import Crossover, crossover, describe_absence, describe_crossover, describe_place
+from vitlab.studies.laws.crossover import (
+    Crossover,
+    crossover,
+    data_multiplier,
+    describe_crossover,
+    describe_multiplier,
+)
 from vitlab.studies.laws.fit import Fit
 from vitlab.studies.laws.groups import GroupFit, fit_groups, make_law_table
 from vitlab.studies.laws.next_runs import rank_next_runs
@@ -72,11 +78,7 @@ class StudyFits:
         if len(self.crossovers) != 1:
             return ""
         (crossing,) = self.crossovers.values()
-        if crossing.claim == "likely":
-            return f"The curves more likely than not cross {describe_place(crossing, self.unit)}."
-        if crossing.claim == "sure":
-            return f"The curves cross at {describe_place(crossing, self.unit)}."
-        text = describe_absence(crossing)
+        text = describe_crossover(crossing, unit=self.unit)
         return f"{text[0].upper()}{text[1:]}."
 
     def describe_crossovers(self) -> list[str]:
@@ -84,6 +86,15 @@ class StudyFits:
         return [
             f"{describe_crossover(crossing, first, second, self.unit)}."
             for (first, second), crossing in self.crossovers.items()
+        ]
+
+    def describe_multipliers(self) -> list[str]:
+        """A sentence for each pair of models with an error that both reach inside their data."""
+        found = {pair: data_multiplier(*(self.fits[model] for model in pair)) for pair in self.crossovers}
+        return [
+            f"{describe_multiplier(one, *pair, self.scale.name)}."
+            for pair, one in found.items()
+            if one.ratio is not None
         ]
 
     def describe_next_runs(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The training-set size from which on one of two models stays ahead, with its uncertainty."""
+"""Where one of two models passes the other, and how many times the other's data it needs, with the uncertainty."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,18 +6,23 @@ from itertools import pairwise
 
 import numpy as np
 
+from vitlab.config import UserError
 from vitlab.formatting import significant, whole
-from vitlab.studies.laws.fit import Fit, ends
+from vitlab.studies.laws.fit import LEVEL, Fit, ends
 
-REACH = 10.0  # times the largest size: how far beyond the data a crossover is sought
+REACH = 10.0  # times the largest size: how far beyond the data a crossover, or an error, is sought
 NEAR = 2.0  # times the largest size: what p_none is about
 CLEAR = 0.95  # level of the interval of a difference that makes one model's lead clear
 SURE, LIKELY = 0.9, 0.5  # shares of the draws with a crossover that a claim of one needs
 EARLY = 0.1  # share of the draws with another order at the smallest sizes from which on a sentence says so
 GRID = 60  # sizes at which two laws are compared
 
-NO_COMMON_SIZE = "the models have no training-set size in common"
+CAME_TRUE = 0.35  # of 84 likely crossovers on published curves (LCDB) whose data went on for 8x: docs/rules.md
+
+NO_OVERLAP = "their training-set sizes do not overlap"
 NO_LEADER = "neither is clearly ahead at any size"
+NO_LAWS = "the laws do not fit both well enough"
+NO_COMMON_ERROR = "they reach no error in common inside their data"
 OPEN_ORDER = f"their order changes, but {NO_LEADER}"
 NO_LAW = "the data have none, and no law fits well enough to look further"
 
@@ -39,7 +44,7 @@ class Crossover:
     p_none: float | None = None
     claim: str = "none"
     reason: str = ""
-    largest: float = float("nan")  # size that both were measured at
+    largest: float = float("nan")  # size up to which both were measured
     share: float = 0.0  # of the draws that have it
     below: float | None = None  # the smallest size with a clear leader, where the order at smaller ones is open
     ahead: int | None = None  # after it: 0 the first model, 1 the second
@@ -63,20 +68,22 @@ def crossover(
 
     Where the mean errors cross after a size at which one model leads clearly, the crossover is read off the difference
     of their logs, interpolated in the log of the size; else the laws tell, if both hold, where they cross beyond the
-    data. `leads` says by size whether a model leads clearly, where a comparison run by run knows better than the fits.
+    data. At a size that only one was measured at, the other's error is interpolated on its laws. `leads` says by size
+    whether a model leads clearly, where a comparison run by run knows better than the fits.
     """
-    sizes, differences, draws = measure_differences(first, second)
-    in_range = (sizes >= np.log(low or 1e-300)) & (sizes <= np.log(high or np.inf))
-    sizes, differences, draws = sizes[in_range], differences[in_range], draws[:, in_range]
+    both = [fit.runs.log_sizes for fit in (first, second)]
+    sizes, start, end = np.union1d(*both), np.log(low or 1e-300), np.log(high or np.inf)
+    sizes = sizes[(sizes >= max(start, *(x[0] for x in both))) & (sizes <= min(end, *(x[-1] for x in both)))]
     if not len(sizes):
-        return Crossover(reason=NO_COMMON_SIZE)
+        return Crossover(reason=NO_OVERLAP)
+    (here, drawn_here), (there, drawn_there) = (fit.read_means(sizes) for fit in (first, second))
+    differences, draws = here - there, drawn_here - drawn_there
     none = Crossover(largest=float(np.exp(sizes[-1])))
-    if leads is None:
-        lows, highs = ends(draws, CLEAR)
-        clear = np.flatnonzero((lows > 0) | (highs < 0))
-    else:
-        measured = np.array(list(leads))
-        clear = np.flatnonzero([leads[measured[np.abs(np.log(measured) - size).argmin()]] for size in sizes])
+    lows, highs = ends(draws, CLEAR)
+    leading = (lows > 0) | (highs < 0)
+    for size, leads_there in (leads or {}).items():
+        leading[np.isclose(sizes, np.log(size))] = leads_there
+    clear = np.flatnonzero(leading)
     if not len(clear):
         return replace(none, reason=OPEN_ORDER if (differences > 0).any() and (differences < 0).any() else NO_LEADER)
     turned_early = find_early_turns(differences, draws, clear[0])
@@ -95,13 +102,6 @@ def crossover(
     else:
         every, places, ahead = extrapolate(first, second, sizes, int(clear[-1]), grid)
     return conclude(none, every, places, ahead, turned_early)
-
-
-def measure_differences(first: Fit, second: Fit) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """log sizes (N) that both have, log mean errors of the first less the second's (N), draws of that (draws, N)."""
-    sizes, here, there = np.intersect1d(first.runs.log_sizes, second.runs.log_sizes, return_indices=True)
-    differences = np.log(first.runs.mean_errors[here] / second.runs.mean_errors[there])
-    return sizes, differences, differences + first.noise_of_means[:, here] - second.noise_of_means[:, there]
 
 
 def find_early_turns(differences: np.ndarray, draws: np.ndarray, first_clear: int) -> np.ndarray:
@@ -206,26 +206,24 @@ def find_turn(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     return places[0] + (share * np.diff(places)).sum(1)
 
 
-def describe_crossover(crossing: Crossover, first: str, second: str, unit: str = "example") -> str:
-    """`A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`, or that none is seen."""
+def describe_crossover(crossing: Crossover, first: str = "", second: str = "", unit: str = "example") -> str:
+    """`A passes B at 9,400 training examples (90% interval 7,100 to 12,000), inside the data`, or that none is seen.
+
+    Without names `the curves cross at ...`.
+    """
     if crossing.size is None:
-        return f"{first} and {second}: {describe_absence(crossing)}"
+        return f"{first} and {second}: {describe_absence(crossing)}" if first else describe_absence(crossing)
     ahead, behind = (second, first) if crossing.ahead else (first, second)
+    low, high = rounded(crossing.low), crossing.high and rounded(crossing.high)
     if crossing.claim == "likely":
-        return f"{ahead} more likely than not passes {behind} {describe_place(crossing, unit)}"
-    return f"{ahead} passes {behind} at {describe_place(crossing, unit)}"
-
-
-def describe_place(crossing: Crossover, unit: str) -> str:
-    """`9,400 training examples (90% interval 7,100 to 12,000), inside the data`, or `between 9,000 and 30,000 ...`"""
-    if crossing.claim == "likely":
-        place = f"between {rounded(crossing.low)} and {rounded(crossing.high)} training {unit}s"
-        return f"{place} (in {crossing.share:.0%} of the draws)"
-    end = f"to {rounded(crossing.high)}" if crossing.high else f"up, open within {REACH:g}x of the data"
+        verb = f"{ahead} may pass {behind}" if first else "the curves may cross"
+        return f"{verb} between {low} and {high} training {unit}s ({CAME_TRUE:.0%} of such claims came true)"
+    verb = f"{ahead} passes {behind}" if first else "the curves cross"
+    end = f"to {high}" if high else f"up, open within {REACH:g}x of the data"
     where = "inside the data" if crossing.inside else f"extrapolated by a factor of {significant(crossing.factor, 2)}"
     if crossing.factor > NEAR:
         where += f", not within {NEAR:g}x of the data"
-    return f"{rounded(crossing.size)} training {unit}s (90% interval {rounded(crossing.low)} {end}), {where}"
+    return f"{verb} at {rounded(crossing.size)} training {unit}s (90% interval {low} {end}), {where}"
 
 
 def describe_absence(crossing: Crossover) -> str:
@@ -245,3 +243,104 @@ def describe_absence(crossing: Crossover) -> str:
 def rounded(size: float) -> str:
     """A size to two digits, as no more are known: `9,400`."""
     return whole(float(f"{size:.2g}"))
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """How many times the data of the second model the first needs, for one error; its 90% interval.
+
+    `ratio` is None, and `reason` says why, where a law does not hold, or is at that error below its smallest size or
+    beyond ten times its largest one, or fewer than nine tenths of the draws reach it there. `high` is None where the
+    first may never reach it, `low` where the second may not.
+    """
+
+    error: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+def data_multiplier(first: Fit, second: Fit, error: float | None = None, size: float | None = None) -> Multiplier:
+    """The data that the first needs over the data that the second needs for an error, or for the second's at `size`.
+
+    By default for an error that both reach inside their data: the higher one of theirs at half their largest sizes.
+    Raises UserError.
+    """
+    given = {name: value for name, value in (("error", error), ("size", size)) if value is not None}
+    if len(given) > 1 or not all(0 < value < np.inf for value in given.values()):
+        raise UserError(f"{', '.join(f'{name}={value}' for name, value in given.items())}: give one positive number")
+    if not (first.holds and second.holds):
+        return Multiplier(error, reason=NO_LAWS)
+    if size is not None:
+        levels = np.concatenate(second.read_means(np.log([size])), axis=None)
+    elif (error := error or find_common_error(first, second)) is not None:
+        levels = np.array([np.log(error)])
+    else:
+        return Multiplier(reason=NO_COMMON_ERROR)
+    none = Multiplier(error or float(np.exp(levels[0])))
+    needs = [find_needed(fit, levels) for fit in (first, second)]
+    if size is not None:
+        needs[1][:] = np.log(size)
+    for name, fit, places in zip(("first", "second"), (first, second), needs, strict=True):
+        low, high = fit.runs.log_sizes[[0, -1]]
+        if places[0] < low:
+            return replace(none, reason=f"the {name} has it below its smallest size")
+        if places[0] > high + np.log(REACH) or (places < np.inf).mean() < SURE:
+            return replace(none, reason=f"the {name} is not seen to reach it within {REACH:g}x of its data")
+    with np.errstate(invalid="ignore"):
+        ratio, *drawn = needs[0] - needs[1]  # infinite where one has no place, NaN where both have none
+    low, high = (
+        np.quantile(np.nan_to_num(drawn, nan=worst, neginf=-np.inf, posinf=np.inf), share, method="inverted_cdf")
+        for worst, share in ((-np.inf, (1 - LEVEL) / 2), (np.inf, (1 + LEVEL) / 2))
+    )
+    low, high = (float(np.exp(end)) if np.isfinite(end) else None for end in (low, high))
+    if low is high is None:
+        return replace(none, reason=f"one or the other may not reach it within {REACH:g}x of its data")
+    return replace(none, ratio=float(np.exp(ratio)), low=low, high=high)
+
+
+def find_common_error(first: Fit, second: Fit) -> float | None:
+    """The higher error of theirs at half their largest sizes, in two digits where both have these in their data too."""
+    ends_and_half = [fit.runs.log_sizes[[0, -1, -1]] - [0, 0, np.log(2)] for fit in (first, second)]
+    errors = np.exp([fit.read_means(sizes)[0] for fit, sizes in zip((first, second), ends_and_half, strict=True)])
+    highest, (lowest, error) = errors[:, 0].min(), errors[:, 1:].max(0)
+    return next((one for one in (float(f"{error:.2g}"), float(error)) if lowest <= one <= highest), None)
+
+
+def find_needed(fit: Fit, levels: np.ndarray) -> np.ndarray:
+    """(1 + draws): the log size from which on the error is at a level, of the curve and of its draws.
+
+    It is sought up to ten times beyond the data on either side: minus infinity where it is below, infinity if nowhere.
+    """
+    x = fit.runs.log_sizes
+    grid = np.union1d(x, np.linspace(x[0] - np.log(REACH), x[-1] + np.log(REACH), GRID))
+    lines = np.vstack(fit.read_means(grid)) - levels[:, None]
+    first, last = np.searchsorted(grid, x[[0, -1]])
+    places = find_turn(grid[first : last + 1], lines[:, first : last + 1])
+    for outside, part in ((lines[:, last] > 0, slice(last, None)), (lines[:, first] <= 0, slice(first + 1))):
+        places[outside] = find_fall(grid[part], lines[outside, part])
+    return places
+
+
+def find_fall(grid: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Where each line of values (B, G) first falls to 0; minus infinity where it begins below, infinity if nowhere."""
+    fallen = values <= 0
+    places = np.where(fallen.any(1), -np.inf, np.inf)
+    (falls,) = np.nonzero(fallen.any(1) & ~fallen[:, 0])
+    i = fallen[falls].argmax(1)
+    before, after = values[falls, i - 1], values[falls, i]
+    places[falls] = grid[i - 1] + (grid[i] - grid[i - 1]) * before / (before - after)
+    return places
+
+
+def describe_multiplier(found: Multiplier, first: str, second: str, name: str = "error") -> str:
+    """`A needs 0.42 (0.31 to 0.55) times the data of B for 5% error`, or why that is not known."""
+    target = f"{name} {significant(found.error)}"
+    if name == "error" and found.error and found.error < 1:
+        target = f"{significant(100 * found.error, 2)}% error"
+    if found.ratio is None:
+        return f"{first} and {second}: how many times the data is not known: {found.reason}"
+    low, high = (end and significant(end, 2) for end in (found.low, found.high))
+    interval = f"{low} to {high}" if low and high else f"{low} or more" if low else f"at most {high}"
+    return f"{first} needs {significant(found.ratio, 2)} ({interval}) times the data of {second} for {target}"

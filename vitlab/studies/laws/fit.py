@@ -20,8 +20,7 @@ AVERAGED = ("m2", "m3", "m4")
 FEWEST_AVERAGED = 4  # sizes
 HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
 LARGEST_LOG = 700.0  # of the end of an interval, whose exponential is still a number
-DRIFT = 0.3  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
-DRIFT_OF_SPARSE, SPARSE = 0.5, 3.0  # the same where the median ratio of neighboring sizes is this or more
+DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
 DRIFT_DEGREES = 4  # of freedom, of Student's t
 
 
@@ -155,6 +154,20 @@ class Fit:
         doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
         return drawn + self.drift_draws[:, None] * doublings
 
+    def read_means(self, log_sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The log mean error at log sizes (N), (N), and draws of it, (draws, N).
+
+        It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
+        moved by what these miss the two by, else a straight line in log size; outside the data it is the laws'.
+        """
+        x, means = self.runs.log_sizes, np.log(self.runs.mean_errors)
+        shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
+        drawn = means + self.noise_of_means
+        if not self.holds:
+            return means @ shares, drawn @ shares
+        law, laws = self.log_errors, self.draw_log_errors
+        return law(log_sizes) + (means - law(x)) @ shares, laws(log_sizes) + (drawn - laws(x)) @ shares
+
     def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
         """The error at each size, in the shape of `sizes`."""
         sizes = np.asarray(sizes, float)
@@ -223,17 +236,13 @@ def fit_scaling_law(
         weights=weights,
         noise=estimate_noise(laws, runs),
         rmse_holdout=root_mean_square(np.array([holdout.misses[0] for holdout in holdouts])) if holdouts else None,
-        drift=drift_share(runs) * miss_per_doubling(holdouts) if law == "auto" else 0.0,
+        drift=DRIFT * miss_per_doubling(holdouts) if law == "auto" else 0.0,
     )
 
 
 def decay(runs: Runs) -> np.ndarray:
     """(N): the runs of each size, weighted so that the largest sizes count most: curves leave their laws slowly."""
     return runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
-
-
-def drift_share(runs: Runs) -> float:
-    return DRIFT_OF_SPARSE if np.median(np.diff(runs.log_sizes)) >= np.log(SPARSE) - 1e-9 else DRIFT
 
 
 def fit_laws(

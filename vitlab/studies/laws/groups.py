@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vitlab.formatting import DASH, significant, whole
-from vitlab.studies.laws.crossover import Crossover, crossover
+from vitlab.studies.laws.crossover import Crossover, Multiplier, crossover, data_multiplier
 from vitlab.studies.laws.fit import (
     FEWEST_AVERAGED,
     LARGEST_MISS,
@@ -90,6 +90,12 @@ def find_crossovers(
     """Of each pair of groups that differ in the last column alone; `track` as in `fit_groups`."""
     pairs = [(a, b) for a, b in combinations(fits, 2) if a[:-1] == b[:-1]]
     return {(a, b): crossover(fits[a].fit, fits[b].fit) for a, b in track(pairs)}
+
+
+def find_multipliers(
+    fits: Mapping[Name, GroupFit], pairs: Iterable[tuple[Name, Name]]
+) -> dict[tuple[Name, Name], Multiplier]:
+    return {(a, b): data_multiplier(fits[a].fit, fits[b].fit) for a, b in pairs}
 
 
 def make_law_table(fits: Mapping[str, GroupFit], error: str) -> list[list[str]]:

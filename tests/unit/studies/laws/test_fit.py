@@ -1,8 +1,10 @@
+import re
+
 import numpy as np
 import pytest
 
-from vitlab import UserError, crossover, fit_scaling_law
-from vitlab.studies.laws.crossover import describe_crossover
+from vitlab import UserError, crossover, data_multiplier, fit_scaling_law
+from vitlab.studies.laws.crossover import describe_crossover, describe_multiplier
 from vitlab.studies.laws.forms import FORMS, Curve
 
 SIZES = np.geomspace(250, 32_000, 8)
@@ -141,7 +143,7 @@ def test_a_crossover_that_half_of_the_draws_have_is_likely():
     assert crossing_place.claim == "likely"
     assert crossing_place.low < 100_000 < crossing_place.high
     text = describe_crossover(crossing_place, "steep", "flat")
-    assert text.startswith("steep more likely than not passes flat between ")
+    assert re.fullmatch(r"steep may pass flat between [\d,]+ and [\d,]+ .*\(35% of such claims came true\)", text)
 
 
 def test_models_that_never_cross_have_none_and_a_reason():
@@ -165,6 +167,68 @@ def test_an_order_that_is_open_at_small_sizes_is_not_ruled_out():
     assert crossing_place.below == pytest.approx(1_000)
     assert crossing_place.p_none is None or crossing_place.p_none < 0.5
     assert describe_crossover(crossing_place, "vit", "resnet").endswith("a crossover, if any, is below 1,000")
+
+
+@pytest.mark.parametrize("times", [1, 1.1, 1.5])
+def test_a_crossover_is_found_whatever_sizes_the_curves_share(times):
+    sizes = np.array([100, 250, 600, 1_500, 4_000])
+    steep, flat = crossing(510)
+    found = crossover(fit_scaling_law(sizes, steep(sizes)), fit_scaling_law(sizes * times, flat(sizes * times)))
+    assert found.size == pytest.approx(510, rel=0.002)
+    assert (found.claim, found.inside) == ("sure", True)
+
+
+def test_sizes_that_do_not_overlap_and_laws_that_never_cross_have_no_crossover():
+    law = lambda x: 3 * x**-0.4  # noqa: E731
+    low, high, apart = (
+        fit_scaling_law(*measure(lambda x, t=t: t * law(x), start=k, sizes=sizes))
+        for k, (t, sizes) in enumerate([(1, SIZES), (1, 1_000 * SIZES), (1.3, 1.2 * SIZES)])
+    )
+    assert crossover(low, high).reason == "their training-set sizes do not overlap"
+    assert crossover(low, apart).claim == "none"
+    assert crossover(low, apart, leads={}).reason  # a study whose models share no size
+
+
+def test_how_many_times_the_data_one_model_needs():
+    first, second = (
+        fit_scaling_law(*measure(lambda x, b=b: b * x**-0.5, start=k, sizes=sizes))
+        for k, (b, sizes) in enumerate([(2, SIZES), (3, 1.3 * SIZES)])
+    )  # (2 / 3) ** 2 = .444 times the data for any error
+    for asked in ({}, {"error": 0.05}, {"size": 4_000}, {"size": 1.5 * second.largest}):
+        found = data_multiplier(first, second, **asked)
+        assert found.low < 4 / 9 < found.high < 1.4 * found.ratio
+        back = data_multiplier(second, first, error=found.error)
+        assert back.ratio == pytest.approx(1 / found.ratio, rel=0.02)
+    assert re.fullmatch(
+        r"ViT needs 0\.4\d \(0\.[34]\d to 0\.[45]\d\) times the data of ResNet for 5\.0% error",
+        describe_multiplier(data_multiplier(first, second, error=0.05), "ViT", "ResNet"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"error": 0.9}, "the first has it below its smallest size"),
+        ({"error": 0.001}, "the first is not seen to reach it within 10x of its data"),
+        ({"error": 0.05}, "the second is not seen to reach it within 10x of its data"),
+        ({"size": 20}, "the first has it below its smallest size"),
+    ],
+)
+def test_an_error_that_a_law_does_not_reach_has_no_multiplier(asked, reason):
+    first = fit_scaling_law(*measure(lambda x: 4 * x**-0.5))
+    second = fit_scaling_law(*measure(lambda x: 0.1 + 4 * x**-0.5, start=1))
+    found = data_multiplier(first, second, **asked)
+    assert (found.ratio, found.reason) == (None, reason)
+    assert reason in describe_multiplier(found, "a", "b")
+
+
+def test_the_multiplier_is_refused_where_nothing_is_known_or_too_much_is_asked():
+    fit = fit_scaling_law(*measure(lambda x: 3 * x**-0.3))
+    assert data_multiplier(fit, fit_scaling_law(*measure(lambda x: 3 * x**-0.3, sizes=SIZES[:3]))).reason
+    assert "in common" in data_multiplier(fit, fit_scaling_law(*measure(lambda x: 30 * x**-0.3))).reason
+    for asked in ({"error": 0.1, "size": 1_000}, {"error": -1}, {"size": 0}):
+        with pytest.raises(UserError, match="give one positive number"):
+            data_multiplier(fit, fit, **asked)
 
 
 def test_noise_that_models_share_does_not_blur_their_crossover():
