@@ -53,7 +53,7 @@ def main() -> None:
     table = make_size_table(results.rows, results.outcomes)
     for line in (table.header, ["---:"] * len(table.header), *table.body):
         print(f"| {' | '.join(line)} |")
-    print(f"\n{table.note}\n\n{headline(results)}")
+    print(f"\n{table.note}\n\n{' '.join(headline(results))}")
     screenshot(results.files.report_path, DOCS / "report.png")
     picture = Image.open(Path(crossover) / "figures" / "accuracy_against_size.png").convert("RGB")
     picture.quantize(64).save(DOCS / "crossover.png", optimize=True)

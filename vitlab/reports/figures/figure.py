@@ -283,6 +283,11 @@ MARKS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         ("color", "shape"),
     ),
     "point": ("point", {"filled": True, "size": 52, "opacity": 1}, ("color", "shape")),
+    "hollow": (
+        "point",
+        {"filled": False, "fill": COLOURS["paper"], "size": 60, "strokeWidth": 2, "opacity": 1},
+        ("color", "shape"),
+    ),
     "above": ("text", {"dy": -9, "color": COLOURS["muted"], "fontSize": 11}, ()),
     "below": ("text", {"dy": 11, "color": COLOURS["muted"], "fontSize": 11}, ()),
     "label": ("text", {"dy": -7, "align": "left", "color": COLOURS["muted"], "fontSize": 10}, ()),

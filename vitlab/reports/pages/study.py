@@ -1,5 +1,7 @@
 """A study as one page that works offline, `report.html`, and its figures and tables as files."""
 
+import csv
+import io
 import os
 from collections.abc import Iterator
 from datetime import datetime
@@ -22,6 +24,7 @@ from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import best_of_families, headline
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.reports.urls import folder_link, link
+from vitlab.studies.laws.groups import list_params
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
@@ -37,6 +40,10 @@ def write_report(results: StudyResults, *, running: bool = False) -> Path:
     """
     figures = list(make_figures(results))
     tables.write_tables(results)
+    if results.fits.groups:
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.groups))
+        write_text(results.files.figures / "laws.csv", lines.getvalue())
     attention = write_attention_pages(results)
     write_compare_page(results)
     write_text(results.files.report_path, render_page(results, figures, attention, running))
@@ -76,6 +83,7 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
     run_results = [run.result for run in results.runs.values()]
     columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
+    conclusion, details = headline(results)
     return render(
         "report.html.j2",
         styles=["report.css"],
@@ -89,7 +97,8 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         name=results.name,
         data=rows[0]["data"] if rows else None,
         date=format_date(study, run_results),
-        conclusion=headline(results),
+        conclusion=conclusion,
+        details=details,
         running=f"{len(rows)} of {results.asked_for} runs finished" if running else "",
         caveats=[] if running else collect_caveats(results),
         tiles=make_tiles(results),

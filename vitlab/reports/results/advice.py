@@ -11,6 +11,7 @@ from vitlab.reports.results.comparison import Comparison, compare_sizes, correct
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.results.summary import join_names
 from vitlab.studies.laws.fit import LARGEST_LOG, Fit, ends
+from vitlab.studies.limits import list_limits
 from vitlab.studies.paired import Estimate, Spread, estimate_mean, mean_over_seeds, moderated_spreads
 from vitlab.tasks.metrics import Metric
 from vitlab.training.mistakes import Examined
@@ -57,6 +58,7 @@ class Advice:
     chosen: Standing
     comparison: Comparison | None
     margin: float  # in points, within which models are as good
+    limited: bool  # whether the budget limits some model with the largest training set, or the law of one rests on it
 
     @property
     def best_later(self) -> Standing | None:
@@ -95,7 +97,9 @@ def advise(results: StudyResults) -> Advice | None:
     near = [one for one in standings if abs(metric.compared(one.now.mean) - best) <= results.margin * metric.point]
     led = comparison is not None and comparison.leader
     chosen = standings[0] if led else min(near, key=lambda one: one.flops)
-    return Advice(metric, size, standings, chosen, comparison, results.margin)
+    limits = list_limits(results.rows)
+    limited = any(limits.get((model, size)) == "budget" or model in results.fits.on_budget for model in here)
+    return Advice(metric, size, standings, chosen, comparison, results.margin, limited)
 
 
 def estimate_now(results: StudyResults, by_size: dict[int, CellAverage], cell: CellAverage) -> Estimate:
@@ -136,6 +140,11 @@ def clip(results: StudyResults, value: float) -> float:
 def describe_advice(advice: Advice, examined: Examined | None = None) -> list[str]:
     """The verdict as sentences, the most important one first."""
     sentences = describe_choice(advice).splitlines()
+    if advice.limited:
+        first = sentences[0]
+        if first.startswith(("Take", "Undecided")):
+            first = f"{first[0].lower()}{first[1:]}"
+        sentences[0] = f"Limited by the budget: {first}"
     chance = advice.comparison and advice.comparison.chance
     if advice.chosen.family == NO_NETWORK and chance is None and len(advice.standings) > 1:
         undecided = " so far" if advice.comparison and advice.comparison.undecided else ""

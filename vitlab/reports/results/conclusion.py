@@ -37,7 +37,11 @@ def conclude(results: StudyResults, report: Path) -> Conclusion:
         places.append(f"W&B      vitlab sync {files.folder}")
     urls = [run.wandb["url"] for run in results.runs.values() if run.wandb.get("url")]
     places += sorted({f"W&B      {url.partition('/runs/')[0]}" for url in urls})
-    says = [headline(results), *results.fits.describe_next_runs(), *filter(None, [advise_tuning(results)])]
+    says = [
+        *filter(None, headline(results)),
+        *results.fits.describe_next_runs(),
+        *filter(None, [advise_tuning(results)]),
+    ]
     return Conclusion(table, says, places)
 
 

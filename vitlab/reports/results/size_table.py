@@ -14,6 +14,7 @@ from vitlab.reports.results.comparison import (
     find_chance,
     format_gap,
 )
+from vitlab.studies.limits import list_limits
 from vitlab.studies.metrics import main_metric
 from vitlab.tasks.metrics import Metric
 
@@ -31,19 +32,28 @@ class SizeTable:
 
 
 def make_size_table(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN) -> SizeTable:
-    """A column per model, `84.2 ± 0.6%`, the spread from two seeds on; last the best model's lead over the next."""
+    """A column per model, `84.2 ± 0.6% (data)`, the spread from two seeds on; last the best model's lead over the next.
+
+    In brackets stands what limits the cell, where its runs tell.
+    """
     metric = main_metric(rows)
     by_model = aggregate(rows, metric)
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(by_model, metric, outcomes, margin)
     counts = count_seeds(by_model)
+    limits = list_limits(rows)
     header, body = [f"training {metric.sized_by}s", *by_model], []
     for size in sizes:
-        cells = [cell_text(by_size.get(size), metric, len(counts) > 1) for by_size in by_model.values()]
+        cells = [
+            cell_text(by_size.get(size), metric, len(counts) > 1, limits.get((model, size), ""))
+            for model, by_size in by_model.items()
+        ]
         body.append([whole(size), *cells])
         if compared:
             body[-1].append(describe_lead(compared.get(size), metric))
     note = describe_numbers(rows, by_model, list(compared.values()), metric)
+    if limits:
+        note = f"{note} (data), (budget), (model): what limits the cell."
     return SizeTable([*header, AGAINST] if compared else header, body, note)
 
 
@@ -52,12 +62,12 @@ def count_seeds(by_model: dict[str, dict[int, CellAverage]]) -> list[int]:
     return sorted({len(cell.rows) for by_size in by_model.values() for cell in by_size.values()})
 
 
-def cell_text(cell: CellAverage | None, metric: Metric, with_count: bool) -> str:
+def cell_text(cell: CellAverage | None, metric: Metric, with_count: bool, limit: str) -> str:
     if cell is None:
         return DASH
     spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
-    count = f" (n={len(cell.rows)})" if with_count else ""
-    return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{count}"
+    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", limit]))
+    return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
 
 
 def describe_lead(one: Comparison | None, metric: Metric) -> str:

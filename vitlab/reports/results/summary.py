@@ -1,9 +1,10 @@
-"""What a study found, as one sentence."""
+"""What a study found: a short first sentence, and what else is to be said."""
 
+import textwrap
 from itertools import groupby, pairwise
 from typing import Any
 
-from vitlab.formatting import plural, whole
+from vitlab.formatting import plural, whole, with_prefix
 from vitlab.reports.figures.theme import families, family_name
 from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.reports.results.comparison import (
@@ -19,58 +20,117 @@ from vitlab.reports.results.comparison import (
     format_gap,
 )
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.studies.limits import list_limits, predict_gain
 from vitlab.studies.metrics import main_metric
 from vitlab.tasks.metrics import Metric
 
 Rows = list[dict[str, Any]]
 Contenders = dict[str, dict[int, CellAverage]]
+WIDTH = 90  # characters of the first sentence
+NAME_WIDTH = 20  # of a model there, if it is too long
 MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
 
 
-def headline(results: StudyResults) -> str:
-    """What the study found, and of two models where one passes the other, or that none does."""
-    return sentence(results.rows, results.outcomes, results.fits.describe_headline(), results.margin)
+def headline(results: StudyResults) -> tuple[str, str]:
+    """What the study found in at most WIDTH characters, then the rest: numbers, crossover, what limits the cells."""
+    first, *rest = say_result(results.rows, results.outcomes, results.margin)
+    return first, " ".join(filter(None, [*rest, results.fits.describe_headline(), describe_limits(results.rows)]))
 
 
-def sentence(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, crossover: str = "", margin: float = MARGIN) -> str:
-    """One sentence that holds for the finished runs, and says no more than they do.
+def say_result(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, margin: float = MARGIN) -> list[str]:
+    """Sentences that hold for the finished runs, and say no more than they do; the first has at most WIDTH characters.
 
     Families are compared by the best model of each at each size, by its mean over seeds; within one family, its
     models are compared. The 95% interval of the difference decides whether one leads: over seeds, and over the test
-    items where `outcomes` has them by the run's name. Models are level where that interval lies within the `margin`. A
-    sentence on the `crossover` follows where models are compared.
+    items where `outcomes` has them by the run's name. Models are level where that interval lies within the `margin`.
     """
     if not rows:
-        return "No run has finished yet."
+        return ["No run has finished yet."]
     metric = main_metric(rows)
     contenders = {name: by_size for name, by_size in best_of_families(rows, metric).items() if by_size}
     if not contenders:
-        return "No finished run has a result on the held-out data."
+        return ["No finished run has a result on the held-out data."]
     cells = [cell for by_size in contenders.values() for cell in by_size.values()]
     if not any(beats_chance(cell, metric, outcomes) for cell in cells):
         best, chance = (metric.text(value) for value in (max(cell.mean for cell in cells), find_chance(cells, metric)))
-        return (
-            f"No model beats chance: {best} {metric.name} at best, and always choosing the largest class has {chance}."
-        )
+        return [f"No model beats chance: {best} {metric.name} at best; guessing the largest class has {chance}."]
+    names = list(contenders)
     if len(contenders) == 1:
-        return describe_one(*contenders.items(), metric)
+        return shorten([describe_one(*contenders.items(), metric)], names)
     sizes = sorted({size for by_size in contenders.values() for size in by_size})
     comparisons = list(compare_sizes(contenders, metric, outcomes, margin).values())
     if not comparisons:
-        return f"{join_names(list(contenders))} have no training-set size in common yet, so nothing can be compared."
-    text = describe_order(comparisons, sizes, metric, margin) + limit_to_seeds(comparisons)
+        text = f"{join_names(names)} have no training-set size in common yet, so nothing can be compared."
+        return shorten([text], names)
+    whole_order, last = (describe_order(some, sizes, metric, margin) for some in (comparisons, comparisons[-1:]))
+    claims = "; ".join(describe_claims(comparisons, metric, margin))
+    choices = [[whole_order], [claims, last], [last, whole_order] if len(comparisons) > 1 else [last]]
+    written = [[write_sentence(text, metric) for text in some] for some in choices]
+    said = next((some for some in written if len(some[0]) <= WIDTH), None) or shorten(written[-1], names)
+    return [*said, *limit_to_seeds(comparisons)]
+
+
+def write_sentence(text: str, metric: Metric) -> str:
     if metric.key != "accuracy":
         text = f"in {metric.name}, {text}"
-    text = f"{text[0].upper()}{text[1:]}" if text.startswith(("in ", "the ", "no ", "undecided")) else text
-    return f"{text}. {crossover}".rstrip()
+    return f"{text[0].upper()}{text[1:]}." if text.startswith(("in ", "the ", "no ", "undecided")) else f"{text}."
 
 
-def limit_to_seeds(comparisons: list[Comparison]) -> str:
-    """What a headline of one seed must say: that its intervals do not cover others, or that there are none."""
+def shorten(sentences: list[str], names: list[str]) -> list[str]:
+    """Long names lose their middle, where the first sentence is too long; then the full one follows."""
+    first = sentences[0]
+    for name in sorted(names, key=len, reverse=True):
+        if len(first) > WIDTH and len(name) > NAME_WIDTH:
+            first = first.replace(name, f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}")
+    first = textwrap.shorten(first, WIDTH, placeholder=" …")
+    return sentences if first == sentences[0] else [first, *(sentences[1:] or sentences)]
+
+
+def limit_to_seeds(comparisons: list[Comparison]) -> list[str]:
+    """What one seed must say: that its intervals do not cover others, or that there are none."""
     if any(comparison.gap.seeds > 1 for comparison in comparisons):
-        return ""
+        return []
     has_interval = any(comparison.gap.half_width is not None for comparison in comparisons)
-    return " (one seed: the interval does not cover others)" if has_interval else " (one seed, no interval)"
+    return ["One seed: the interval does not cover others." if has_interval else "One seed, no interval."]
+
+
+def describe_limits(rows: Rows) -> str:
+    """`From 4,000 examples on both models are limited by 600 steps, not by the data; ...`; empty if none is."""
+    limits = list_limits(rows)
+    limited = [row for row in rows if limits.get((row["model"], row["train_size"])) == "budget"]
+    if not limited:
+        return ""
+    sizes = {model: sorted({row["train_size"] for row in rows if row["model"] == model}) for model in families(rows)}
+    places: dict[str, list[str]] = {}
+    for model, every in sizes.items():
+        here = [size for size in every if limits.get((model, size)) == "budget"]
+        if here:
+            places.setdefault(name_sizes(here, every, main_metric(rows).sized_by), []).append(model)
+    if len(places) == 1:
+        ((where, models),) = places.items()
+        every = {1: models[0], 2: "both models"}.get(len(sizes), f"all {len(sizes)} models")
+        who = every if len(models) == len(sizes) else join_names(models)
+        text = f"{where[0].upper()}{where[1:]} {who} {'is' if len(models) == 1 else 'are'}"
+    else:
+        text = f"{join_names([f'{join_names(models)} {where}' for where, models in places.items()])} are"
+    budgets = {str(row.get("budget") or "") for row in limited}
+    unit, _, value = budgets.pop().partition("=")
+    if budgets or not value:
+        return f"{text} limited by the budget, not by the data."
+    amount = with_prefix(float(value), "FLOP") if unit == "flops" else f"{float(value):,.10g} {unit}"
+    text = f"{text} limited by {amount}, not by the data"
+    if (gain := predict_gain(limited)) is not None:
+        text += f"; budget.{unit}={2 * float(value):.10g} is expected to bring about {gain:.2g} points"
+    return f"{text}."
+
+
+def name_sizes(some: list[float], every: list[float], unit: str) -> str:
+    """`from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`."""
+    if some == every and len(every) > 1:
+        return "at every size"
+    if len(some) > 1 and some == every[-len(some) :]:
+        return f"from {whole(some[0])} {unit}s on"
+    return f"at {join_names([whole(size) for size in some])} {unit}s"
 
 
 def best_of_families(rows: Rows, metric: Metric) -> Contenders:
@@ -104,7 +164,7 @@ def describe_order(comparisons: list[Comparison], sizes: list[int], metric: Metr
         if last.undecided:
             return f"undecided: {last.ranking[0]} ahead{describe_gap(last, metric)} {where}"
         return f"{claim(last, metric, margin)}{describe_gap(last, metric)} {where}"
-    spans = [list(span) for _, span in groupby(comparisons, key=lambda one: claim(one, metric, margin))]
+    spans = find_spans(comparisons, metric, margin)
     if len(spans) == 1:
         compared = "" if len(comparisons) == sizes.index(last.size) + 1 else " compared,"
         where = f"at every size{compared} up to {whole(last.size)}"
@@ -116,13 +176,24 @@ def describe_order(comparisons: list[Comparison], sizes: list[int], metric: Metr
         if last.leader:
             return f"{changes}; {claim(last, metric, margin)}{describe_gap(last, metric)} at {whole(last.size)}"
         return f"{changes}; {describe_span(f'{claim(last, metric, margin)} at {whole(last.size)}', last, metric)}"
-    claims = [f"{claim(span[-1], metric, margin)} {place(span, comparisons)}" for span in spans]
-    earlier = [
-        f"{text} (undecided)" if span[-1].undecided else text for text, span in zip(claims[:-1], spans, strict=False)
-    ]
+    earlier = describe_claims(comparisons, metric, margin)[:-1]
+    final = f"{claim(last, metric, margin)} {place(spans[-1], comparisons)}"
     at = f" at {whole(last.size)}" if len(spans[-1]) > 1 else ""
-    final = f"{claims[-1]},{describe_gap(last, metric)}{at}" if last.leader else describe_span(claims[-1], last, metric)
+    final = f"{final},{describe_gap(last, metric)}{at}" if last.leader else describe_span(final, last, metric)
     return "; ".join([*earlier, final])
+
+
+def find_spans(comparisons: list[Comparison], metric: Metric, margin: float) -> list[list[Comparison]]:
+    """Neighbouring sizes with the same claim."""
+    return [list(span) for _, span in groupby(comparisons, key=lambda one: claim(one, metric, margin))]
+
+
+def describe_claims(comparisons: list[Comparison], metric: Metric, margin: float) -> list[str]:
+    """A claim per span without its numbers: `A leads up to 2,000`, `B ahead from 8,000 (undecided)`."""
+    return [
+        f"{claim(span[-1], metric, margin)} {place(span, comparisons)}{' (undecided)' if span[-1].undecided else ''}"
+        for span in find_spans(comparisons, metric, margin)
+    ]
 
 
 def describe_span(text: str, last: Comparison, metric: Metric) -> str:
@@ -162,7 +233,7 @@ def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
     if first is last:
         return f"at {whole(first.size)}"
     if first is comparisons[0]:
-        return f"up to {whole(last.size)}"
+        return f"{'at every size ' if last is comparisons[-1] else ''}up to {whole(last.size)}"
     return f"from {whole(first.size)}" + ("" if last is comparisons[-1] else f" to {whole(last.size)}")
 
 

@@ -84,7 +84,7 @@ class Dashboards:
     def build_report(self) -> wr.Report:
         """The conclusion, the table, and the same panels with a run set for each family."""
         blocks: list[Any] = [
-            wr.P(headline(self.results)),
+            wr.P(" ".join(headline(self.results))),
             wr.MarkdownBlock(
                 text=tables.format_markdown(self.rows, find_published(self.results), self.results.outcomes)
             ),
@@ -95,7 +95,7 @@ class Dashboards:
             entity=self.entity,
             project=self.project,
             title=self.name,
-            description=headline(self.results),
+            description=headline(self.results)[0],
             blocks=blocks,
             width="fluid",
         )

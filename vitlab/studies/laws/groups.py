@@ -15,14 +15,13 @@ from vitlab.studies.laws.fit import (
     LEVEL,
     MEAN,
     Fit,
-    LawFit,
     ends,
     fit_scaling_law,
     order_runs,
 )
 from vitlab.studies.laws.table import Name, Points
 
-WIDEST = 1000.0  # ratio of the ends of an interval above which a parameter is not shown
+SLOPES = 2  # the column of make_law_table that says what more data bring
 BEYOND = (2.0, 4.0, 10.0)  # times the largest size: what is predicted where nothing is held back
 
 
@@ -64,7 +63,8 @@ def fit_groups(
     """
     fits = {}
     for name, points in track(list(groups.items())):
-        fitted, rest = split_points(points, limit)
+        fitted = select_points(points, lambda size: limit is None or size <= limit)
+        rest = select_points(points, lambda size: limit is not None and size > limit)
         fit = fit_scaling_law(fitted.sizes, fitted.errors, law, choose_chance(fitted), fitted.seeds)
         fits[name] = GroupFit(fit, rest)
     return fits
@@ -76,12 +76,13 @@ def choose_chance(points: Points) -> float | None:
     return points.chance if points.chance is not None and points.chance > lowest else None
 
 
-def split_points(points: Points, limit: float | None) -> tuple[Points, Points]:
-    """Those of sizes up to the limit, and the others."""
-    parts = (Points(chance=points.chance), Points(chance=points.chance))
+def select_points(points: Points, wanted: Callable[[float], bool]) -> Points:
+    """Those of the wanted sizes."""
+    selected = Points(chance=points.chance)
     for size, error, seed in zip(points.sizes, points.errors, points.seeds, strict=True):
-        parts[limit is not None and size > limit].add(size, error, seed)
-    return parts
+        if wanted(size):
+            selected.add(size, error, seed)
+    return selected
 
 
 def find_crossovers(
@@ -99,15 +100,37 @@ def find_multipliers(
 
 
 def make_law_table(fits: Mapping[str, GroupFit], error: str) -> list[list[str]]:
-    """The law of each group with its parameters, a row each below the header; `error` is what was fitted."""
+    """The law of each group and what more data bring, a row each below the header; `error` is what was fitted."""
     size = max(group.shown for group in fits.values())
-    rows = [["", "law", "parameters (90% interval)", "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
+    doubling = f"each doubling of the data lowers the {error} by (90%)"
+    rows = [["", "law", doubling, "hold-out", f"{error} at {whole(size)} (90%, one run)"]]
     for name, group in fits.items():
         at = f" at {whole(group.shown)}" if group.shown != size else ""
-        params = "\n".join(describe_params(group.fit))
         miss = DASH if group.rmse_holdout is None else significant(group.rmse_holdout)
-        rows.append([name, name_law(group.fit), params, miss, describe_prediction(group) + at])
+        slopes = describe_slopes(group.fit) if group.fit.holds else DASH
+        rows.append([name, name_law(group.fit), slopes, miss, describe_prediction(group) + at])
     return rows
+
+
+def describe_slopes(fit: Fit, unit: str = "", by: str = "") -> str:
+    """`31% (24 to 38) at 1,000, 4% (0 to 9) at 32,000`: by how much twice the smallest and largest size lower it."""
+    texts = []
+    for log_size in fit.runs.log_sizes[[0, -1]]:
+        step = np.array([log_size, log_size + np.log(2)])
+        high, low = ends(np.diff(fit.draw_log_errors(step))[:, 0], LEVEL)
+        changes = -np.expm1([np.diff(fit.log_errors(step))[0], low, high])
+        value, low, high = (f"{round(100 * change):.0f}" for change in changes)
+        texts.append(f"{value}% ({low} to {high}) at {whole(np.exp(log_size))}{unit if not texts else ''}")
+    return f",{by} ".join(texts)
+
+
+def list_params(fits: Mapping[str, GroupFit]) -> Iterator[list[Any]]:
+    """A header, then a row for each parameter of each law, with its 90% interval."""
+    yield ["model", "law", "parameter", "value", "low", "high"]
+    for name, group in fits.items():
+        for law, thetas in zip(group.fit.laws, group.fit.theta_draws, strict=True):
+            for parameter, drawn in law.form.params(thetas).items():
+                yield [name, law.name, parameter, law.params[parameter], *map(float, ends(drawn, LEVEL))]
 
 
 def describe_prediction(group: GroupFit) -> str:
@@ -125,33 +148,3 @@ def name_law(fit: Fit) -> str:
     """`M2`, or `mean of M2, M3, M4`."""
     names = [law.name.upper() for law in fit.laws]
     return f"mean of {', '.join(names)}" if fit.law == MEAN else (names or [DASH])[0]
-
-
-def describe_params(fit: Fit) -> list[str]:
-    """`c -0.41 (-0.50 to -0.33)` of each parameter of a law; of a mean of laws a line for each of them."""
-    lines = [list(describe_law(fit, law, place)) for place, law in enumerate(fit.laws)]
-    if fit.law != MEAN:
-        return [text for texts in lines for text in texts]
-    return [f"{law.name.upper()}: {', '.join(texts)}" for law, texts in zip(fit.laws, lines, strict=True)]
-
-
-def describe_law(fit: Fit, one: LawFit, place: int) -> Iterator[str]:
-    """Its parameters; in place of those that the data hardly tell, the error at the middle of the sizes."""
-    thetas, untold = fit.theta_draws[place], False
-    for name, drawn in one.form.params(thetas).items():
-        low, high = map(float, ends(drawn, LEVEL))
-        if name in one.at_bound:
-            yield f"{name} {significant(one.params[name])} (at its bound)"
-        elif name in one.known:
-            yield f"{name} {significant(one.params[name])}"
-        elif min(abs(low), abs(high)) * WIDEST < max(abs(low), abs(high)):
-            untold = True
-        else:
-            yield f"{name} {significant(one.params[name])} ({significant(low)} to {significant(high)})"
-    if untold:
-        middle = np.array([fit.runs.log_sizes.mean()])
-        with np.errstate(over="ignore"):  # hardly told at all: up to infinity
-            low, high = np.exp(ends(one.form.evaluate(thetas, middle)[0][:, 0], LEVEL))
-        error = float(np.exp(one.log_errors(middle)[0]))
-        size = whole(float(f"{np.exp(middle[0]):.2g}"))
-        yield f"error at {size} {significant(error)} ({significant(float(low))} to {significant(float(high))})"

@@ -45,6 +45,12 @@ def test_a_clear_leader_is_taken_with_its_interval_and_its_lead():
     assert rest[1].startswith("1,000 more labels: +")
 
 
+def test_a_verdict_that_rests_on_the_budget_says_so_first():
+    curves = {"vit_nano": (0.5, 0.6, 0.68, 0.744), "resnet_nano": (0.7, 0.79, 0.85, 0.895)}
+    assert says(make_results(curves, limit="budget"))[0].startswith("Limited by the budget: take resnet_nano: 89.")
+    assert says(make_results(curves, limit="data"))[0].startswith("Take resnet_nano: 89.")
+
+
 def test_the_interval_of_twice_the_labels_holds_a_curve_that_goes_on():
     sizes = np.array(SIZES)
     curves = {"resnet_nano": 1 - 3 * sizes**-0.5, "vit_nano": 1 - 6 * sizes**-0.5}

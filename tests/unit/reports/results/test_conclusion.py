@@ -7,9 +7,9 @@ import pytest
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.results.fits import fit_study
 from vitlab.reports.results.study_results import load_results
-from vitlab.reports.results.summary import headline, sentence
+from vitlab.reports.results.summary import WIDTH, describe_limits, headline, say_result
 
-ONE_SEED = " (one seed, no interval)"
+ONE_SEED = "One seed, no interval."
 SIZES = (500, 2000, 8000, 32000)
 
 
@@ -25,8 +25,8 @@ def rows_of(models, families=None, sizes=SIZES, key="accuracy"):
 
 
 def told(rows):
-    """The sentence, without what every one of a single seed ends with; a test of its own is for that."""
-    return sentence(rows).replace(ONE_SEED, "")
+    """The first sentence."""
+    return say_result(rows)[0]
 
 
 def both(vit, resnet, **options):
@@ -50,9 +50,11 @@ def test_who_leads_where():
     assert both((0.4, 0.6, 0.7, 0.98), (0.7, 0.8, 0.85, 0.96)) == (
         "ResNet leads up to 8,000; ViT leads at 32,000, by 2.0 points."
     )
-    assert both((0.4, 0.9, 0.5, 0.5), (0.5, 0.5, 0.6, 0.6)) == (
-        "ResNet leads at 500; ViT leads at 2,000; ResNet leads from 8,000, by 10.0 points at 32,000."
-    )
+    assert say_result(rows_of({"vit": (0.4, 0.9, 0.5, 0.5), "resnet": (0.5, 0.5, 0.6, 0.6)})) == [
+        "ResNet leads at 500; ViT leads at 2,000; ResNet leads from 8,000.",
+        "ResNet leads by 10.0 points at 32,000 training examples.",
+        ONE_SEED,
+    ]
     assert told(rows_of({"vit": (0.5, 0.4) * 3, "resnet": (0.4, 0.5) * 3}, sizes=range(100, 700, 100))) == (
         "The order changes 5 times over 6 sizes; ResNet leads by 10.0 points at 600."
     )
@@ -79,9 +81,11 @@ def test_runs_are_paired_by_seed_not_by_their_order():
 
 def test_sizes_that_are_level_within_the_spread_over_seeds():
     vit = ((0.40, 0.44), (0.60, 0.62), (0.84, 0.86), (0.95, 0.97))
-    assert both(vit, ((0.70, 0.72), (0.80, 0.81), (0.85, 0.86), (0.96, 0.965))) == (
-        "ResNet leads up to 2,000; ResNet ahead from 8,000 (undecided: 0.3 ± 4.0 points at 32,000, 2 seeds)."
-    )
+    rows = rows_of({"vit": vit, "resnet": ((0.70, 0.72), (0.80, 0.81), (0.85, 0.86), (0.96, 0.965))})
+    assert say_result(rows) == [
+        "ResNet leads up to 2,000; ResNet ahead from 8,000 (undecided).",
+        "Undecided: ResNet ahead by 0.3 ± 4.0 points (2 seeds) at 32,000 training examples.",
+    ]
     assert both(vit[2:], ((0.87, 0.84), (0.97, 0.955))) == (
         "ResNet ahead at every size up to 2,000 (undecided: 0.3 ± 22.2 points at 2,000, 2 seeds)."
     )
@@ -127,12 +131,10 @@ def pairs(means, gap, noise):
 def test_models_are_level_where_the_whole_interval_is_within_the_margin():
     vit, resnet = pairs((0.7, 0.8, 0.85, 0.9), 0.001, 0.001)
     rows = rows_of({"vit": vit, "resnet": resnet})
-    assert sentence(rows).startswith(
-        "ResNet and ViT are level within 1 point at every size up to 32,000 (difference 0.1"
-    )
-    assert "undecided" in sentence(rows, margin=0.3)
+    assert told(rows) == "ResNet and ViT are level within 1 point at every size up to 32,000."
+    assert "undecided" in say_result(rows, margin=0.3)[0]
     vit, resnet = pairs((0.7, 0.8), 0.001, 0.005)
-    assert "level" not in sentence(rows_of({"vit": vit, "resnet": resnet}))
+    assert "level" not in say_result(rows_of({"vit": vit, "resnet": resnet}))
 
 
 def test_a_crossover_below_the_first_clear_lead_is_not_ruled_out():
@@ -143,9 +145,8 @@ def test_a_crossover_below_the_first_clear_lead_is_not_ruled_out():
         },
         sizes=(60, 250, 1_000, 2_160),
     )
-    found = sentence(rows, crossover=fit_study(rows).describe_headline())
-    assert found.startswith("ViT ahead up to 250 (undecided); ResNet leads from 1,000")
-    assert found.endswith("A crossover, if any, is below 1,000.")
+    assert told(rows).startswith("ViT ahead up to 250 (undecided); ResNet leads from 1,000")
+    assert fit_study(rows).describe_headline() == "A crossover, if any, is below 1,000."
 
 
 def with_outcomes(curves, items=2000, **columns):
@@ -158,7 +159,7 @@ def with_outcomes(curves, items=2000, **columns):
             outcomes[run] = values
             rows.append({"run": run, "model": model, "family": model, "train_size": 500, "seed": seed})
             rows[-1] |= {"accuracy": values.mean(), **columns}
-    return sentence(rows, outcomes)
+    return " ".join(say_result(rows, outcomes))
 
 
 def test_two_points_on_every_seed_are_a_lead_and_copies_of_a_model_are_level():
@@ -173,30 +174,79 @@ def test_two_points_on_every_seed_are_a_lead_and_copies_of_a_model_are_level():
 
 
 def test_a_headline_of_one_seed_says_that_others_are_not_covered():
-    ending = " (one seed: the interval does not cover others)."
+    ending = ". One seed: the interval does not cover others."
     found = with_outcomes({"vit": 0.8, "resnet": 0.9})
     assert found.startswith("ResNet leads by 11.")
     assert found.endswith(f"at 500 training examples{ending}")
     assert with_outcomes({"vit": 0.800, "resnet": 0.805}).startswith("Undecided: ResNet ahead by ")
-    assert sentence(rows_of({"vit": (0.4,), "resnet": (0.5,)})).endswith(f"{ONE_SEED}.")
-    assert ONE_SEED not in sentence(rows_of({"vit": ((0.4, 0.41),), "resnet": ((0.5, 0.5),)}))
+    assert say_result(rows_of({"vit": (0.4,), "resnet": (0.5,)}))[-1] == ONE_SEED
+    assert ONE_SEED not in say_result(rows_of({"vit": ((0.4, 0.41),), "resnet": ((0.5, 0.5),)}))
 
 
 def test_the_headline_says_when_no_model_beats_chance():
     found = with_outcomes({"vit": 0.50, "resnet": 0.49}, chance=0.5)
     assert found.startswith("No model beats chance: 5")
-    assert found.endswith("and always choosing the largest class has 50.0%.")
+    assert found.endswith("guessing the largest class has 50.0%.")
     assert with_outcomes({"vit": 0.51}, items=200, chance=0.5).startswith("No model beats chance")
     assert with_outcomes({"vit": 0.60, "resnet": 0.49}, chance=0.5).startswith("ViT leads by")
     early = [
         {**row, "chance": 0.1}
         for row in rows_of({"vit": ((0.09, 0.11), (0.9, 0.91)), "resnet": ((0.1, 0.1), (0.7, 0.7))})
     ]
-    assert sentence(early).startswith("No model beats chance (10.0%) at 500; ViT leads at 2,000, by 20.5 ± ")
+    assert told(early).startswith("No model beats chance (10.0%) at 500; ViT leads at 2,000, by 20.5 ± ")
 
 
 def test_of_two_models_the_headline_says_where_one_passes_the_other_or_that_none_does(tmp_path):
-    found = headline(load_results(make_study(tmp_path, failed=0).folder))
-    assert found.startswith("ResNet leads")
-    assert re.search(r"\. (The curves cross at|No crossover is seen) [^.]*\.$", found)
-    assert sentence(rows_of({"vit": (0.4,)}), crossover="unsaid") == sentence(rows_of({"vit": (0.4,)}))
+    first, second = headline(load_results(make_study(tmp_path, failed=0).folder))
+    assert first.startswith("ResNet leads")
+    assert re.search(r"(The curves cross at|No crossover is seen) [^.]*\.$", second)
+
+
+LONG = "vit_large_patch16_224_augreg_in21k recipe.optimizer=muon recipe.lr=0.00"
+
+
+@pytest.mark.parametrize(
+    ("models", "families"),
+    [
+        ({"vit": ((0.2, 0.21), (0.61, 0.6), (0.85, 0.86), (0.94, 0.95)), "resnet": ((0.5, 0.49),) * 4}, {}),
+        ({"vit": ((0.2, 0.61),) * 4, "resnet": ((0.5, 0.49),) * 4}, {}),
+        ({"vit_nano": ((0.4, 0.5),) * 4}, {}),
+        ({f"{LONG}{i}": (0.1 * i,) * 4 for i in range(1, 3)}, dict.fromkeys((f"{LONG}1", f"{LONG}2"), "vit")),
+        ({f"{LONG}{i}": (0.5 + i / 1e4,) * 4 for i in range(9)}, {f"{LONG}{i}": "vit" for i in range(9)}),
+        ({LONG: (0.5,)}, {LONG: "vit"}),
+    ],
+    ids=["crossover", "undecided", "one model", "long names", "many long names", "one long name"],
+)
+def test_the_first_sentence_is_short(models, families):
+    first, *rest = say_result(rows_of(models, families))
+    assert len(first) <= WIDTH
+    if (names := [name for name in models if LONG in name]) and len(models) < 3:
+        assert names[-1] in "".join(rest), "the full names follow"
+        assert f"{names[-1][:10]}…{names[-1][-9:]}" in first
+
+
+def with_limits(limits, **columns):
+    """Rows of two models at SIZES whose runs have a limit; model -> a limit per size."""
+    rows = rows_of({model: ((0.5, 0.6),) * len(SIZES) for model in limits})
+    return [{**row, "limit": limits[row["model"]][SIZES.index(row["train_size"])], **columns} for row in rows]
+
+
+def test_the_budget_is_named_where_it_limits_cells(monkeypatch):
+    late, early = ["data", "data", "budget", "budget"], ["data", "budget", "undecided", "budget"]
+    both = with_limits({"vit": late, "resnet": late}, budget="steps=600")
+    assert describe_limits(both) == "From 8,000 examples on both models are limited by 600 steps, not by the data."
+    monkeypatch.setattr(
+        "vitlab.reports.results.summary.predict_gain", lambda rows: 3.04 if rows[0]["budget"] == "steps=600" else None
+    )
+    assert describe_limits(both).endswith(
+        "both models are limited by 600 steps, not by the data; budget.steps=1200 is expected to bring about 3 points."
+    )
+    assert describe_limits(with_limits({"vit": late, "resnet": early}, budget="epochs=2.5")) == (
+        "vit from 8,000 examples on and resnet at 2,000 and 32,000 examples are limited by 2.5 epochs, not by the data."
+    )
+    monkeypatch.undo()
+    assert describe_limits(with_limits({"vit": ["budget"] * 4, "resnet": ["data"] * 4})) == (
+        "At every size vit is limited by the budget, not by the data."
+    )
+    assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["model"] * 4}))
+    assert not describe_limits(rows_of({"vit": (0.4,)})), "runs from before"

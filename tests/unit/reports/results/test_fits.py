@@ -10,7 +10,7 @@ from vitlab.reports.results.fits import fit_study
 SIZES = (1_000, 4_000, 16_000, 64_000)
 
 
-def make_rows(to_row, laws=None):
+def make_rows(to_row, laws=None, sizes=SIZES):
     """Rows of two models, three seeds, whose errors cross at 6,000."""
     rng = np.random.default_rng(3)
     laws = laws or {"vit": lambda x: 0.12 * (x / 6_000) ** -0.6, "resnet": lambda x: 0.12 * (x / 6_000) ** -0.25}
@@ -18,7 +18,7 @@ def make_rows(to_row, laws=None):
         {"run": f"{model}-{size}-{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
         | to_row(float(law(size) * np.exp(0.02 * rng.normal())))
         for model, law in laws.items()
-        for size in SIZES
+        for size in sizes
         for seed in range(3)
     ]
 
@@ -41,9 +41,12 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
     figure = next(iter(views.values()))
     law, beyond = (read_points(figure, mark, "vit") for mark in ("law", "law beyond"))
     assert (law[0]["x"], beyond[-1]["x"]) == pytest.approx((1_000, 128_000))
-    assert law[-1]["y"] == pytest.approx(read_points(figure, "line", "vit")[-1]["y"], rel=0.1)
+    assert law[-1]["y"] == pytest.approx(read_points(figure, "point", "vit")[-1]["y"], rel=0.1)
     band = [point for point in read_points(figure, "band", "vit") if point["line"] == "law beyond"]
     assert all(at["low"] <= point["y"] <= at["high"] for point, at in zip(beyond, band, strict=True))
+    assert not read_points(figure, "line"), "one line per model: its law"
+    assert {point["line"] for point in read_points(figure, "band")} == {"law", "law beyond"}
+    assert re.fullmatch(r"\d,\d00 \(\d,\d00 to \d,\d00\)", read_points(figure, "above")[0]["text"])
     first, last = read_points(figure, "strip")
     assert first["x"] < read_points(figure, "rule")[0]["x"] < last["x"]
 
@@ -57,3 +60,47 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
     assert read_points(figure, "law", "resnet")
     assert read_points(figure, "rule")
     assert not read_points(figure, "law", "vit")
+    assert len(read_points(figure, "line", "vit")) == len(read_points(figure, "band", "vit")) == len(SIZES)
+    assert not read_points(figure, "line", "resnet")
+
+
+def limit(rows, sizes):
+    """The rows, limited by the budget at these sizes, else by the data."""
+    return [{**row, "limit": "budget" if row["train_size"] in sizes else "data"} for row in rows]
+
+
+def test_laws_are_fitted_to_the_cells_that_the_data_limit():
+    laws = {model: lambda x: max(0.2, 0.5 * (x / 1_000) ** -0.4) for model in ("vit", "resnet")}
+    rows = make_rows(lambda e: {"accuracy": 1 - e}, laws, sizes=(500, 1_000, 2_000, 4_000, 16_000, 64_000))
+    marked = limit(rows, (16_000, 64_000))
+    free, every = fit_study(marked), fit_study(rows)
+    assert free.fits["vit"].largest == pytest.approx(4_000)
+    assert every.fits["vit"].largest == pytest.approx(64_000)
+    assert free.left_out
+    assert not free.on_budget
+    assert float(free.fits["vit"].predict(64_000)) < 0.15
+    figure = next(iter(draw(marked).values()))
+    assert [point["x"] for point in read_points(figure, "hollow", "vit")] == [16_000, 64_000]
+    assert len(read_points(figure, "point", "vit")) == 4
+    assert "Hollow: limited by the budget." in figure.caption
+    assert "that the data limit" in figure.caption
+
+
+def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
+    found = fit_study(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
+    assert found.on_budget == {"vit", "resnet"}
+    assert found.fits["vit"].largest == pytest.approx(SIZES[-1])
+    assert found.describe_headline().startswith("Limited by the budget: the curves cross at ")
+    assert found.describe_crossovers()[0].startswith("limited by the budget: vit passes resnet at ")
+    assert found.law_table[1][2].startswith("limited by the budget: ")
+
+
+def test_each_doubling_of_a_power_law_lowers_the_error_alike():
+    laws = {"vit": lambda x: 0.5 * (x / 1_000) ** -0.5}
+    found = fit_study(make_rows(lambda e: {"accuracy": 1 - e}, laws))
+    share = r"(2[6-9]|3[0-2])% \(\d+ to \d+\)"  # 1 - 2 ** -0.5 = 29%
+    text = found.describe_law("vit")
+    assert re.fullmatch(
+        rf"each doubling of the data lowers the error by {share} at 1,000 examples, by {share} at 64,000", text
+    )
+    assert re.fullmatch(rf"{share} at 1,000, {share} at 64,000", found.law_table[1][2])

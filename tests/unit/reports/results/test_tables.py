@@ -41,6 +41,15 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
     ]
 
 
+def test_what_limits_a_cell_stands_in_it():
+    rows = [{**one, "limit": limit} for one, limit in zip(ROWS, ("budget", "budget", "data"), strict=True)]
+    lines = format_markdown(rows).splitlines()
+    assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, data) |"
+    assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, budget) | \N{EN DASH} |"
+    assert lines[-1].endswith("what limits the cell.")
+    assert r"25.0\% (n=1, data) \\" in format_latex(rows)
+
+
 def test_latex_has_the_same_cells():
     lines = format_latex(ROWS).splitlines()
     assert r"training examples & vit\_a & r\&b|x \\" in lines

@@ -81,7 +81,12 @@ def draw_costs(results: StudyResults, by_model: Averages, cost: Cost) -> Figure:
     rows, metric = results.rows, results.metric
     log = not metric.percent
     value = Value(metric.name, lambda of: of)
-    points = draw_cells(by_model, metric, value, log, cost.get, cost.average, cost.text, banded=False)
+    points = draw_cells(by_model, metric, value, log, cost.get, cost.average, cost.text)
+    lines = [
+        {"mark": "line", **{key: point[key] for key in ("label", "x", "y")}}
+        for point in points
+        if point["mark"] != "ring"
+    ]
     frontiers = find_frontiers(by_model, families(rows), metric, cost)
     end = max(cost.average(cell) for by_size in by_model.values() for cell in by_size.values())
     style = looks(families(rows))
@@ -97,7 +102,7 @@ def draw_costs(results: StudyResults, by_model: Averages, cost: Cost) -> Figure:
         )
         stairs += draw_stairs(label, frontier, end, "line" if all_models else "stairs", metric, cost)
         alts.append(f"{label}: {', '.join(f'{metric.text(p.value)} for {cost.text(p.cost)}' for p in frontier)}.")
-    caption = describe_points(rows, metric)[0] + (STAIRS if frontiers else "")
+    caption = describe_points(rows, metric) + (STAIRS if frontiers else "")
     if cost.choice == "time":
         caption += " Wall-clock time from the first step to the last, including evaluations and checkpoints."
         if len({identify_machine(run.result) for run in results.runs.values()}) > 1:
@@ -106,7 +111,7 @@ def draw_costs(results: StudyResults, by_model: Averages, cost: Cost) -> Figure:
         name=f"{metric.key}_against_{cost.choice}",
         title=f"Held-out {metric.name} against training {cost.choice}",
         panels=draw_curves(
-            {"": [*stairs, *points, *label_sizes(by_model, metric, cost)]},
+            {"": [*stairs, *lines, *points, *label_sizes(by_model, metric, cost)]},
             keys,
             Axis(cost.title, log=True, short=True),
             Axis(f"held-out {metric.name}", percent=metric.percent, log=log),

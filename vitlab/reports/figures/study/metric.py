@@ -13,9 +13,10 @@ from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.results.aggregate import CellAverage, aggregate
 from vitlab.reports.results.fits import StudyFits
 from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.results.summary import best_of_families, join_names
 from vitlab.reports.urls import folder_link
-from vitlab.studies.laws.crossover import describe_crossover
-from vitlab.studies.laws.groups import describe_params, name_law
+from vitlab.studies.laws.crossover import describe_crossover, rounded
+from vitlab.studies.limits import list_limits
 from vitlab.tasks.metrics import Metric
 
 PLACE = 1
@@ -43,7 +44,8 @@ class Value:
 def draw(results: StudyResults) -> Iterator[Figure]:
     """The error on log-log axes where the metric is a share, then the metric.
 
-    The laws are thin lines, dashed beyond the data; a crossover is an upright line in the strip of its interval.
+    A model has one line with one band: its law where it holds, dashed beyond the data, else its means. A crossover is
+    an upright line in the strip of its interval.
     """
     metric = results.metric
     by_model = {model: by_size for model, by_size in aggregate(results.rows, metric).items() if by_size}
@@ -57,33 +59,36 @@ def draw(results: StudyResults) -> Iterator[Figure]:
 
 
 def draw_sizes(results: StudyResults, by_model: Averages, value: Value, choice: str) -> Figure:
-    metric, rows = results.metric, results.rows
+    metric, rows, found = results.metric, results.rows, results.fits
     log = choice == "error" or not metric.percent
     points = draw_cells(
         by_model, metric, value, log, lambda row: row["train_size"], lambda cell: cell.rows[0]["train_size"]
     )
     heights = [point["y"] for point in points if point.get("y") is not None]
-    laws = list(draw_laws(results.fits, value, choice == "error", metric.percent))
-    crossings = list(draw_crossovers(results.fits, min(heights), max(heights))) if heights else []
+    without_law = {model: by_size for model, by_size in by_model.items() if model not in found.holding}
+    drawn = [
+        *(draw_crossovers(found, min(heights), max(heights)) if heights else ()),
+        *draw_laws(found, value, choice == "error", metric.percent, max(row["train_size"] for row in rows)),
+        *draw_means(without_law, value, log),
+        *points,
+        *label_ends(rows, metric, value, log),
+    ]
     x = Axis(f"training {metric.sized_by}s (log scale)", log=True, ticks=sorted({row["train_size"] for row in rows}))
     keys = list_keys(rows, by_model)
     name = "error" if choice == "error" else metric.key
-    caption, several = describe_points(rows, metric)
-    if several:
-        caption += " Bands: one standard deviation either way."
     return Figure(
         name=f"{name}_against_size",
         title=f"Held-out {name if choice == 'error' else metric.name} against training-set size",
         panels=draw_curves(
-            {"": [*crossings, *laws, *points]},
+            {"": drawn},
             keys,
             x,
             Axis(f"held-out {value.name}{' (log scale)' if log else ''}", log=log, percent=metric.percent),
         ),
         keys=keys,
         alt=" ".join(describe_model(model, by_size, metric) for model, by_size in by_model.items()),
-        caption=f"{caption}{describe_fits(results.fits)}",
-        files=FILES,
+        caption=" ".join([describe_lines(found, without_law), describe_points(rows, metric)]).strip(),
+        files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.groups else [])],
         hint=HINT,
         choice=choice,
     )
@@ -102,26 +107,23 @@ def draw_cells(
     place_row: Callable[[Mapping[str, Any]], float | None],
     place_cell: Callable[[CellAverage], float],
     describe_cost: Callable[[float], str] = lambda cost: "",
-    *,
-    banded: bool = True,
 ) -> Points:
-    """A line through the means of each model with its band, a point per mean and a ring per run."""
+    """A point per mean, hollow where the budget limits it, and a ring per run."""
     points: Points = []
     most = limit_rings(sum(len(by_size) for by_size in by_model.values()))
+    limits = list_limits([row for by_size in by_model.values() for cell in by_size.values() for row in cell.rows])
     for model, by_size in by_model.items():
         several = any(len(cell.rows) > 1 for cell in by_size.values())
-        with_band = banded and any(cell.std is not None for cell in by_size.values())
         for size, cell in by_size.items():
             y = value.draw(cell.mean, log=log)
             spread = f" ± {metric.number(cell.std)} over {len(cell.rows)} seeds" if cell.std is not None else ""
             heading = f"{model}, {plural(size, f'training {metric.sized_by}')}"
             here = {"label": model, "x": place_cell(cell), "y": y}
-            text = "\n".join(filter(None, [heading, f"{metric.text(cell.mean)}{spread}", describe_cost(here["x"])]))
+            limit = limits.get((model, size))
+            lines = [heading, f"{metric.text(cell.mean)}{spread}", describe_cost(here["x"])]
+            text = "\n".join(filter(None, [*lines, limit and f"limit: {limit}"]))
             link = folder_link(cell.rows[0]["run"]) if len(cell.rows) == 1 else ""
-            points += [{**here, "mark": "line"}, {**here, "mark": "point", "text": text, "link": link}]
-            if with_band and y is not None:
-                low, high = sorted(value.get(cell.mean + way * (cell.std or 0.0)) for way in (-1, 1))
-                points.append({**here, "mark": "band", "low": max(low, y / 2) if log else low, "high": high})
+            points.append({**here, "mark": "hollow" if limit == "budget" else "point", "text": text, "link": link})
             for row in choose_shown(cell, metric, most) if several else ():
                 x, y_run = place_row(row), value.draw(metric.value(row), log=log)
                 if x is not None and y_run is not None:
@@ -144,14 +146,27 @@ def choose_shown(cell: CellAverage, metric: Metric, most: int) -> Sequence[dict[
     return [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, most)]
 
 
-def draw_laws(found: StudyFits, value: Value, as_error: bool, percent: bool) -> Iterator[dict[str, Any]]:
-    """The law of each model that holds with its 90% band, within the data and beyond it."""
-    for model, fit in found.fits.items():
-        if not fit.holds:
-            continue
+def draw_means(by_model: Averages, value: Value, log: bool) -> Iterator[dict[str, Any]]:
+    """A line through the means of each model with a band of one standard deviation."""
+    for model, by_size in by_model.items():
+        with_band = any(cell.std is not None for cell in by_size.values())
+        for size, cell in by_size.items():
+            y = value.draw(cell.mean, log=log)
+            here = {"label": model, "x": size, "y": y}
+            yield {**here, "mark": "line"}
+            if with_band and y is not None:
+                low, high = sorted(value.get(cell.mean + way * (cell.std or 0.0)) for way in (-1, 1))
+                yield {**here, "mark": "band", "low": max(low, y / 2) if log else low, "high": high}
+
+
+def draw_laws(
+    found: StudyFits, value: Value, as_error: bool, percent: bool, largest: float
+) -> Iterator[dict[str, Any]]:
+    """The law of each model that holds with its 90% band: within the sizes of its fit, and beyond them."""
+    for model, fit in found.holding.items():
         first, last = (float(np.exp(fit.runs.log_sizes[i])) for i in (0, -1))
-        text = f"{model}: {name_law(fit)}, {', '.join(describe_params(fit))}"
-        for begin, end, mark in ((first, last, "law"), (last, BEYOND * last, "law beyond")):
+        text = f"{model}: {found.describe_law(model)}"
+        for begin, end, mark in ((first, last, "law"), (last, max(BEYOND * last, largest), "law beyond")):
             sizes = np.geomspace(begin, end, LAW_POINTS)
             lines = (fit.predict(sizes), *fit.interval(sizes))
             if not as_error:
@@ -166,7 +181,7 @@ def draw_laws(found: StudyFits, value: Value, as_error: bool, percent: bool) -> 
 
 
 def draw_crossovers(found: StudyFits, bottom: float, top: float) -> Iterator[dict[str, Any]]:
-    """Each crossover: the strip of its interval and a line across it, as high as the data."""
+    """Each crossover: the strip of its interval and a line across it, as high as the data, with its numbers."""
     for (first, second), crossing in found.crossovers.items():
         if crossing.size is None or crossing.factor > BEYOND:
             continue
@@ -175,27 +190,49 @@ def draw_crossovers(found: StudyFits, bottom: float, top: float) -> Iterator[dic
             yield {**here, "mark": "strip", "x": x, "y": bottom, "low": bottom, "high": top}
         for y in (bottom, top):
             yield {**here, "mark": "rule", "x": crossing.size, "y": y}
+        if len(found.crossovers) == 1:
+            ends = f"{rounded(crossing.low)} to {rounded(crossing.high) if crossing.high else 'open'}"
+            yield {**here, "mark": "above", "x": crossing.size, "y": top, "text": f"{rounded(crossing.size)} ({ends})"}
 
 
-def describe_points(rows: Points, metric: Metric) -> tuple[str, bool]:
-    """What lines and points are, and whether there are several runs at a size."""
+def label_ends(rows: Points, metric: Metric, value: Value, log: bool) -> Iterator[dict[str, Any]]:
+    """The means at the largest size of the two best contenders, which the headline compares."""
+    contenders = best_of_families(rows, metric)
+    size = max(row["train_size"] for row in rows)
+    cells = [by_size[size] for by_size in contenders.values() if size in by_size]
+    best = sorted(cells, key=lambda cell: metric.lead(cell.mean, 0.0), reverse=True)[:2]
+    drawn = [(y, cell) for cell in best if (y := value.draw(cell.mean, log=log)) is not None]
+    drawn.sort(key=lambda pair: pair[0], reverse=True)
+    for (y, cell), mark in zip(drawn, ("above", "below"), strict=False):
+        text = metric.text(value.get(cell.mean))
+        yield {"mark": mark, "label": cell.rows[0]["model"], "x": size, "y": y, "text": text}
+
+
+def describe_points(rows: Points, metric: Metric) -> str:
+    """What the markers are."""
     counts = Counter((row["model"], row["train_size"]) for row in rows)
-    several = max(counts.values()) > 1
-    caption = "Lines: mean over seeds. Open markers: single runs." if several else "Each point is one run."
+    text = "Filled markers: means. Small ones: single runs." if max(counts.values()) > 1 else "Each marker is one run."
     most = limit_rings(len(counts))
     if max(counts.values()) > most:
-        caption = f"{caption[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
-    return caption + ("" if metric.higher_is_better else " Lower is better."), several
+        text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
+    if "budget" in list_limits(rows).values():
+        text += " Hollow: limited by the budget."
+    return text + ("" if metric.higher_is_better else " Lower is better.")
 
 
-def describe_fits(found: StudyFits) -> str:
-    """What the thin lines and the upright one of the figure are."""
-    text = ""
-    if any(fit.holds for fit in found.fits.values()):
-        text += f" Thin lines: laws fitted to the {found.scale.name}, dashed beyond the data, with 90% bands."
+def describe_lines(found: StudyFits, without_law: Averages) -> str:
+    """What lines, bands and the upright line of the figure are."""
+    texts = []
+    if found.holding:
+        fitted = " that the data limit" if found.left_out else ""
+        texts.append(f"Lines: laws fitted to the points{fitted}, dashed beyond them, with 90% bands.")
+    several = any(cell.std is not None for by_size in without_law.values() for cell in by_size.values())
+    if without_law and (several or texts):
+        which = f"Lines of {join_names(list(without_law))}" if texts else "Lines"
+        texts.append(f"{which}: means over seeds{', with bands of one standard deviation' if several else ''}.")
     if any(crossing.size for crossing in found.crossovers.values()):
-        text += " Upright dotted line: a crossover, in the strip of its 90% interval."
-    return text
+        texts.append("Upright dotted line: a crossover, in the strip of its 90% interval.")
+    return " ".join(texts)
 
 
 def describe_model(model: str, by_size: Mapping[int, CellAverage], metric: Metric) -> str:
