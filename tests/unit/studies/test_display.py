@@ -78,6 +78,6 @@ def test_time_left_is_near_the_truth_and_does_not_jump(monkeypatch, jobs, steps)
     for now, done, left in lines:
         if len(rows) / 4 <= done < len(rows) - jobs:
             assert left == pytest.approx(end - now, rel=0.25)
-    shown = [(now, now + left) for now, done, left in lines if 0 < done < len(rows) - jobs]
+    shown = [(now, now + left) for now, done, left in lines if 1 < done < len(rows) - jobs]
     for (_, before), (now, after) in itertools.pairwise(shown):
         assert abs(after - before) < 0.3 * (before - now)

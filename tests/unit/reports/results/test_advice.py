@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.unit.reports.few_runs import losses
 from vitlab.reports.results.advice import advise, describe_advice
 from vitlab.reports.results.study_results import StudyResults
 from vitlab.training.mistakes import Examined
@@ -47,8 +48,8 @@ def test_a_clear_leader_is_taken_with_its_interval_and_its_lead():
 
 def test_a_verdict_that_rests_on_the_budget_says_so_first():
     curves = {"vit_nano": (0.5, 0.6, 0.68, 0.744), "resnet_nano": (0.7, 0.79, 0.85, 0.895)}
-    assert says(make_results(curves, limit="budget"))[0].startswith("Limited by the budget: take resnet_nano: 89.")
-    assert says(make_results(curves, limit="data"))[0].startswith("Take resnet_nano: 89.")
+    assert says(make_results(curves, **losses("budget")))[0].startswith("Limited by the budget: take resnet_nano: 89.")
+    assert says(make_results(curves, **losses("data")))[0].startswith("Take resnet_nano: 89.")
 
 
 def test_the_interval_of_twice_the_labels_holds_a_curve_that_goes_on():

@@ -4,6 +4,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.unit.reports.few_runs import losses
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.results.fits import fit_study
 from vitlab.reports.results.study_results import load_results
@@ -228,7 +229,7 @@ def test_the_first_sentence_is_short(models, families):
 def with_limits(limits, **columns):
     """Rows of two models at SIZES whose runs have a limit; model -> a limit per size."""
     rows = rows_of({model: ((0.5, 0.6),) * len(SIZES) for model in limits})
-    return [{**row, "limit": limits[row["model"]][SIZES.index(row["train_size"])], **columns} for row in rows]
+    return [{**row, **losses(limits[row["model"]][SIZES.index(row["train_size"])]), **columns} for row in rows]
 
 
 def test_the_budget_is_named_where_it_limits_cells(monkeypatch):
@@ -248,5 +249,5 @@ def test_the_budget_is_named_where_it_limits_cells(monkeypatch):
     assert describe_limits(with_limits({"vit": ["budget"] * 4, "resnet": ["data"] * 4})) == (
         "At every size vit is limited by the budget, not by the data."
     )
-    assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["model"] * 4}))
+    assert not describe_limits(with_limits({"vit": ["data"] * 4, "resnet": ["undecided"] * 4}))
     assert not describe_limits(rows_of({"vit": (0.4,)})), "runs from before"

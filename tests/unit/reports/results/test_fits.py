@@ -3,6 +3,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.unit.reports.few_runs import losses
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.figures.test_metric import draw
 from vitlab.reports.results.fits import fit_study
@@ -66,7 +67,7 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
 
 def limit(rows, sizes):
     """The rows, limited by the budget at these sizes, else by the data."""
-    return [{**row, "limit": "budget" if row["train_size"] in sizes else "data"} for row in rows]
+    return [{**row, **losses("budget" if row["train_size"] in sizes else "data")} for row in rows]
 
 
 def test_laws_are_fitted_to_the_cells_that_the_data_limit():
@@ -78,7 +79,7 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
     assert every.fits["vit"].largest == pytest.approx(64_000)
     assert free.left_out
     assert not free.on_budget
-    assert float(free.fits["vit"].predict(64_000)) < 0.15
+    assert float(free.fits["vit"].predict(64_000)) < 0.18  # all sizes: 0.2
     figure = next(iter(draw(marked).values()))
     assert [point["x"] for point in read_points(figure, "hollow", "vit")] == [16_000, 64_000]
     assert len(read_points(figure, "point", "vit")) == 4

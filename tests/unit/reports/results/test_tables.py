@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.unit.reports.few_runs import losses
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.config import names
@@ -42,7 +43,7 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
 
 
 def test_what_limits_a_cell_stands_in_it():
-    rows = [{**one, "limit": limit} for one, limit in zip(ROWS, ("budget", "budget", "data"), strict=True)]
+    rows = [{**one, **losses(limit)} for one, limit in zip(ROWS, ("budget", "budget", "data"), strict=True)]
     lines = format_markdown(rows).splitlines()
     assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, data) |"
     assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, budget) | \N{EN DASH} |"
