@@ -53,7 +53,7 @@ def make_size_table(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, margin: float 
             body[-1].append(describe_lead(compared.get(size), metric))
     note = describe_numbers(rows, by_model, list(compared.values()), metric)
     if limits:
-        note = f"{note} (data), (budget), (model): what limits the cell."
+        note = f"{note} (data), (budget): what limits the cell."
     return SizeTable([*header, AGAINST] if compared else header, body, note)
 
 
