@@ -129,15 +129,17 @@ def scale(
     began = time.perf_counter()
     from vitlab.commands import study_runs
 
-    if is_on_this_machine(config.executor) and not machine:
+    if is_on_this_machine(config.executor) and not dry_run:
         modules = study_runs.list_worker_modules(compose_models(config).values())
         start_server(modules)  # they import while this process does
+    console = Console(stderr=True)
+    if dry_run and not machine:
+        say(f"{config.name}: timing the first steps of each model here; nothing is kept", console)
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.pages.live import live_report
         from vitlab.studies.plan.study import plan_study
 
     files = StudyFiles(folder)
-    console = Console(stderr=True)
     if continued := machine is None and files.config_path.exists():
         config = replace(config, settled=files.config().get("settled") or {})
     plan = plan_study(config, jobs=jobs, console=console, elsewhere=machine is not None)

@@ -1,16 +1,18 @@
-"""How long runs take on this machine: training steps and evaluations of each model are timed in worker processes.
+"""How long runs take on this machine: training steps and evaluations of each model are timed in this process.
 
 As many processes work side by side as in the study, for neighbours slow each other down.
 """
 
+import os
+import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import lightning.pytorch as L
@@ -22,9 +24,8 @@ from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.models.counting.memory import checkpointed
-from vitlab.studies.events import Event
-from vitlab.studies.execute import execute
-from vitlab.studies.executors.local import LocalExecutor
+from vitlab.signals import Stopping
+from vitlab.studies.events import summarize_error
 from vitlab.studies.grid import Spec
 from vitlab.studies.job import log_to
 from vitlab.studies.plan.study import Plan, describe_costs
@@ -36,7 +37,7 @@ from vitlab.training.trainer import Endless, build_trainer
 
 WARMUP = 3  # steps that are not timed: the first ones are slower
 STEPS = 10  # that are timed
-LONGEST = 20.0  # seconds of timed steps of a large model, for which fewer do
+LONGEST = 10.0  # seconds of timed steps of a large model, for which fewer do
 
 
 @dataclass(frozen=True)
@@ -57,57 +58,68 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
     alike: dict[str, list[Spec]] = {}
     for spec in {spec.config["variant"]: spec for spec in reversed(plan.specs)}.values():
         alike.setdefault(describe_costs(spec.config), []).append(spec)
-    copies = [
-        replace(same[0], name=f"{same[0].config['variant']}/{copy}")
-        for same in alike.values()
-        for copy in range(plan.neighbours)
-    ]
-    times: dict[str, list[Times]] = {}
-
-    def notify(event: Event) -> None:
-        variant = event.run.rpartition("/")[0]
-        if event.kind in ("failed", "retried"):
-            raise UserError(f"{variant}: {event.value}")
-        if event.kind == "done":
-            times.setdefault(variant, []).append(event.value)
-        progress("timing the first steps of each model", sum(map(len, times.values())), len(copies))
-
+    specs, times, threads = [same[0] for same in alike.values()], {}, torch.get_num_threads()
     settled = {name: model.settled for name, model in plan.by_variant.items()}
-    with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
-        job = partial(time_run, Path(folder), plan.cores, settled)
-        execute(LocalExecutor(job, plan.neighbours, Path(folder)), copies, Path(folder), notify)
-    return {
-        spec.config["variant"]: average(times[same[0].config["variant"]]) for same in alike.values() for spec in same
-    }
+    on_cpu = all(settings["accelerator"] == "cpu" for settings in settled.values())  # a GPU is a run's own
+    time_it = partial(time_run, plan.cores, settled, stop=(stopping := Stopping()).asked)
+    try:
+        with stopping, neighbours(time_it, specs, plan.neighbours - 1 if on_cpu else 0):
+            for place, same in enumerate(alike.values()):
+                progress("timing the first steps of each model", place, len(alike))
+                found = time_it(same[0])
+                if stopping.asked():
+                    raise KeyboardInterrupt
+                times |= {spec.config["variant"]: found for spec in same}
+    finally:
+        torch.set_num_threads(threads)
+        torch.cuda.empty_cache()
+    return times
 
 
-def average(copies: list[Times]) -> Times:
-    """The mean of each part."""
-    return Times(*(mean(values) for values in zip(*map(astuple, copies), strict=True)))
+@contextmanager
+def neighbours(time_it: Callable[[Spec], Times], specs: Sequence[Spec], count: int) -> Iterator[None]:
+    """Meanwhile so many other processes train the variants over and over, from another one on each.
+
+    They are forked before this process has threads. Where one does not survive that, it is no neighbour.
+    """
+    children = []
+    for place in range(1, count + 1) if sys.platform == "linux" else ():
+        if (child := os.fork()) == 0:
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                while os.getppid() != 1:
+                    for step in range(len(specs)):
+                        time_it(specs[(place + step) % len(specs)])
+            finally:
+                os._exit(0)
+        children.append(child)
+    try:
+        yield
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def time_run(
-    folder: Path,
-    cores: int,
-    settled: Mapping[str, Mapping[str, Any]],
-    spec: Spec,
-    report: Callable[[Any], None],
-    stop: Callable[[], bool],
+    cores: int, settled: Mapping[str, Mapping[str, Any]], spec: Spec, stop: Callable[[], bool] = lambda: False
 ) -> Times:
-    """What a worker does with a spec. A run of several devices is timed on one."""
-    path = folder / spec.name
-    path.mkdir(parents=True)
-    with log_to(path / "log.txt"):
-        began = time.perf_counter()
-        config = compose(TrainConfig, base=spec.config)
-        config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1, strategy="auto"))
-        placement = Placement(cores, settled[spec.config["variant"]])
-        run = Run(prepare(config, open_data(config.data), placement), path)
-        start = time.perf_counter() - began
-        step = time_training(run, stop)
-        validation = time_evaluation(run, run.task.validation, run.task.metrics())
-        test = time_evaluation(run, run.task.test, run.task.metrics(detailed=True))
-        return Times(start, step, validation, test)
+    """The times of a run of a spec. A run of several devices is timed on one. Raises UserError with its variant."""
+    with tempfile.TemporaryDirectory(prefix="vitlab-") as folder, log_to(Path(folder, "log.txt")):
+        try:
+            began = time.perf_counter()
+            config = compose(TrainConfig, base=spec.config)
+            config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1, strategy="auto"))
+            placement = Placement(cores, settled[spec.config["variant"]])
+            run = Run(prepare(config, open_data(config.data), placement), Path(folder))
+            start = time.perf_counter() - began
+            step = time_training(run, stop)
+            validation = time_evaluation(run, run.task.validation, run.task.metrics())
+            test = time_evaluation(run, run.task.test, run.task.metrics(detailed=True))
+            return Times(start, step, validation, test)
+        except Exception as error:
+            raise UserError(f"{spec.config['variant']}: {summarize_error(error)}") from error
 
 
 def time_training(run: Run, stop: Callable[[], bool]) -> float:

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from rich.console import Console
@@ -38,23 +37,22 @@ def slow(before, seconds):
     return after
 
 
-def test_planted_delays_are_found_where_they_are(make_plan, tmp_path, monkeypatch):
+def test_planted_delays_are_found_where_they_are(make_plan, monkeypatch):
     monkeypatch.setattr(Classification, "loss", slow(Classification.loss, STEP))
     monkeypatch.setattr(Classification, "update", slow(Classification.update, EVALUATION))
     plan = make_plan("budget.steps=1000", "trainer.accumulate=2", "trainer.checkpoint_activations=true")
     settled = {"vit_nano": plan.by_variant["vit_nano"].settled}
-    found = timing.time_run(tmp_path, plan.cores, settled, plan.specs[0], lambda progress: None, lambda: False)
+    found = timing.time_run(plan.cores, settled, plan.specs[0])
     assert 2 * STEP < found.step < 6 * STEP, "a batch in two parts"
     for seconds, split in ((found.validation, plan.task.validation), (found.test, plan.task.test)):
         assert EVALUATION < seconds * len(split) < 4 * EVALUATION
 
 
-def test_fewer_steps_of_a_slow_model_do(make_plan, tmp_path, monkeypatch):
+def test_fewer_steps_of_a_slow_model_do(make_plan, monkeypatch):
     monkeypatch.setattr(Classification, "loss", slow(Classification.loss, STEP))
     monkeypatch.setattr(timing, "LONGEST", 2.5 * STEP)
     spec, began = make_plan().specs[0], time.perf_counter()
-    time_it = partial(timing.time_run, tmp_path, 1, {"vit_nano": {}}, spec, lambda progress: None)
-    assert STEP < time_it(lambda: False).step < 4 * STEP
+    assert STEP < timing.time_run(1, {"vit_nano": {}}, spec).step < 4 * STEP
     assert time.perf_counter() - began < timing.STEPS * STEP + 5
 
 
