@@ -305,6 +305,7 @@ def test_a_dry_run_prints_every_run_and_writes_nothing(tmp_path):
     done = commands.vitlab("scale", "quick", *GRID, "models=[vit_nano]", "--dry-run", "--out", folder)
     assert done.returncode == 0, done.stderr
     assert not folder.exists()
+    assert "quick: timing the first steps of each model" in done.stderr
     for run in ("vit_nano-n60-s0", "vit_nano-n150-s0"):
         assert run in done.stdout
     assert "FLOPs" in done.stdout

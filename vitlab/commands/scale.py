@@ -143,6 +143,8 @@ def scale(
     if continued := machine is None and files.config_path.exists():
         config = replace(config, settled=files.config().get("settled") or {})
     plan = plan_study(config, jobs=jobs, console=console, elsewhere=machine is not None)
+    if warning := plan.warn_of_unseen():
+        say(f"vitlab: {warning}", console)
     if target and continued:  # what earlier rounds asked for comes before the next one
         study_runs.add_earlier_cells(files, plan)
     if dry_run:

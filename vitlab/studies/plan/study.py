@@ -32,6 +32,7 @@ from vitlab.training.prepare import PreparedModel, prepare_model
 from vitlab.training.sources import initialise
 
 GPU = settings.Placement(settled={"accelerator": "gpu"}, here=False)  # of another machine
+ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,28 @@ class Plan:
         """The cores that a run has."""
         executor = self.config.executor
         return max(1, count_cores() // self.jobs) if is_on_this_machine(executor) else executor.cpus
+
+    def warn_of_unseen(self) -> str:
+        """A line where models see the examples of the largest size less than twice; "" where none does."""
+        size, seen, needed = max(self.sizes), {}, 0
+        for spec in self.specs:
+            if spec.config["train_size"] == size and spec.config["variant"] not in seen:
+                items = self.count_items(size, subset_seed(spec.config))
+                batch = self.by_variant[spec.config["variant"]].config.recipe.batch_size
+                if (times := self.steps(spec) * batch / items) < ENOUGH:
+                    seen[spec.config["variant"]] = f"{math.floor(100 * times) / 100:g}"
+                    needed = max(needed, math.ceil(ENOUGH * items / batch))
+        if not seen:
+            return ""
+        unit = f"{size:,} training {self.task.train.unit}s"
+        models = "; ".join(
+            f"{times} times by {', '.join(name for name in seen if seen[name] == times)}"
+            for times in dict.fromkeys(seen.values())
+        )
+        return (
+            f"{unit} are seen {models}: steps may limit the error there, not data; budget.steps={needed} or "
+            f"budget.epochs={ENOUGH} shows each {ENOUGH} times"
+        )
 
     @cached_property
     def trials(self) -> int:

@@ -77,3 +77,20 @@ def test_variants_that_cost_the_same_are_counted_once(make_plan):
     plans = make_plan("grid.recipe.lr=[0.1,0.2]", "grid.model.width=[32,64]").by_variant.values()
     assert [one.config.recipe.lr for one in plans] == [0.1, 0.1, 0.2, 0.2]
     assert len({one.params for one in plans}) == 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "says"),
+    [
+        ("budget.steps=15", "40 training images are seen 1.5 times by small; "),
+        ("budget.steps=7", "40 training images are seen 0.7 times by small; 1.4 times by large: "),
+        ("budget.steps=20", ""),
+        ("budget.epochs=2", ""),
+        ("budget.epochs=1", "40 training images are seen 1 times by small, large: "),
+    ],
+)
+def test_models_that_see_the_largest_size_less_than_twice_are_named(make_plan, budget, says):
+    models = "models={small: vit_nano, large: {model: resnet_nano, recipe.batch_size: 8}}"
+    warning = make_plan(models, "sizes=[20,40]", "seeds=[0,1]", budget).warn_of_unseen()
+    assert warning.startswith(says.removesuffix("; ") if says else "")
+    assert ("budget.steps=20 or budget.epochs=2 shows each 2 times" in warning) == bool(says) == bool(warning)
