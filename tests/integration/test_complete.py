@@ -106,7 +106,7 @@ def test_a_study_gets_columns_and_figures_and_no_run_trains_again(tmp_path):
     assert "Adding cka, knn to 1 finished run" in done.stderr
     assert stamp(run) == before
     header, row = (folder / "results.csv").read_text().splitlines()
-    assert header.endswith(",knn")
+    assert ",knn," in header
     assert 0 < float(row.rpartition(",")[2]) <= 1
     assert (run / "analysis" / "cka.png").is_file()
     done = commands.vitlab(*words, *more)

@@ -21,11 +21,14 @@ def fitted_share(rows: Rows) -> float | None:
 def limit_of(rows: Rows) -> str | None:
     """`data`, `budget` or `undecided`: what limits the runs of one model, size and budget; None where nothing tells.
 
-    A model that fits its own training items hardly better than new ones has not used up its data.
+    A model that fits its own training items hardly better than new ones has not used up its data; one that is right
+    in every validation item has nothing left to gain.
     """
     share = fitted_share(rows)
     if share is None:
         return None
+    if all(row.get("validation_accuracy") == 1 for row in rows):
+        return "undecided"
     return "budget" if share > BUDGET else "data" if share < DATA else "undecided"
 
 

@@ -97,7 +97,6 @@ def test_parameters_that_the_data_hardly_tell_are_not_printed(tmp_path, capsys):
     path.write_text("\n".join(["model,train_size,seed,error", *rows]) + "\n")
     assert main(["fit", str(path), "--law", "m2"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "error at 400" in out
     assert not re.search(r"\d{3},\d{3},\d{3}", out)
 
 

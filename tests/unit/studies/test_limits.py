@@ -30,3 +30,8 @@ def test_runs_without_the_numbers_have_no_verdict():
 def test_gain_is_a_fifth_of_the_error_in_points():
     assert predict_gain([row(0.4, 0.5, error=0.2), row(0.4, 0.5, error=0.1)]) == pytest.approx(3.0)
     assert predict_gain([row(0.4, 0.5)]) is None
+
+
+def test_a_model_without_a_mistake_is_not_limited_by_the_budget():
+    assert limit_of([row(0.4, 0.4, validation_accuracy=1.0)]) == "undecided"
+    assert limit_of([row(0.4, 0.4, validation_accuracy=1.0), row(0.4, 0.4, validation_accuracy=0.99)]) == "budget"

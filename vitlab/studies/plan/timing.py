@@ -82,13 +82,13 @@ def neighbours(time_it: Callable[[Spec], Times], specs: Sequence[Spec], count: i
 
     They are forked before this process has threads. Where one does not survive that, it is no neighbour.
     """
-    children = []
+    children, parent = [], os.getpid()
     for place in range(1, count + 1) if sys.platform == "linux" else ():
         if (child := os.fork()) == 0:
             try:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                while os.getppid() != 1:
+                while os.getppid() == parent:  # it ends when this process is killed
                     for step in range(len(specs)):
                         time_it(specs[(place + step) % len(specs)])
             finally:
