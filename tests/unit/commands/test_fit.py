@@ -90,16 +90,6 @@ def test_three_sizes_have_no_law_and_no_prediction(tmp_path, capsys):
     assert "3 sizes; auto needs 4" in capsys.readouterr().out
 
 
-def test_parameters_that_the_data_hardly_tell_are_not_printed(tmp_path, capsys):
-    path = tmp_path / "flat.csv"
-    errors = {100: (0.5, 0.42), 200: (0.4, 0.5), 400: (0.45, 0.4), 800: (0.41, 0.44), 1600: (0.42, 0.4)}
-    rows = [f"a,{size},{seed},{error}" for size, pair in errors.items() for seed, error in enumerate(pair)]
-    path.write_text("\n".join(["model,train_size,seed,error", *rows]) + "\n")
-    assert main(["fit", str(path), "--law", "m2"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert not re.search(r"\d{3},\d{3},\d{3}", out)
-
-
 @pytest.mark.parametrize(
     ("content", "words", "expected"),
     [

@@ -274,8 +274,8 @@ MARKS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "stairs": ("line", {"strokeWidth": 7, "strokeOpacity": 0.25}, ("color",)),
     "rule": ("line", {"strokeWidth": 1.5, "strokeDash": DASHES["dot"], "color": COLOURS["muted"]}, ()),
     "reference": ("line", {"strokeWidth": 1.4, "strokeDash": DASHES["dash"], "color": COLOURS["muted"]}, ()),
-    "law": ("line", {"strokeWidth": 1}, ("color",)),
-    "law beyond": ("line", {"strokeWidth": 1, "strokeDash": DASHES["dash"]}, ("color",)),
+    "law": ("line", {"strokeWidth": 1.8}, ("color",)),
+    "law beyond": ("line", {"strokeWidth": 1.8, "strokeDash": DASHES["dash"]}, ("color",)),
     "line": ("line", {"strokeWidth": 1.8, "strokeJoin": "round"}, ("color", "strokeDash")),
     "ring": (
         "point",

@@ -64,7 +64,7 @@ def say_result(rows: Rows, outcomes: Outcomes = NO_OUTCOMES, margin: float = MAR
         return shorten([text], names)
     whole_order, last = (describe_order(some, sizes, metric, margin) for some in (comparisons, comparisons[-1:]))
     claims = "; ".join(describe_claims(comparisons, metric, margin))
-    choices = [[whole_order], [claims, last], [last, whole_order] if len(comparisons) > 1 else [last]]
+    choices = [[whole_order], [claims, last], [last, claims] if len(comparisons) > 1 else [last]]
     written = [[write_sentence(text, metric) for text in some] for some in choices]
     said = next((some for some in written if len(some[0]) <= WIDTH), None) or shorten(written[-1], names)
     return [*said, *limit_to_seeds(comparisons)]

@@ -48,6 +48,11 @@ def test_the_line_is_the_mean_and_the_band_its_standard_deviation(tmp_path):
     assert (band["low"], band["high"]) == (pytest.approx(mean - std), pytest.approx(mean + std))
     assert read_column(figures["error"], "y", "line", "vit_nano")[0] == pytest.approx(1 - mean)
     assert [read_scale(figures["error"], axis)["type"] for axis in "xy"] == ["log", "log"]
+    rings = [point["y"] for point in read_points(figures["error"], "ring", "vit_nano") if point["x"] == 2000]
+    (end,) = read_points(figures["error"], "above", "vit_nano")
+    assert (end["x"], end["y"]) == (2000, max(rings)), "above all runs of the worse model"
+    assert end["text"] == f"{100 * read_column(figures['error'], 'y', 'line', 'vit_nano')[-1]:.1f}%"
+    assert read_points(figures["error"], "below", "resnet_nano")
     rings = read_points(figures["error"], "ring", "vit_nano")
     assert rings[0]["link"] == "vit_nano-n500-s0/"
     assert len(rings) == 4

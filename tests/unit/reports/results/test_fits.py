@@ -47,7 +47,7 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
     assert all(at["low"] <= point["y"] <= at["high"] for point, at in zip(beyond, band, strict=True))
     assert not read_points(figure, "line"), "one line per model: its law"
     assert {point["line"] for point in read_points(figure, "band")} == {"law", "law beyond"}
-    assert re.fullmatch(r"\d,\d00 \(\d,\d00 to \d,\d00\)", read_points(figure, "above")[0]["text"])
+    assert re.fullmatch(r"crossover \d,\d00 \(\d,\d00 to \d,\d00\)", read_points(figure, "above")[0]["text"])
     first, last = read_points(figure, "strip")
     assert first["x"] < read_points(figure, "rule")[0]["x"] < last["x"]
 
@@ -79,11 +79,11 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
     assert every.fits["vit"].largest == pytest.approx(64_000)
     assert free.left_out
     assert not free.on_budget
-    assert float(free.fits["vit"].predict(64_000)) < 0.18  # all sizes: 0.2
+    assert float(free.fits["vit"].predict(64_000)) < 0.18
     figure = next(iter(draw(marked).values()))
     assert [point["x"] for point in read_points(figure, "hollow", "vit")] == [16_000, 64_000]
     assert len(read_points(figure, "point", "vit")) == 4
-    assert "Hollow: limited by the budget." in figure.caption
+    assert "Hollow, thick: limited by the budget." in figure.caption
     assert "that the data limit" in figure.caption
 
 

@@ -64,11 +64,12 @@ def draw_sizes(results: StudyResults, by_model: Averages, value: Value, choice: 
     points = draw_cells(
         by_model, metric, value, log, lambda row: row["train_size"], lambda cell: cell.rows[0]["train_size"]
     )
+    largest = max(row["train_size"] for row in rows)
     heights = [point["y"] for point in points if point.get("y") is not None]
     without_law = {model: by_size for model, by_size in by_model.items() if model not in found.holding}
     drawn = [
-        *(draw_crossovers(found, min(heights), max(heights)) if heights else ()),
-        *draw_laws(found, value, choice == "error", metric.percent, max(row["train_size"] for row in rows)),
+        *(draw_crossovers(found, min(heights), max(heights), largest) if heights else ()),
+        *draw_laws(found, value, choice == "error", metric.percent, largest),
         *draw_means(without_law, value, log),
         *points,
         *label_ends(rows, metric, value, log),
@@ -180,19 +181,20 @@ def draw_laws(
                 yield {**here, "mark": "band", "low": min(low, high), "high": max(low, high)}
 
 
-def draw_crossovers(found: StudyFits, bottom: float, top: float) -> Iterator[dict[str, Any]]:
+def draw_crossovers(found: StudyFits, bottom: float, top: float, largest: float) -> Iterator[dict[str, Any]]:
     """Each crossover: the strip of its interval and a line across it, as high as the data, with its numbers."""
     for (first, second), crossing in found.crossovers.items():
         if crossing.size is None or crossing.factor > BEYOND:
             continue
         here = {"line": f"{first} {second}", "text": describe_crossover(crossing, first, second, found.unit)}
-        for x in (crossing.low, min(crossing.high or np.inf, BEYOND * crossing.largest)):
+        for x in (crossing.low, min(crossing.high or np.inf, max(BEYOND * crossing.largest, largest))):
             yield {**here, "mark": "strip", "x": x, "y": bottom, "low": bottom, "high": top}
         for y in (bottom, top):
             yield {**here, "mark": "rule", "x": crossing.size, "y": y}
         if len(found.crossovers) == 1:
-            ends = f"{rounded(crossing.low)} to {rounded(crossing.high) if crossing.high else 'open'}"
-            yield {**here, "mark": "above", "x": crossing.size, "y": top, "text": f"{rounded(crossing.size)} ({ends})"}
+            end = f"to {rounded(crossing.high)}" if crossing.high else "up"
+            text = f"crossover {rounded(crossing.size)} ({rounded(crossing.low)} {end})"
+            yield {**here, "mark": "above", "x": crossing.size, "y": top, "text": text}
 
 
 def label_ends(rows: Points, metric: Metric, value: Value, log: bool) -> Iterator[dict[str, Any]]:
@@ -201,22 +203,25 @@ def label_ends(rows: Points, metric: Metric, value: Value, log: bool) -> Iterato
     size = max(row["train_size"] for row in rows)
     cells = [by_size[size] for by_size in contenders.values() if size in by_size]
     best = sorted(cells, key=lambda cell: metric.lead(cell.mean, 0.0), reverse=True)[:2]
-    drawn = [(y, cell) for cell in best if (y := value.draw(cell.mean, log=log)) is not None]
-    drawn.sort(key=lambda pair: pair[0], reverse=True)
-    for (y, cell), mark in zip(drawn, ("above", "below"), strict=False):
-        text = metric.text(value.get(cell.mean))
-        yield {"mark": mark, "label": cell.rows[0]["model"], "x": size, "y": y, "text": text}
+    best.sort(key=lambda cell: value.get(cell.mean), reverse=True)
+    for cell, mark, choose in zip(best, ("above", "below"), (max, min), strict=False):
+        y = choose(value.get(metric.value(row)) for row in cell.rows)
+        if y > 0 or not log:
+            text = metric.text(value.get(cell.mean))
+            yield {"mark": mark, "label": cell.rows[0]["model"], "x": size, "y": y, "text": text}
 
 
 def describe_points(rows: Points, metric: Metric) -> str:
     """What the markers are."""
     counts = Counter((row["model"], row["train_size"]) for row in rows)
-    text = "Filled markers: means. Small ones: single runs." if max(counts.values()) > 1 else "Each marker is one run."
+    text = (
+        "Filled markers: means. Thin open ones: single runs." if max(counts.values()) > 1 else "Each marker is one run."
+    )
     most = limit_rings(len(counts))
     if max(counts.values()) > most:
         text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
     if "budget" in list_limits(rows).values():
-        text += " Hollow: limited by the budget."
+        text += " Hollow, thick: limited by the budget."
     return text + ("" if metric.higher_is_better else " Lower is better.")
 
 
