@@ -17,7 +17,7 @@ from vitlab.studies.laws.crossover import (
     describe_crossover,
     describe_multiplier,
 )
-from vitlab.studies.laws.fit import Fit
+from vitlab.studies.laws.fit import FEWEST_AVERAGED, Fit
 from vitlab.studies.laws.groups import SLOPES, GroupFit, describe_slopes, fit_groups, make_law_table, select_points
 from vitlab.studies.laws.next_runs import rank_next_runs
 from vitlab.studies.laws.table import FEWEST, Name, Points
@@ -144,7 +144,7 @@ def fit_study(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> StudyFits:
 
     A model leads clearly where the comparison says so that the headline and the table rest on. Runs with an error of 0
     count as half an error over the test items, where their number is known. Cells that the budget limits are left out
-    of the fit of a model that has FEWEST sizes without them.
+    of the fit of a model that has FEWEST_AVERAGED sizes without them.
     """
     metric = main_metric(rows)
     scale = Scale.of(metric)
@@ -168,7 +168,7 @@ def fit_study(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> StudyFits:
     fitted, on_budget = {}, set()
     for (model,), some in points.items():
         of_data = select_points(some, lambda size, model=model: (model, size) not in limited)
-        enough = len(set(of_data.sizes)) >= FEWEST
+        enough = len(set(of_data.sizes)) >= FEWEST_AVERAGED
         if enough or len(set(some.sizes)) >= FEWEST:
             fitted[model,] = of_data if enough else some
         if not enough and len(of_data.sizes) < len(some.sizes):

@@ -87,6 +87,13 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
     assert "that the data limit" in figure.caption
 
 
+def test_three_sizes_are_too_few_to_leave_the_others_out():
+    found = fit_study(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[3:]))
+    assert found.fits["vit"].largest == pytest.approx(SIZES[-1])
+    assert found.on_budget == {"vit", "resnet"}
+    assert not found.left_out
+
+
 def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
     found = fit_study(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
     assert found.on_budget == {"vit", "resnet"}
