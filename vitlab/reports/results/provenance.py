@@ -54,7 +54,8 @@ def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
 def advise_tuning(results: StudyResults) -> str:
     """A sentence where recipes were tuned on other data than the study's, with the words that tune them; else empty.
 
-    The recipe itself says on which data (`tuned_on`); one that names none, such as a published one, is not mentioned.
+    The recipe itself says on which data (`tuned_on`); one that names none, such as a published one, is not mentioned,
+    and one that names three or more has shown that it carries over.
     """
     if any(key.startswith("recipe.") for key in results.config.get("tune") or {}):
         return ""
@@ -62,7 +63,9 @@ def advise_tuning(results: StudyResults) -> str:
     first_runs = {row["model"]: results.runs[row["run"]] for row in reversed(results.rows)}
     recipes = [run.config.get("recipe") or {} for run in reversed(first_runs.values())]
     foreign = {
-        recipe["name"]: recipe for recipe in recipes if recipe.get("tuned_on") and data not in recipe["tuned_on"]
+        recipe["name"]: recipe
+        for recipe in recipes
+        if 0 < len(recipe.get("tuned_on") or []) < 3 and data not in recipe["tuned_on"]
     }
     if not foreign:
         return ""

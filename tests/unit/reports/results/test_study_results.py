@@ -83,17 +83,21 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("data", "tune", "advised"),
+    ("tuned_on", "tune", "advised"),
     [
-        ("digits", {}, True),
-        ("digits", {"recipe.lr": [0.1, 0.2]}, False),
+        ("[glyphs]", {}, True),
+        ("[glyphs]", {"recipe.lr": [0.1, 0.2]}, False),
+        ("[glyphs,pointer,fashion_mnist]", {}, False),
     ],
 )
-def test_recipes_that_were_tuned_on_other_data_are_named_with_the_words_that_tune_them(data, tune, advised, tmp_path):
+def test_recipes_that_were_tuned_on_few_other_data_are_named_with_the_words_that_tune_them(
+    tuned_on, tune, advised, tmp_path
+):
     study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
-    study.write_config({**study.config(), "data": {"name": data, "image_size": 24}, "tune": tune})
+    study.write_config({**study.config(), "data": {"name": "digits", "image_size": 24}, "tune": tune})
     for row in study.rows():
-        study.run(row["run"]).write_config(resolved(compose(TrainConfig, [f"model={row['model']}", f"data={data}"])))
+        words = [f"model={row['model']}", "data=digits", f"recipe.tuned_on={tuned_on}"]
+        study.run(row["run"]).write_config(resolved(compose(TrainConfig, words)))
     results = load_results(study.folder)
     says = " ".join(conclude(results, study_page.write_report(results)).says)
     for text in (says, Page(study.report_path.read_text()).text):
