@@ -55,7 +55,7 @@ TASKS = {  # of models that are not for classification
     "masked_lm": ["bert_nano"],
     "span_corruption": ["t5_nano"],
     "translation": ["transformer_nano", "gru_seq2seq_nano", "lstm_seq2seq_nano"],
-    "classification": ["vit_nano", "vit_mini", "mixer_nano", "fnet_nano", "resnet_nano", "resnet18"],
+    "classification": ["vit_nano", "vit_mini", "mixer_nano", "fnet_nano", "resnet_nano", "resnet_mini", "resnet18"],
 }
 RECIPES = ("adamw", "muon", "noam", "resnet", "gpt", "bert")
 OTHERS = (

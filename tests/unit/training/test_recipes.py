@@ -26,6 +26,7 @@ OWN = {
     "lstm_seq2seq_nano",
     "muon",
     "resnet",
+    "resnet_mini",
     "resnet_nano",
     "t5_finetune",
     "transformer_nano",
