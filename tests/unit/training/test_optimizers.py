@@ -11,6 +11,7 @@ from torch import nn
 from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.models import build as build_text
 from vitlab.models import build_model
+from vitlab.models.resnet import ResNet
 from vitlab.training.optimization.optimizers import build_optimizer as build
 from vitlab.training.optimization.optimizers import find_hidden_matrices
 from vitlab.training.optimization.schedules import build_schedule
@@ -136,24 +137,34 @@ def decayed(vit):
 def test_muon_takes_the_matrices_of_the_blocks_and_adamw_the_rest():
     vit = tiny_vit(depth=2)
     found = build(vit, recipe("optimizer=muon", "momentum=0.7", "betas=[0.8,0.7]", f"lr={LR}", "weight_decay=0.25"))
-    muon, adamw = found.parts
-    assert isinstance(muon, torch.optim.Muon)
-    assert isinstance(adamw, torch.optim.AdamW)
+    muon = [g for g in found.param_groups if g.get("use_muon")]
+    adamw = [g for g in found.param_groups if g.get("use_fallback")]
     matrices = {
         f"encoder.blocks.{block}.{part}.weight"
         for block in (0, 1)
         for part in ("mixer.qkv", "mixer.proj", "mlp.fc1", "mlp.fc2")
     }
-    assert find_hidden_matrices(vit) == matrices == names_in(vit, muon.param_groups)
-    assert names_in(vit, adamw.param_groups) == {name for name, _ in vit.named_parameters()} - matrices
-    assert {(g["momentum"], g["adjust_lr_fn"], g["weight_decay"], g["lr"]) for g in muon.param_groups} == {
+    assert find_hidden_matrices(vit) == matrices == names_in(vit, muon)
+    assert names_in(vit, adamw) == {name for name, _ in vit.named_parameters()} - matrices
+    assert {(g["momentum"], g["adjust_lr_fn"], g["weight_decay"], g["lr"]) for g in muon} == {
         (0.7, "match_rms_adamw", 0.25, LR)
     }
-    assert {g["betas"] for g in adamw.param_groups} == {(0.8, 0.7)}
-    assert names_in(vit, [g for g in adamw.param_groups if g["weight_decay"]]) == {
-        "patch_embed.proj.weight",
-        "head.weight",
-    }
+    assert {(g["betas"], g["nesterov"]) for g in adamw} == {((0.8, 0.7), False)}
+    assert names_in(vit, [g for g in adamw if g["weight_decay"]]) == {"patch_embed.proj.weight", "head.weight"}
+
+
+def test_muon_takes_the_convolutions_of_a_resnet_s_stages_as_matrices():
+    resnet = ResNet(channels=1, num_classes=3, layers=[1, 1], widths=[4, 8])
+    nn.init.ones_(resnet.stages[1][0].bn2.weight)  # it begins at 0, and with it the gradient of what is before it
+    optimizer = build(resnet, recipe("optimizer=muon", f"lr={LR}", "weight_decay=0.0"))
+    hidden = find_hidden_matrices(resnet)
+    assert hidden == {n for n, p in resnet.named_parameters() if p.ndim == 4} - {"stem.0.weight"}
+    before = {name: weight.detach().clone() for name, weight in resnet.named_parameters()}
+    resnet(torch.randn(8, 1, 8, 8)).square().sum().backward()
+    optimizer.step()
+    step = (resnet.stages[1][0].conv2.weight - before["stages.1.0.conv2.weight"]).flatten(1)  # (8, 72)
+    values = torch.linalg.svdvals(step) / (LR * 0.2 * 72**0.5)
+    assert values.min() > 0.5 and values.max() < 1.5  # all directions move alike: Newton and Schulz's five steps
 
 
 def losses(vit, optimizer, plan, steps, first=0):
@@ -191,4 +202,4 @@ def test_muon_learns_and_goes_on_bit_for_bit_from_a_checkpoint(layer_decay):
         part.load_state_dict(state)
     assert losses(again, other, other_plan, 20, first=20) == ended
     assert all(torch.equal(a, b) for a, b in zip(vit.parameters(), again.parameters(), strict=True))
-    assert {g["lr"] for part in other.parts for g in part.param_groups} == {g["lr"] for g in optimizer.param_groups}
+    assert [g["lr"] for g in other.param_groups] == [g["lr"] for g in optimizer.param_groups]

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 from timm.models import group_parameters
-from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+from timm.optim import Muon, param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
-from torch.optim import SGD, AdamW, Muon, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 from torch.overrides import TorchFunctionMode
 
 from vitlab.config import UserError
@@ -27,7 +27,7 @@ def build_optimizer(model: nn.Module, recipe: RecipeConfig, fused: bool = False)
     ):
         raise UserError("recipe.batch_size=1: BatchNorm needs at least 2 examples per batch; give 2 or more")
     if recipe.optimizer == "muon":
-        return build_muon(model, recipe, fused)
+        return build_muon(model, recipe)
     groups = make_parameter_groups(model, recipe)
     if recipe.optimizer == "sgd":
         momentum = {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
@@ -59,41 +59,52 @@ def make_parameter_groups(
     return groups
 
 
-def build_muon(model: nn.Module, recipe: RecipeConfig, fused: bool) -> "CombinedOptimizer":
+def build_muon(model: nn.Module, recipe: RecipeConfig) -> Muon:
     """Muon for the hidden matrices, AdamW for all else, with one rate for both: Muon's step is scaled to AdamW's
     (Jordan et al., 2024; Liu et al., 2025, arXiv 2502.16982, eq. 4).
     """
     hidden = find_hidden_matrices(model)
     if not hidden:
         raise UserError(
-            "recipe.optimizer=muon: Muon needs linear layers between the first and the last layer, and this model has "
-            "none; choices for it: adamw, sgd"
+            "recipe.optimizer=muon: Muon needs linear layers or convolutions between the first and the last layer, and "
+            "this model has none; choices for it: adamw, sgd"
         )
     others = tuple(name for name, _ in model.named_parameters() if name not in hidden)
-    matrices, rest = [], []
-    for group in make_parameter_groups(model, recipe, others):
-        (rest if group.pop("use_fallback", False) else matrices).append(group)
-    momentum = {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
-    lr = compute_peak_rate(recipe)
+    groups = make_parameter_groups(model, recipe, others)
+    for group in groups:
+        if group.get("use_fallback"):
+            group.update(nesterov=False, eps=recipe.eps)  # with nesterov timm takes NAdamW
+        else:
+            group["use_muon"] = True
     kind = Muon if cpu_has_bf16() else MuonInFloat32
-    return CombinedOptimizer(
-        kind(matrices, lr=lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw", **momentum),
-        build_adamw(rest, recipe, fused),
+    return kind(
+        groups,
+        lr=compute_peak_rate(recipe),
+        weight_decay=recipe.weight_decay,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        betas=tuple(recipe.betas),
+        ns_coefficients="original",
     )
 
 
 def find_hidden_matrices(model: nn.Module) -> set[str]:
-    """Names of the weights of linear layers in the model's blocks: neither in its first nor in its last layer.
+    """Names of the weights of linear layers and convolutions (but those of a channel each) in the model's blocks:
+    neither in its first nor in its last layer.
 
-    Layers are those of the model's `group_matcher`.
+    Layers are those of the model's `group_matcher`. Muon takes a convolution's weights as a matrix (out, in * window).
     """
     layers = group_parameters(model, as_model(model).group_matcher(), reverse=True)
-    linear = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    return {name for name in linear & layers.keys() if 0 < layers[name] < max(layers.values())}
+    matrices = {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.groups == 1)
+    }
+    return {name for name in matrices & layers.keys() if 0 < layers[name] < max(layers.values())}
 
 
 class MuonInFloat32(Muon):
-    """torch's Muon, which multiplies in bf16, for a CPU without bf16 matrix instructions: ten times as fast there.
+    """timm's Muon, which multiplies in bf16, for a CPU without bf16 matrix instructions: ten times as fast there.
 
     Operands and results are rounded to bf16, sums are taken in float32: what such instructions do.
     """
@@ -108,37 +119,7 @@ class ProductsInFloat32(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in (torch.Tensor.matmul, torch.addmm) and args[0].is_cpu and args[0].dtype == torch.bfloat16:
-            return func(*(tensor.float() for tensor in args), **kwargs).bfloat16()
+        if func is torch.addmm and args[0].is_cpu and args[0].dtype == torch.bfloat16:
+            out = kwargs.pop("out")
+            return out.copy_(func(*(tensor.float() for tensor in args), **kwargs))
         return func(*args, **kwargs)
-
-
-class CombinedOptimizer(Optimizer):
-    """Several optimizers as one: one list of parameter groups, one state, one step."""
-
-    def __init__(self, *parts: Optimizer):
-        self.parts = parts
-        super().__init__([group for part in parts for group in part.param_groups], {})
-        self.share()
-
-    def share(self) -> None:
-        """Point every part at its groups in the common list, and at the common state."""
-        first = 0
-        for part in self.parts:
-            last = first + len(part.param_groups)
-            part.param_groups, part.state = self.param_groups[first:last], self.state
-            first = last
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)  # makes new groups and a new state
-        self.share()
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for part in self.parts:
-            part.step()
-        return loss
