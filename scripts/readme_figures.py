@@ -1,10 +1,10 @@
-"""Make the README's pictures and table from two finished studies.
+"""Make the README's pictures and tables from two finished studies.
 
-    uv run vitlab scale && uv run vitlab scale crossover
-    uv run python scripts/readme_figures.py runs/quick runs/crossover
+    uv run vitlab scale && uv run vitlab scale fashion
+    uv run python scripts/readme_figures.py runs/arrow runs/fashion
 
-Writes docs/report.png (the top of report.html, through headless Chromium) and docs/crossover.png (a study's accuracy
-against the training-set size), and prints the first study's table in Markdown.
+Writes docs/report.png (the top of the first one's report.html, through headless Chromium), docs/crossover.png and
+docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png, and prints their tables in Markdown.
 """
 
 import sys
@@ -48,15 +48,21 @@ def screenshot(page: Path, picture: Path, height: int = HEIGHT, colours: int = 2
 
 
 def main() -> None:
-    quick, crossover = sys.argv[1:] or ("runs/quick", "runs/crossover")
-    results = load_results(quick)
-    table = make_size_table(results.rows, results.outcomes)
-    for line in (table.header, ["---:"] * len(table.header), *table.body):
-        print(f"| {' | '.join(line)} |")
-    print(f"\n{table.note}\n\n{' '.join(headline(results))}")
-    screenshot(results.files.report_path, DOCS / "report.png")
-    picture = Image.open(Path(crossover) / "figures" / "accuracy_against_size.png").convert("RGB")
-    picture.quantize(64).save(DOCS / "crossover.png", optimize=True)
+    arrow, fashion = sys.argv[1:] or ("runs/arrow", "runs/fashion")
+    for study in (arrow, fashion):
+        results = load_results(study)
+        table = make_size_table(results.rows, results.outcomes)
+        for line in (table.header, ["---:"] * len(table.header), *table.body):
+            print(f"| {' | '.join(line)} |")
+        print(f"\n{table.note}\n\n{' '.join(headline(results))}\n")
+    screenshot(load_results(arrow).files.report_path, DOCS / "report.png")
+    for study, figure, name in (
+        (arrow, "accuracy_against_size", "crossover"),
+        (fashion, "accuracy_against_size", "fashion"),
+        (fashion, "attention_distance-vit_mini", "fashion-heads"),
+    ):
+        picture = Image.open(Path(study) / "figures" / f"{figure}.png").convert("RGB")
+        picture.quantize(64).save(DOCS / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

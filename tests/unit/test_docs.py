@@ -74,7 +74,7 @@ def test_the_program_takes_every_command(words, parse):
     if verb == "train":
         assert compose(TrainConfig, overrides).model.name
     else:
-        study = next((word for word in given if word in names("study")), "quick")
+        study = next((word for word in given if word in names("study")), "arrow")
         assert all(word in (study, "my_study.yaml") for word in given if "=" not in word)
         assert compose_study(study, overrides).models
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
-STUDY is a name under configs/study/ (default: quick) or the path of a YAML file; key=value changes one of its fields:
+STUDY is a name under configs/study/ (default: arrow) or the path of a YAML file; key=value changes one of its fields:
   vitlab scale
   vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/digits
-  vitlab scale data=imagefolder data.root=photos
+  vitlab scale quick data=imagefolder data.root=photos
 Run the same command again to continue where it stopped."""
 
 
@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
     overrides = [word for word in args.words if word not in studies]
     overrides += [f"executor={args.executor}"] if args.executor else []
     overrides += [f"margin={args.until}"] if args.until else []
-    config = compose_study((studies or ["quick"])[0], overrides)
+    config = compose_study((studies or ["arrow"])[0], overrides)
     folder = args.out or Path("runs") / config.name
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")

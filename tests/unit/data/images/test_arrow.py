@@ -1,0 +1,78 @@
+"""Arrow: the digit of a row that the arrow's angle names."""
+
+import numpy as np
+import pytest
+
+from vitlab import config
+from vitlab.config import UserError
+from vitlab.data.images import arrow, drawing
+
+PLAIN = {"noise": 0.0, "rotation": 0.0, "shift": 0.0, "scale": [0.75, 0.75]}
+SIDE = 32
+
+
+def load(**changes):
+    return arrow.load(config.load("data", {"name": "arrow", "train_images": 600, "test_images": 90, **changes}))
+
+
+@pytest.mark.parametrize(("cells", "reach"), [(9, 4), (5, 2), (4, 3)])
+def test_the_class_is_the_digit_that_the_angle_names(cells, reach):
+    """Read without the drawing's own numbers: each cell is the character whose master it is most like."""
+    data = load(**PLAIN, image_size=[SIDE, cells * SIDE], reach=reach, alone=0)
+    images = data.train.read(np.arange(600)).astype(float)
+    shown = images.reshape(600, SIDE, cells, SIDE).swapaxes(1, 2).reshape(600, cells, -1)
+    turns = 2 * (2 * reach - 1)
+    symbols = read_characters(shown, turns)
+    for number, picture in enumerate(symbols):
+        pointing = [(cell, turn) for cell, (character, turn) in enumerate(picture) if character == len(arrow.CLASSES)]
+        (cell, turn), *more = pointing
+        assert not more
+        step = (turn - turns // 2) % turns - reach  # -reach at the left
+        target = cell + step + (step >= 0)
+        assert picture[target][0] == data.train.labels[number]
+
+
+def read_characters(cells, turns):
+    """(character, turn) of each cell: the master and turn that it correlates with most; digits do not turn."""
+    masters = drawing.draw_masters(SIDE, (*arrow.CLASSES, arrow.ARROW))
+    fonts, still = len(masters), np.zeros(len(masters))
+    templates, names = [], []
+    for character in range(len(arrow.CLASSES) + 1):
+        for turn in range(turns) if character == len(arrow.CLASSES) else (0,):
+            angle = np.full(fonts, 2 * np.pi * turn / turns)
+            drawn = drawing.draw_characters(masters[:, character], (SIDE, SIDE), angle, still, still, still + 0.75)
+            templates.append(drawn.reshape(fonts, -1))
+            names.append((character, turn))
+    flat = np.concatenate(templates)
+    flat = flat - flat.mean(axis=1, keepdims=True)
+    flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+    likeness = cells @ flat.T
+    # an empty cell is like nothing: its contrast is that of the rounding
+    best = (likeness.argmax(axis=-1) // fonts).tolist()
+    empty = cells.std(axis=-1) < 8
+    return [[(-1, 0) if empty[i, c] else names[best[i][c]] for c in range(len(best[i]))] for i in range(len(best))]
+
+
+def test_an_image_does_not_depend_on_its_batch_and_half_of_the_digits_are_alone():
+    data = load(noise=0.0)
+    whole = data.train.read(np.arange(600))
+    for chosen in np.split(np.random.default_rng(0).permutation(600), [1, 8, 61]):
+        assert np.array_equal(data.train.read(chosen), whole[chosen])
+    assert not {image.tobytes() for image in whole} & {image.tobytes() for image in data.test.read(np.arange(90))}
+    cells = whole.reshape(600, 8, 9, 8).swapaxes(1, 2).reshape(600, 9, -1)
+    drawn = (cells.max(axis=-1) > cells.min(axis=(1, 2))[:, None] + 20).sum(axis=1)
+    assert 0.44 < (drawn == 2).mean() < 0.56
+    assert set(drawn) == set(range(2, 10))
+
+
+def test_mistakes_are_reported_with_what_fits():
+    with pytest.raises(UserError) as caught:
+        load(reach=9, alone=2)
+    assert caught.value.problems == [
+        "data.reach=9: give 1 to 8 cells",
+        "data.alone=2.0: a share of the pictures; give 0 to 1",
+    ]
+    with pytest.raises(UserError, match=r"data\.image_size=24: needs a row of 3 square cells or more"):
+        load(image_size=24)
+    with pytest.raises(UserError, match=r"data\.rotation=0\.3: above 0\.22 an arrow points to other digits"):
+        load(rotation=0.3)
