@@ -4,7 +4,8 @@
     uv run python scripts/readme_figures.py runs/arrow runs/fashion
 
 Writes docs/report.png (the top of the first one's report.html, through headless Chromium), docs/crossover.png and
-docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png, and prints their tables in Markdown.
+docs/fashion.png (their accuracy against the training-set size), docs/fashion-heads.png (attention distance), and prints
+their tables in Markdown.
 """
 
 import sys

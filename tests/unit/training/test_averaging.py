@@ -158,7 +158,9 @@ def test_a_run_has_as_many_checkpoints_as_it_averages():
 def test_a_recipe_that_does_not_fit_is_refused_before_anything_is_written(words, says, tmp_path):
     with pytest.raises(UserError, match=re.escape(says)):
         train_run(compose(TrainConfig, [*WORDS, "budget.steps=6", *words]), tmp_path / "run")
-    study = compose_study("quick", ["data=digits", "sizes=[100]", "budget.steps=6", "models=[color_histogram]", words[-1]])
+    study = compose_study(
+        "quick", ["data=digits", "sizes=[100]", "budget.steps=6", "models=[color_histogram]", words[-1]]
+    )
     with pytest.raises(UserError, match=re.escape(says)):
         plan_study(study, jobs=1, console=Console())
     assert not (tmp_path / "run").exists()

@@ -6,14 +6,15 @@ import re
 
 import pytest
 import torch
+from timm.optim import Muon
 from torch import nn
 
 from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.models import build as build_text
 from vitlab.models import build_model
 from vitlab.models.resnet import ResNet
+from vitlab.training.optimization.optimizers import MuonInFloat32, find_hidden_matrices
 from vitlab.training.optimization.optimizers import build_optimizer as build
-from vitlab.training.optimization.optimizers import find_hidden_matrices
 from vitlab.training.optimization.schedules import build_schedule
 
 LR = 0.37
@@ -164,7 +165,21 @@ def test_muon_takes_the_convolutions_of_a_resnet_s_stages_as_matrices():
     optimizer.step()
     step = (resnet.stages[1][0].conv2.weight - before["stages.1.0.conv2.weight"]).flatten(1)  # (8, 72)
     values = torch.linalg.svdvals(step) / (LR * 0.2 * 72**0.5)
-    assert values.min() > 0.5 and values.max() < 1.5  # all directions move alike: Newton and Schulz's five steps
+    assert values.min() > 0.5  # all directions move alike: five steps of Newton and Schulz
+    assert values.max() < 1.5
+
+
+@pytest.mark.parametrize("shape", [(6, 9), (9, 6), (4, 5, 3, 3)])
+def test_muon_without_bf16_instructions_takes_the_same_steps(shape):
+    weights = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    moved = []
+    for kind in (Muon, MuonInFloat32):
+        parameter = nn.Parameter(weights[0].clone())
+        parameter.grad = weights[1].clone()
+        kind([{"params": [parameter], "use_muon": True}], lr=0.1, ns_coefficients="original").step()
+        moved.append(parameter.detach() - weights[0])
+    assert moved[0].abs().mean() > 0.01
+    torch.testing.assert_close(*moved, atol=2e-3, rtol=0.02)
 
 
 def losses(vit, optimizer, plan, steps, first=0):
