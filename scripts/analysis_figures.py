@@ -22,7 +22,7 @@ VIT, RESNET = STUDY / "vit_nano-n16000-s0", STUDY / "resnet_nano-n16000-s0"
 BETWEEN = STUDY / "cka"
 ATTENTION, TOKEN, GPT, GRU = (Path(f"runs/analyses-{name}") for name in ("attention", "token", "gpt", "gru"))
 COMMANDS = (
-    f"scale data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] seeds=[0] budget.steps=1000 --out {STUDY}",
+    f"scale quick data=glyphs models=[vit_nano,resnet_nano] sizes=[16000] seeds=[0] budget.steps=1000 --out {STUDY}",
     f"scale attention --out {ATTENTION}",
     f"train model=vit_nano model.pool=token data=glyphs train_size=16000 budget.steps=1000 --out {TOKEN}",
     f"train task=causal_lm data=pydoc data.vocabulary=1024 data.length=64 budget.steps=300 --out {GPT}",

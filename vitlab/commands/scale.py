@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
-STUDY is a name under configs/study/ (default: arrow) or the path of a YAML file; key=value changes one of its fields:
+STUDY is a name under configs/study/ (default: arrow; with data=... quick) or the path of a YAML file. key=value changes
+one of its fields:
   vitlab scale
   vitlab scale quick data=digits sizes=[100,400] seeds=[0,1] budget.steps=60 --out runs/digits
-  vitlab scale quick data=imagefolder data.root=photos
+  vitlab scale data=imagefolder data.root=photos
 Run the same command again to continue where it stopped."""
 
 
@@ -76,7 +77,9 @@ def main(words: Sequence[str]) -> int:
     overrides = [word for word in args.words if word not in studies]
     overrides += [f"executor={args.executor}"] if args.executor else []
     overrides += [f"margin={args.until}"] if args.until else []
-    config = compose_study((studies or ["arrow"])[0], overrides)
+    # arrow's models are made for its rows of digits, quick's for any pictures
+    default = "quick" if any(word.startswith("data=") for word in overrides) else "arrow"
+    config = compose_study((studies or [default])[0], overrides)
     folder = args.out or Path("runs") / config.name
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")

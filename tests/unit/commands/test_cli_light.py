@@ -198,7 +198,7 @@ def test_neither_does_a_study_that_has_finished(tmp_path):
         own = files.run(spec.name)
         own.write_config(spec.config)
         write_json(own.result_path, {**own.result(), "id": identity(spec.config, data)})
-    report = ["scale", *words, "--out", str(files.folder)]
+    report = ["scale", "quick", *words, "--out", str(files.folder)]
     files.write_rows(files.finished_rows())
     files.report_path.write_text("a page")
     lines, modules = run_elsewhere([report, ["status", str(files.folder)]], tmp_path)
