@@ -5,6 +5,7 @@ that names the class. In some pictures that digit is alone, in the others up to 
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,8 +13,7 @@ from vitlab.config import UserError, extent
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData
 from vitlab.data.images import drawing
-from vitlab.data.images.drawing import between
-from vitlab.data.images.pointer import ARROW, CLASSES, NUMBERS
+from vitlab.data.images.pointer import CLASSES, NUMBERS, draw_cells
 
 VERSION = 1  # of the pictures below
 
@@ -24,8 +24,8 @@ def fingerprint(config: ImageDataConfig) -> list:
 
 def load(config: ImageDataConfig) -> ImageData:
     """`train_images`, and `test_images` twice: for validation and test. Nothing is drawn before it is read."""
-    height, width = size = extent(config.image_size)
-    problems = [*drawing.check_drawing(config, len(CLASSES))]
+    height, width = extent(config.image_size)
+    problems = list(drawing.check_drawing(config, len(CLASSES)))
     if height < 1 or width % height or width < 3 * height:
         problems.append(f"data.image_size={config.image_size}: needs a row of 3 square cells or more, such as [8, 72]")
     elif not 1 <= config.reach < width // height:
@@ -37,58 +37,40 @@ def load(config: ImageDataConfig) -> ImageData:
         problems.append(f"data.alone={config.alone}: a share of the pictures; give 0 to 1")
     if problems:
         raise UserError(problems)
-    options = (config.seed, size, config.reach, config.alone, config.rotation, config.shift, tuple(config.scale))
-    splits = drawing.make_splits(config, len(CLASSES), lambda first: Drawing(first, *options, config.noise))
-    return ImageData(config.name, CLASSES, size, 1, **splits)
+    splits = drawing.make_splits(config, len(CLASSES), partial(Drawing, config))
+    return ImageData(config.name, CLASSES, (height, width), 1, **splits)
 
 
 @dataclass(frozen=True)
 class Drawing:
     """Draws images by index: int64 (B,) -> uint8 (B, 1, H, W). Angles in radians; see configs/data/arrow.yaml."""
 
+    config: ImageDataConfig
     first: int
-    seed: int
-    size: tuple[int, int]
-    reach: int
-    alone: float
-    rotation: float
-    shift: float
-    scale: tuple[float, float]
-    noise: float
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        side, count = self.size[0], self.size[1] // self.size[0]
-        images, cells = np.arange(len(indices)), np.arange(count)
+        config, reach = self.config, self.config.reach
+        side, width = size = extent(config.image_size)
+        count, images = width // side, np.arange(len(indices))
         chosen, grain = drawing.draw_numbers(
-            self.seed, self.first, indices, 6 + (1 + NUMBERS) * count, self.size, self.noise
+            config.seed, self.first, indices, 6 + (1 + NUMBERS) * count, size, config.noise
         )
         place, choice, alone, others, back, front = chosen[:, :6].T
-        order, per_cell = chosen[:, 6 : 6 + count].copy(), chosen[:, 6 + count :]
-        symbol, font, angle, right, down, scale = per_cell.reshape(-1, NUMBERS).T
+        order, per_cell = chosen[:, 6 : 6 + count], chosen[:, 6 + count :]
+        symbol, *looks = per_cell.reshape(-1, count, NUMBERS).transpose(2, 0, 1)
         arrow = (place * count).astype(np.int64)
-        away = np.abs(cells - arrow[:, None])
-        near = (away > 0) & (away <= self.reach)
+        away = np.abs(np.arange(count) - arrow[:, None])
+        near = (away > 0) & (away <= reach)
         # the k-th of the cells within reach, k uniform
         target = (near.cumsum(axis=1) > (choice * near.sum(axis=1)).astype(np.int64)[:, None]).argmax(axis=1)
-        symbol = (symbol * len(CLASSES)).astype(np.int64).reshape(-1, count)
+        order[images, target], order[images, arrow] = -1, -2
+        drawn = np.where(alone < config.alone, 2, 3 + (others * (count - 2)).astype(np.int64))
+        visible = order.argsort(axis=1).argsort(axis=1) < drawn[:, None]
+        symbol, turn = np.where(visible, (symbol * len(CLASSES)).astype(np.int64), -1), np.zeros(symbol.shape)
         symbol[images, target] = np.asarray(indices) % len(CLASSES)
         symbol[images, arrow] = len(CLASSES)
-        order[images, target], order[images, arrow] = -1, -2
-        drawn = np.where(alone < self.alone, 2, 3 + (others * (count - 2)).astype(np.int64))
-        visible = order.argsort(axis=1).argsort(axis=1) < drawn[:, None]
         # from the left over the top to the right; the 2 * reach targets are as far apart as they can be
         step = target - arrow
-        turn = np.pi + (step + self.reach - (step > 0)) * np.pi / (2 * self.reach - 1)
-        angle = between(angle, -self.rotation, self.rotation).reshape(-1, count)
-        angle[images, arrow] += turn
-        masters = drawing.draw_masters(side, (*CLASSES, ARROW))
-        shapes = drawing.draw_characters(
-            masters[(font * len(masters)).astype(np.int64), symbol.ravel()],
-            (side, side),
-            angle=angle.ravel(),
-            right=self.shift * between(right, -1, 1),
-            down=self.shift * between(down, -1, 1),
-            scale=between(scale, *self.scale),
-        ).reshape(-1, count, side, side)
-        shapes = (shapes * visible[:, :, None, None]).swapaxes(1, 2).reshape(-1, 1, *self.size)
-        return drawing.shade(shapes.astype(np.float32), back, front, grain)
+        turn[images, arrow] = np.pi + (step + reach - (step > 0)) * np.pi / (2 * reach - 1)
+        shapes = draw_cells(config, side, symbol[:, None], looks, turn)
+        return drawing.shade(shapes, back, front, grain)

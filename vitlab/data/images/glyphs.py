@@ -2,6 +2,7 @@
 
 import string
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -23,35 +24,29 @@ def load(config: ImageDataConfig) -> ImageData:
     problems = list(drawing.check_drawing(config, len(CLASSES)))
     if problems:
         raise UserError(problems)
-    size = extent(config.image_size)
-    options = (config.seed, size, config.rotation, config.shift, tuple(config.scale), config.noise)
-    splits = drawing.make_splits(config, len(CLASSES), lambda first: Drawing(first, *options))
-    return ImageData(config.name, CLASSES, size, 1, **splits)
+    splits = drawing.make_splits(config, len(CLASSES), partial(Drawing, config))
+    return ImageData(config.name, CLASSES, extent(config.image_size), 1, **splits)
 
 
 @dataclass(frozen=True)
 class Drawing:
     """Draws images by index: int64 (B,) -> uint8 (B, 1, H, W). Angles in radians; see configs/data/glyphs.yaml."""
 
+    config: ImageDataConfig
     first: int
-    seed: int
-    size: tuple[int, int]
-    rotation: float
-    shift: float
-    scale: tuple[float, float]
-    noise: float
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        chosen, grain = drawing.draw_numbers(self.seed, self.first, indices, 7, self.size, self.noise)
+        config, size = self.config, extent(self.config.image_size)
+        chosen, grain = drawing.draw_numbers(config.seed, self.first, indices, 7, size, config.noise)
         font, angle, right, down, scale, back, front = chosen.T
-        masters = drawing.draw_masters(min(self.size), CLASSES)
+        masters = drawing.draw_masters(min(size), CLASSES)
         glyphs = masters[(font * len(masters)).astype(np.int64), np.asarray(indices) % len(CLASSES)]
         shapes = drawing.draw_characters(
             glyphs,
-            self.size,
-            angle=between(angle, -self.rotation, self.rotation),
-            right=self.shift * between(right, -1, 1),
-            down=self.shift * between(down, -1, 1),
-            scale=between(scale, *self.scale),
+            size,
+            angle=between(angle, -config.rotation, config.rotation),
+            right=config.shift * between(right, -1, 1),
+            down=config.shift * between(down, -1, 1),
+            scale=between(scale, *config.scale),
         )
         return drawing.shade(shapes, back, front, grain)

@@ -7,6 +7,7 @@ is `reach` cells from the arrow in one of eight directions; the other digits dis
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -33,10 +34,8 @@ def load(config: ImageDataConfig) -> ImageData:
     problems = [*drawing.check_drawing(config, len(CLASSES)), *check_cells(config)]
     if problems:
         raise UserError(problems)
-    size = extent(config.image_size)
-    options = (config.seed, size, config.cell, config.reach, config.rotation, config.shift, tuple(config.scale))
-    splits = drawing.make_splits(config, len(CLASSES), lambda first: Drawing(first, *options, config.noise))
-    return ImageData(config.name, CLASSES, size, 1, **splits)
+    splits = drawing.make_splits(config, len(CLASSES), partial(Drawing, config))
+    return ImageData(config.name, CLASSES, extent(config.image_size), 1, **splits)
 
 
 def check_cells(config: ImageDataConfig) -> Iterator[str]:
@@ -61,37 +60,43 @@ def check_cells(config: ImageDataConfig) -> Iterator[str]:
 class Drawing:
     """Draws images by index: int64 (B,) -> uint8 (B, 1, H, W). Angles in radians; see configs/data/pointer.yaml."""
 
+    config: ImageDataConfig
     first: int
-    seed: int
-    size: tuple[int, int]
-    cell: int
-    reach: int
-    rotation: float
-    shift: float
-    scale: tuple[float, float]
-    noise: float
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
-        rows, columns = (side // self.cell for side in self.size)
+        config, size = self.config, extent(self.config.image_size)
+        rows, columns = (side // config.cell for side in size)
         count, images = rows * columns, np.arange(len(indices))
-        chosen, grain = drawing.draw_numbers(self.seed, self.first, indices, 3 + NUMBERS * count, self.size, self.noise)
+        chosen, grain = drawing.draw_numbers(config.seed, self.first, indices, 3 + NUMBERS * count, size, config.noise)
         direction, back, front = chosen[:, :3].T
-        symbol, font, angle, right, down, scale = chosen[:, 3:].reshape(-1, NUMBERS).T
         direction = (direction * len(DIRECTIONS)).astype(np.int64)
-        symbol = (symbol * len(CLASSES)).astype(np.int64).reshape(-1, rows, columns)
-        down_by, right_by = self.reach * DIRECTIONS[direction].T
+        symbol, *looks = chosen[:, 3:].reshape(-1, rows, columns, NUMBERS).transpose(3, 0, 1, 2)
+        symbol, turn = (symbol * len(CLASSES)).astype(np.int64), np.zeros(symbol.shape)
+        down_by, right_by = config.reach * DIRECTIONS[direction].T
         symbol[images, rows // 2 + down_by, columns // 2 + right_by] = np.asarray(indices) % len(CLASSES)
         symbol[:, rows // 2, columns // 2] = len(CLASSES)
-        angle = between(angle, -self.rotation, self.rotation).reshape(symbol.shape)
-        angle[:, rows // 2, columns // 2] += direction * 2 * np.pi / len(DIRECTIONS)
-        masters = drawing.draw_masters(self.cell, (*CLASSES, ARROW))
-        cells = drawing.draw_characters(
-            masters[(font * len(masters)).astype(np.int64), symbol.ravel()],
-            (self.cell, self.cell),
-            angle=angle.ravel(),
-            right=self.shift * between(right, -1, 1),
-            down=self.shift * between(down, -1, 1),
-            scale=between(scale, *self.scale),
-        )
-        shapes = cells.reshape(-1, rows, columns, self.cell, self.cell).swapaxes(2, 3).reshape(-1, 1, *self.size)
-        return drawing.shade(shapes, back, front, grain)
+        turn[:, rows // 2, columns // 2] = direction * 2 * np.pi / len(DIRECTIONS)
+        return drawing.shade(draw_cells(config, config.cell, symbol, looks, turn), back, front, grain)
+
+
+def draw_cells(
+    config: ImageDataConfig, side: int, symbol: np.ndarray, looks: list[np.ndarray], turn: np.ndarray
+) -> np.ndarray:
+    """A grid of digits and arrows: float32 (B, 1, rows * side, columns * side), 0 outside a character and 1 inside.
+
+    symbol (B, rows, columns): a digit, 10 the arrow, -1 nothing. looks: font, angle, place to the right and down, and
+    scale of each in 0..1. turn: clockwise, in radians, beside the random angle.
+    """
+    font, angle, right, down, scale = (look.ravel() for look in looks)
+    masters = drawing.draw_masters(side, (*CLASSES, ARROW))
+    cells = drawing.draw_characters(
+        masters[(font * len(masters)).astype(np.int64), symbol.ravel()],
+        (side, side),
+        angle=between(angle, -config.rotation, config.rotation) + turn.ravel(),
+        right=config.shift * between(right, -1, 1),
+        down=config.shift * between(down, -1, 1),
+        scale=between(scale, *config.scale),
+    )
+    images, rows, columns = symbol.shape
+    cells = cells.reshape(images, rows, columns, side, side) * (symbol >= 0)[..., None, None].astype(np.float32)
+    return cells.swapaxes(2, 3).reshape(images, 1, rows * side, columns * side)

@@ -66,10 +66,10 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
         with stopping, neighbours(time_it, specs, plan.neighbours - 1 if on_cpu else 0):
             for place, same in enumerate(alike.values()):
                 progress("timing the first steps of each model", place, len(alike))
-                found = time_it(same[0])
+                measured = time_it(same[0])
                 if stopping.asked():
                     raise KeyboardInterrupt
-                times |= {spec.config["variant"]: found for spec in same}
+                times |= {spec.config["variant"]: measured for spec in same}
     finally:
         torch.set_num_threads(threads)
         torch.cuda.empty_cache()
@@ -78,9 +78,10 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
 
 @contextmanager
 def neighbours(time_it: Callable[[Spec], Times], specs: Sequence[Spec], count: int) -> Iterator[None]:
-    """Meanwhile so many other processes train the variants over and over, from another one on each.
+    """While the block runs, `count` forked processes train the variants in a loop, each from another variant on.
 
-    They are forked before this process has threads. Where one does not survive that, it is no neighbour.
+    They load this processor as the study's other runs will. The fork comes before this process starts threads; a child
+    that fails is not replaced.
     """
     children, parent = [], os.getpid()
     for place in range(1, count + 1) if sys.platform == "linux" else ():

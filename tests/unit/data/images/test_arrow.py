@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from tests.unit.data.images.test_pointer import draw_turned, find_nearest
 from vitlab import config
 from vitlab.config import UserError
-from vitlab.data.images import arrow, drawing
+from vitlab.data.images import arrow
+from vitlab.data.images.pointer import ARROW
 
 PLAIN = {"noise": 0.0, "rotation": 0.0, "shift": 0.0, "scale": [0.75, 0.75]}
 SIDE = 32
@@ -33,24 +35,18 @@ def test_the_class_is_the_digit_that_the_angle_names(cells, reach):
 
 
 def read_characters(cells, turns):
-    """(character, turn) of each cell: the master and turn that it correlates with most; digits do not turn."""
-    masters = drawing.draw_masters(SIDE, (*arrow.CLASSES, arrow.ARROW))
-    fonts, still = len(masters), np.zeros(len(masters))
-    templates, names = [], []
-    for character in range(len(arrow.CLASSES) + 1):
-        for turn in range(turns) if character == len(arrow.CLASSES) else (0,):
-            angle = np.full(fonts, 2 * np.pi * turn / turns)
-            drawn = drawing.draw_characters(masters[:, character], (SIDE, SIDE), angle, still, still, still + 0.75)
-            templates.append(drawn.reshape(fonts, -1))
-            names.append((character, turn))
-    flat = np.concatenate(templates)
-    flat = flat - flat.mean(axis=1, keepdims=True)
-    flat /= np.linalg.norm(flat, axis=1, keepdims=True)
-    likeness = cells @ flat.T
-    # an empty cell is like nothing: its contrast is that of the rounding
-    best = (likeness.argmax(axis=-1) // fonts).tolist()
-    empty = cells.std(axis=-1) < 8
-    return [[(-1, 0) if empty[i, c] else names[best[i][c]] for c in range(len(best[i]))] for i in range(len(best))]
+    """(character, turn) of each cell, (-1, 0) of an empty one: what it correlates with most; digits do not turn."""
+    characters, templates, names = (*arrow.CLASSES, ARROW), [], []
+    for number in range(len(characters)):
+        drawn = draw_turned(characters, number, turns if number == len(arrow.CLASSES) else 1)
+        templates.append(drawn.reshape(-1, SIDE * SIDE))
+        names += [(number, turn) for turn in range(drawn.shape[1])] * len(drawn)
+    nearest = find_nearest(cells, np.concatenate(templates))
+    empty = cells.std(axis=-1) < 8  # grey levels
+    return [
+        [(-1, 0) if void else names[k] for void, k in zip(*row, strict=True)]
+        for row in zip(empty, nearest, strict=True)
+    ]
 
 
 def test_an_image_does_not_depend_on_its_batch_and_half_of_the_digits_are_alone():

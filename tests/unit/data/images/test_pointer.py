@@ -54,20 +54,23 @@ def test_the_class_is_the_digit_that_the_arrow_points_to(reach, size):
 
 def read_cells(cells, characters, turns):
     """The number of the character and its turn, turns * character + turn, that a cell correlates with most."""
-    masters = drawing.draw_masters(32, characters)
-    fonts = len(masters)
-    templates = []
-    for character in range(len(characters)):
-        for turn in range(turns):
-            still = np.zeros(fonts)
-            angle = np.full(fonts, 2 * np.pi * turn / turns)
-            drawn = drawing.draw_characters(masters[:, character], (32, 32), angle, still, still, still + 0.75)
-            templates.append(drawn.reshape(fonts, -1))
-    templates = np.stack(templates, axis=1)  # fonts, numbers, pixels
-    flat = templates.reshape(-1, templates.shape[-1])
-    centred = flat - flat.mean(axis=1, keepdims=True)
-    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
-    return (cells @ centred.T).argmax(axis=-1) % templates.shape[1]
+    templates = np.stack([draw_turned(characters, number, turns) for number in range(len(characters))], axis=1)
+    return find_nearest(cells, templates.reshape(-1, cells.shape[-1])) % (len(characters) * turns)
+
+
+def draw_turned(characters, number, turns):
+    """One of the characters in every font and turn: (fonts, turns, 1024) pixels."""
+    masters = drawing.draw_masters(32, characters)[:, number]
+    still = np.zeros(len(masters))
+    angles = 2 * np.pi * np.arange(turns) / turns
+    drawn = [drawing.draw_characters(masters, (32, 32), still + angle, still, still, still + 0.75) for angle in angles]
+    return np.stack([pictures.reshape(len(masters), -1) for pictures in drawn], axis=1)
+
+
+def find_nearest(cells, templates):
+    """The place of the template (T, pixels) that each cell (..., pixels) correlates with most."""
+    centred = templates - templates.mean(axis=1, keepdims=True)
+    return (cells @ (centred / np.linalg.norm(centred, axis=1, keepdims=True)).T).argmax(axis=-1)
 
 
 def test_pictures_of_another_reach_differ_in_the_digits_pointed_to_alone():
