@@ -4,13 +4,16 @@ A cell is a model with a number of examples and a budget. Training it with twice
 tells what limits it: whichever lowers the test error more, beyond the 95% interval of the difference in log error.
 Studies of one set that differ in their budget alone, sizes and steps in doublings, hold the runs of many cells:
 
+    SGD="recipe: resnet_nano, recipe.optimizer: sgd, recipe.lr: 0.5, recipe.momentum: 0.9, recipe.weight_decay: 5.0e-4,
+        recipe.schedule: cosine, recipe.batch_size: 128"        # the recipes that it was measured with
+    MODELS="models={vit_nano: {model: vit_nano, recipe: muon, recipe.lr: 1.6e-2}, resnet_nano: {model: resnet_nano, $SGD}}"
     for t in 100 200 400 800; do vitlab scale name=fashion-$t data=fashion_mnist data.root=DATA_ROOT budget.steps=$t \
-        sizes=[400,800,1600,3200,6400] "seeds=[0,1]" analyses=[]; done        # so for glyphs
+        sizes=[400,800,1600,3200,6400] "seeds=[0,1]" analyses=[] "$MODELS"; done        # so for glyphs
     for t in 60 120 240 480; do vitlab scale name=digits-$t data=digits budget.steps=$t \
-        sizes=[80,160,320,640,1280] "seeds=[0,1]" analyses=[]; done
+        sizes=[80,160,320,640,1280] "seeds=[0,1]" analyses=[] "$MODELS"; done
     for t in 100 200 400; do vitlab scale name=pointer-$t data=pointer budget.steps=$t \
         sizes=[1000,2000,4000,8000,16000] "seeds=[0,1]" analyses=[] \
-        "models={vit_nano: {model: vit_nano, model.patch_size: 8}, resnet_nano: resnet_nano}"; done
+        "${MODELS/model: vit_nano,/model: vit_nano, model.patch_size: 8,}"; done
     python scripts/data_or_budget.py runs/fashion-* runs/glyphs-* runs/digits-* runs/pointer-* [--cells] [--figure PNG]
 
 Prints a table by set: cells, what training says, right, wrong and undecided; right with one bound that is chosen on the

@@ -80,7 +80,7 @@ model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.fami
 wandb.entity=x model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
 model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x
 init.head=new model.norm=rmsnorm model.layer_scale=0.1 wandb.mode=off trainer.analyze_every=7 train_size=7
-recipe.lr_batch=7 recipe.timescale=7 data.cache=never recipe.optimizer=sgd recipe.schedule=linear model.heads=2
+recipe.lr_batch=7 recipe.timescale=7 data.cache=never recipe.optimizer=sgd recipe.schedule=cosine model.heads=2
 model.width=32 data.image_size=36 trainer.accelerator=cpu trainer.precision=32-true trainer.memory_format=contiguous
 analyses=[] init.encoder=runs/other probes=[knn] data.sizes=[3] recipe.betas=[0.5,0.5] data.scale=[0.5,0.5]
 recipe.layer_decay=0.5 recipe.ema=0.5 recipe.freeze=body recipe.milestones=[0.5] data.augment.crop_scale=[0.5,1]

@@ -26,11 +26,9 @@ OWN = {
     "lstm_seq2seq_nano",
     "muon",
     "resnet",
-    "resnet_mini",
     "resnet_nano",
     "t5_finetune",
     "transformer_nano",
-    "vit_mini",
     "vit_nano",
 }
 PUBLISHED = sorted(set(names("recipe")) - OWN)
@@ -109,7 +107,7 @@ def test_a_recipes_budget_counts_until_the_user_names_one():
 def test_a_study_has_its_own_budget():
     for spec in expand(compose_study("quick", ["recipe=deit"]), [100]):
         assert spec.config["recipe"]["name"] == "deit"
-        assert spec.config["budget"]["steps"] == 600
+        assert spec.config["budget"]["steps"] == 1200
         assert spec.config["budget"]["epochs"] is None
 
 
@@ -124,7 +122,7 @@ def test_a_study_has_its_own_budget():
         ("model=resnet_nano recipe.schedule=noam", "recipe.schedule=noam: scales the rate with the model's width"),
         ("recipe.schedule=noam recipe.warmup=0", "recipe.warmup=0: recipe.schedule=noam divides by it; give"),
         ("recipe.schedule=rsqrt recipe.warmup=0", "takes its timescale from it; give recipe.timescale=10000"),
-        ("recipe.timescale=7", "recipe.timescale=7: only recipe.schedule=rsqrt uses it, not cosine; give null"),
+        ("recipe.timescale=7", "recipe.timescale=7: only recipe.schedule=rsqrt uses it, not linear; give null"),
         ("recipe.schedule=multistep", "recipe.milestones=[]: recipe.schedule=multistep needs at least one; give"),
         ("recipe.schedule=multistep recipe.milestones=[0.6,0.3]", "recipe.milestones=[0.6, 0.3]: must increase"),
         ("recipe.optimizer=muon recipe.nesterov=true recipe.momentum=0", "recipe.nesterov=True: needs a recipe.mom"),
