@@ -16,8 +16,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from vitlab.reports.results.fits import fit_study
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import Results, load_results
 
 
 def main() -> None:
@@ -41,7 +40,7 @@ def print_model(study: str, model: str, rows: list[dict], seeds_each: int) -> No
         chosen = seeds[start : start + seeds_each]
         known = [row for row in rows if row["seed"] in chosen and row["train_size"] in smaller]
         measured = [row["accuracy"] for row in rows if row["seed"] in chosen and row["train_size"] == largest]
-        fit = fit_study(known).fits.get(model)
+        fit = Results(known, outcomes={}).fits.fits.get(model)
         if fit is None or not fit.holds:
             without += 1
             continue

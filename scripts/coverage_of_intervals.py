@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from vitlab.studies.paired import estimate_mean, mean_over_seeds, moderated_spreads, quantile
+from vitlab.studies.stats import estimate_mean, moderated_spreads, quantile
 
 EASE, OWN_EASE = 1.5, 0.5  # standard deviations, of a rest of 1
 RESAMPLES = 300  # of a bootstrap
@@ -50,7 +50,7 @@ def list_intervals(rng: np.random.Generator, table: np.ndarray) -> dict[str, tup
     of_items = quantile(table.shape[1] - 1) * table.mean(axis=0).std(ddof=1) / math.sqrt(table.shape[1])
     found = {"vitlab": (both.low, both.high), "items alone": (mean - of_items, mean + of_items)}
     if len(table) > 1:
-        of_seeds = mean_over_seeds(table.mean(axis=1))
+        of_seeds = estimate_mean(table.mean(axis=1))
         found |= {"seeds alone": (of_seeds.low, of_seeds.high), "bootstrap": resample_both(rng, table)}
     return found
 
@@ -109,7 +109,7 @@ def print_pooling(trials: int) -> None:
                 spreads = moderated_spreads(values)
                 for place, (size, runs) in enumerate(values.items()):
                     for way, spread in enumerate((None, spreads[size])):
-                        found = mean_over_seeds(runs, spread)
+                        found = estimate_mean(np.array(runs), spread)
                         held[way, place] += found.low <= 0 <= found.high
                         widths[way, place] += found.half_width / stds[place]
             cells = [f"{100 * held[way].min() / trials:.0f}%, {widths[way].mean() / trials:.2f}" for way in (0, 1)]

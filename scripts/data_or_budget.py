@@ -6,7 +6,8 @@ Studies of one set that differ in their budget alone, sizes and steps in doublin
 
     SGD="recipe: resnet_nano, recipe.optimizer: sgd, recipe.lr: 0.5, recipe.momentum: 0.9, recipe.weight_decay: 5.0e-4,
         recipe.schedule: cosine, recipe.batch_size: 128"        # the recipes that it was measured with
-    MODELS="models={vit_nano: {model: vit_nano, recipe: muon, recipe.lr: 1.6e-2}, resnet_nano: {model: resnet_nano, $SGD}}"
+    VIT="model: vit_nano, recipe: muon, recipe.lr: 1.6e-2"
+    MODELS="models={vit_nano: {$VIT}, resnet_nano: {model: resnet_nano, $SGD}}"
     for t in 100 200 400 800; do vitlab scale name=fashion-$t data=fashion_mnist data.root=DATA_ROOT budget.steps=$t \
         sizes=[400,800,1600,3200,6400] "seeds=[0,1]" analyses=[] "$MODELS"; done        # so for glyphs
     for t in 60 120 240 480; do vitlab scale name=digits-$t data=digits budget.steps=$t \
@@ -34,9 +35,9 @@ import altair as alt
 import numpy as np
 
 from vitlab.reports.figures.theme import THEMES
-from vitlab.reports.results.study_results import load_results
 from vitlab.studies.limits import fitted_share, limit_of, predict_gain
-from vitlab.studies.paired import quantile
+from vitlab.studies.results import load_results
+from vitlab.studies.stats import quantile
 
 Rows = list[dict[str, Any]]
 Key = tuple[str, str, int, int]  # data, model, size, steps

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from vitlab.reports.results.size_table import make_size_table
-from vitlab.reports.results.study_results import load_results
-from vitlab.reports.results.summary import headline
+from vitlab.reports.words import headline, make_size_table
+from vitlab.studies.results import load_results
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -52,7 +51,7 @@ def main() -> None:
     arrow, fashion = sys.argv[1:] or ("runs/arrow", "runs/fashion")
     for study in (arrow, fashion):
         results = load_results(study)
-        table = make_size_table(results.rows, results.outcomes)
+        table = make_size_table(results)
         for line in (table.header, ["---:"] * len(table.header), *table.body):
             print(f"| {' | '.join(line)} |")
         print(f"\n{table.note}\n\n{' '.join(headline(results))}\n")

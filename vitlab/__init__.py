@@ -7,6 +7,7 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "build_model": "vitlab.models",
     "load_weights": "vitlab.training.sources",
     "export_weights": "vitlab.models.weights.export",
+    "load_results": "vitlab.studies.results",
     "load_run": "vitlab.training.load",
     "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture.attention",

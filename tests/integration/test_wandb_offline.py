@@ -14,8 +14,8 @@ from PIL import Image
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
-from vitlab.reports.results.run_results import RunResults
 from vitlab.reports.tracking.uploads import find_upload
+from vitlab.studies.results import RunResults
 from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.files import RunFiles
 

@@ -15,8 +15,8 @@ from vitlab.config import TrainConfig, compose, names
 from vitlab.models.text import language_model
 from vitlab.models.weights.huggingface import save_huggingface
 from vitlab.reports.figures.figure import save_figure
-from vitlab.reports.results.study_results import load_results
 from vitlab.studies.grid import compose_study
+from vitlab.studies.results import load_results
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -19,10 +19,9 @@ from vitlab.console import Console
 from vitlab.data.opening import progress_bar
 from vitlab.files import write_json, write_text
 from vitlab.formatting import duration, plural
-from vitlab.reports.results.conclusion import is_finished
-from vitlab.reports.results.study_results import load_results
 from vitlab.studies.grid import compose_models, compose_study
 from vitlab.studies.launching.processes import start_server
+from vitlab.studies.status import is_finished
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import refuse_unwritable
 
@@ -207,9 +206,10 @@ def advise(out: Path, overrides: Sequence[str], jobs: int | None) -> int:
         files.refuse(config)
         if code := scale(config, folder, jobs=jobs, dry_run=False):
             return code
+    from vitlab.reports.advice import advise as judge
+    from vitlab.reports.advice import describe_advice
     from vitlab.reports.pages.advice import write_advice_page
-    from vitlab.reports.results.advice import advise as judge
-    from vitlab.reports.results.advice import describe_advice
+    from vitlab.studies.results import load_results
     from vitlab.training.mistakes import examine_runs
 
     results = load_results(folder)

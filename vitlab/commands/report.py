@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError
 from vitlab.config.errors import first_line
-from vitlab.reports.results import tables
-from vitlab.reports.results.study_results import StudyResults, load_results
+
+if TYPE_CHECKING:
+    from vitlab.studies.results import Results
 
 DESCRIPTION = "Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files."
 
@@ -19,28 +21,31 @@ def main(words: Sequence[str]) -> int:
         "--wandb", action="store_true", help="a W&B workspace and report too; saved to W&B if you are logged in"
     )
     args = parser.parse_args(words)
-    results = load_results(args.study)
-    return report(results, wandb=args.wandb)
+    from vitlab.studies.results import load_results
+
+    return report(load_results(args.study), wandb=args.wandb)
 
 
-def report(results: StudyResults, *, wandb: bool) -> int:
+def report(results: "Results", *, wandb: bool) -> int:
     """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
     With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in.
     """
     with status_line("loading altair"):
         from vitlab.reports.pages.study import write_report
+        from vitlab.reports.words import find_tables
 
     folder = results.files.folder
     try:
+        results.files.write_rows(results.rows)
         page = write_report(results)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
-    print(page, *tables.find_tables(folder), sep="\n")
+    print(page, *find_tables(folder), sep="\n")
     return dashboards(results) if wandb else 0
 
 
-def dashboards(results: StudyResults) -> int:
+def dashboards(results: "Results") -> int:
     """The study's W&B workspace and report; 1 when W&B did not save them."""
     try:
         from vitlab.reports.tracking.dashboards import Dashboards

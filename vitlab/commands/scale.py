@@ -20,20 +20,20 @@ from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console
 from vitlab.files import write_text
 from vitlab.formatting import plural
-from vitlab.reports.results.conclusion import Conclusion, conclude, is_finished
-from vitlab.reports.results.size_table import SizeTable
-from vitlab.reports.results.study_results import load_results
 from vitlab.studies.claims import hold
 from vitlab.studies.executors import can_detach, is_on_this_machine
 from vitlab.studies.grid import compose_models, compose_study
 from vitlab.studies.launching.processes import start_server
 from vitlab.studies.plan.machine import EXAMPLE, Machine, parse_machine
 from vitlab.studies.rounds import Target
+from vitlab.studies.status import is_finished
 from vitlab.studies.store import StudyFiles, collect
 from vitlab.training.files import source_of, source_problems
 
 if TYPE_CHECKING:
+    from vitlab.reports.words import SizeTable
     from vitlab.studies.plan.study import Plan
+    from vitlab.studies.results import Results
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
 
@@ -95,7 +95,9 @@ def main(words: Sequence[str]) -> int:
     files = StudyFiles(folder)
     if not (args.dry_run or target) and is_finished(files, config, console := Console(stderr=True)):
         say(files.last_start().headline, console)
-        show(conclude(load_results(folder), files.report_path))
+        from vitlab.studies.results import load_results
+
+        show(load_results(folder))
         return 0
     if machine is None:  # else only what the study would cost elsewhere is asked
         files.refuse(config)
@@ -195,12 +197,13 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
     """Write the report and print the result; 1 where that fails, as the results are there all the same."""
     from vitlab.reports.pages.live import LOG
     from vitlab.reports.pages.study import write_report
+    from vitlab.studies.results import load_results
 
     log = files.folder / LOG
     try:
         results = load_results(files.folder)
-        conclusion = conclude(results, write_report(results))
-        show(conclusion, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
+        write_report(results)
+        show(results, {run: f"{error} (see {files.folder / run / 'log.txt'})" for run, error in failed.items()})
     except (OSError, UserError):
         raise
     except Exception as error:
@@ -215,29 +218,43 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
     return 0
 
 
-def show(found: Conclusion, failed: Mapping[str, str] | None = None) -> None:
-    """Print a conclusion, and why runs of this start have failed."""
-    console = Console()
-    if found.table.body:
-        table = make_wide_table(found.table)
-        if (
-            Measurement.get(Console(width=UNLIMITED), console.options.update(width=UNLIMITED), table).maximum
-            > console.width
-        ):
-            table = make_long_table(found.table)
-        console.print()
-        console.print(table)
-        console.print(escape(found.table.note), highlight=False, style="dim")
-        console.print()
-    for text in found.says:
+def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
+    """Print what a study has found, why runs of this start have failed, and where the files are."""
+    from vitlab.reports.provenance import advise_tuning
+    from vitlab.reports.tracking.uploads import list_uploads
+    from vitlab.reports.words import headline, make_size_table
+
+    console, files = Console(), results.files
+    if results.rows:
+        print_table(make_size_table(results))
+    for text in filter(None, [*headline(results), *results.fits.describe_next_runs(), advise_tuning(results)]):
         console.print(escape(text), highlight=False)
     for run, error in (failed or {}).items():
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
-    for text in found.places:
-        say(text, console)
+    say(f"report   {files.report_path}", console)
+    say(f"results  {files.results_path}", console)
+    if any(upload.state == "waiting" for upload in list_uploads(results)):
+        say(f"W&B      vitlab sync {files.folder}", console)
+    urls = {run.wandb["url"].partition("/runs/")[0] for run in results.run_files.values() if run.wandb.get("url")}
+    for url in sorted(urls):
+        say(f"W&B      {url}", console)
 
 
-def make_wide_table(sizes: SizeTable) -> Table:
+def print_table(sizes: "SizeTable") -> None:
+    """On a terminal too narrow for a column a model, each model has a line."""
+    console, table = Console(), make_wide_table(sizes)
+    if (
+        Measurement.get(Console(width=UNLIMITED), console.options.update(width=UNLIMITED), table).maximum
+        > console.width
+    ):
+        table = make_long_table(sizes)
+    console.print()
+    console.print(table)
+    console.print(escape(sizes.note), highlight=False, style="dim")
+    console.print()
+
+
+def make_wide_table(sizes: "SizeTable") -> Table:
     """A row for each size, a column for each model."""
     table = Table(box=None, pad_edge=False)
     for index, name in enumerate(sizes.header):
@@ -248,7 +265,7 @@ def make_wide_table(sizes: SizeTable) -> Table:
     return table
 
 
-def make_long_table(sizes: SizeTable) -> Table:
+def make_long_table(sizes: "SizeTable") -> Table:
     """A row for each size and model, for a narrow terminal."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)

@@ -3,11 +3,14 @@
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser
 from vitlab.formatting import plural
-from vitlab.reports.results.study_results import StudyResults, load_results
 from vitlab.reports.tracking.uploads import Upload, list_uploads, upload
+
+if TYPE_CHECKING:
+    from vitlab.studies.results import Results
 
 STATES = {  # of a run, in words
     "uploaded": "uploaded",
@@ -25,10 +28,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("study", metavar="STUDY_DIR")
     parser.add_json()
     args = parser.parse_args(words)
+    from vitlab.studies.results import load_results
+
     return sync(load_results(args.study), as_json=args.json)
 
 
-def sync(results: StudyResults, *, as_json: bool) -> int:
+def sync(results: "Results", *, as_json: bool) -> int:
     """Upload the offline runs of a study's folder; 0, or 1 when an upload failed. Raises UserError.
 
     Each run is one line on stdout; with `as_json` all are one document there, and the lines go to stderr.

@@ -6,15 +6,16 @@ round adds follows from the results before it alone, so the same command gives t
 """
 
 import math
-import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from vitlab.formatting import plural, whole
 from vitlab.studies.metrics import main_metric
-from vitlab.studies.paired import Spread, mean_over_seeds, moderated_spreads, quantile
+from vitlab.studies.stats import Spread, estimate_mean, quantile
 from vitlab.studies.store import Cell
 from vitlab.tasks.metrics import Metric
 
@@ -95,24 +96,22 @@ def measure_certainty(rows: Sequence[Mapping[str, Any]], until: float) -> list[C
 
     `until` is the half-width that is asked for, in `Metric.compared`.
     """
-    metric = main_metric(list(rows))
+    from vitlab.studies.results import Results  # it brings pandas
+
+    # over seeds alone, on this test set: neither items nor the overlap of test sets become fewer with more seeds
+    results = Results([{**row, "holdout": None} for row in rows], outcomes={})
     cells = []
-    for variant in dict.fromkeys(row["model"] for row in rows):
-        by_size: dict[int, dict[int, float]] = {}
-        for row in rows:
-            if row["model"] == variant and (value := metric.value(row)) is not None:
-                by_size.setdefault(row["train_size"], {})[row["seed"]] = metric.compared(value)
-        spreads = moderated_spreads({size: list(values.values()) for size, values in by_size.items()})
-        several = sum(len(values) > 1 for values in by_size.values()) > 1
-        for size, values in sorted(by_size.items()):
-            spread = spreads.get(size)
-            if len(values) > 1 and not (several and spread):  # no other size to borrow from
-                spread = Spread(statistics.stdev(values.values()), len(values) - 1)
-            width = math.inf
+    for variant, by_size in results.by_model.items():
+        for size, cell in by_size.items():
+            spread, width = results.floor_spread(results.spreads[variant].get(size), cell.rows), math.inf
             if spread:
-                width = mean_over_seeds(list(values.values()), spread).half_width or 0.0
-            missing = 0 if width <= until else count_missing(len(values), spread, until)
-            cells.append(Certainty(variant, size, frozenset(values), width, missing))
+                width = estimate_mean(np.array(results.compared(cell.rows)), spread).half_width
+            seeds = frozenset(row["seed"] for row in cell.rows)
+            cells.append(
+                Certainty(
+                    variant, size, seeds, width, 0 if width <= until else count_missing(len(seeds), spread, until)
+                )
+            )
     return cells
 
 

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from rich.console import Console
+
+from vitlab.config import identity, resolved
+from vitlab.config.schema import StudyConfig
+from vitlab.data.cache.content_hash import contents
+from vitlab.data.opening import open_data
 from vitlab.formatting import finite
 from vitlab.studies.cells import RunState, read_state
-from vitlab.studies.grid import name_run
+from vitlab.studies.grid import compose_models, name_run
 from vitlab.studies.launching.slurm_jobs import read_submitted
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.store import StudyFiles, describe_asked
 
 
 @dataclass(frozen=True)
@@ -97,3 +103,23 @@ def read_run(folder: Path, variant: str, size: int, seed: int, submitted: Mappin
     cell = read_state(folder, name_run(variant, size, seed))
     heard = cell.claim.age if cell.claim else None
     return RunStatus(cell, variant, size, heard, submitted.get(cell.run, ""))
+
+
+def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
+    """Whether the last start asked for the same, on the same data, and has all results, and a report of them."""
+    start = files.last_start()
+    if start is None or start.asked != describe_asked(resolved(config)) or not files.report_path.is_file():
+        return False
+    data, models = contents(config.data, open_data(config.data, console)), compose_models(config)
+    drawn = files.report_path.stat().st_mtime
+    for variant, size, seed in start.cells:
+        run = files.run(name_run(variant, size, seed))
+        result, _ = run.read_result()
+        if result is None or not run.config_path.is_file() or result["id"] != identity(run.config(), data):
+            return False
+        paths = (run.result_path, run.analysis_folder)
+        if any(path.exists() and path.stat().st_mtime > drawn for path in paths):
+            return False
+        if any(run.find_lacking(resolved(models[variant])).values()):
+            return False
+    return True

@@ -6,8 +6,8 @@ from vitlab.config import TrainConfig, compose
 from vitlab.reports.figures.cells import SHADES
 from vitlab.reports.observer import RunReporter
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results.study_results import load_results
 from vitlab.studies.experiment import train_run
+from vitlab.studies.results import load_results
 from vitlab.studies.store import StudyFiles
 
 EVIL_RUN = "<img src=x onerror=alert(1)>"

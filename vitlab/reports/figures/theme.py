@@ -40,20 +40,6 @@ ACCENTS = (*FIXED, *OTHERS)
 MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down")
 DASHES = ("solid", "dash", "dashdot", "longdash")
 
-FAMILY_NAMES = {
-    "vit": "ViT",
-    "resnet": "ResNet",
-    "mixer": "Mixer",
-    "fnet": "FNet",
-    "bit": "BiT",
-    "lstm": "LSTM",
-    "gpt": "GPT",
-    "bert": "BERT",
-    "transformer": "Transformer",
-    "rnn": "RNN",
-    "histogram": "Color histogram",
-}
-
 
 @dataclass(frozen=True)
 class Look:
@@ -62,11 +48,6 @@ class Look:
     colour: str
     marker: str
     dash: str
-
-
-def family_name(family: str) -> str:
-    """`ViT` for `vit`; a family without a usual spelling keeps its own."""
-    return FAMILY_NAMES.get(family, family)
 
 
 def families(rows: list[dict[str, Any]]) -> dict[str, str]:

@@ -10,20 +10,19 @@ from PIL import Image
 
 from vitlab.files import write_text
 from vitlab.formatting import count, duration
+from vitlab.reports.advice import Advice, describe_range
 from vitlab.reports.figures.study import metric as metric_figure
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.pages.render import data_address, render, source
-from vitlab.reports.results.advice import Advice, describe_now
-from vitlab.reports.results.size_table import make_size_table
-from vitlab.reports.results.study_results import StudyResults
-from vitlab.tasks.metrics import Metric
+from vitlab.reports.words import make_size_table
+from vitlab.studies.results import Results
 from vitlab.training.mistakes import Examined
 
 SHOWN, OF_CLASS = 36, 6  # mistakes, and of a class
 
 
 def write_advice_page(
-    out: Path, results: StudyResults, advice: Advice, sentences: Sequence[str], examined: Examined
+    out: Path, results: Results, advice: Advice, sentences: Sequence[str], examined: Examined
 ) -> Path:
     """Write OUT/advice.html beside the study's own folder OUT/study; return its path."""
     path = out / "advice.html"
@@ -41,7 +40,7 @@ def write_advice_page(
             sentences=sentences[1:],
             figure=figure,
             picture=data_address(drawn, "image/svg+xml"),
-            table=make_size_table(results.rows, results.outcomes, results.margin),
+            table=make_size_table(results),
             looks=looks(families(results.rows)),
             candidates=[list_candidate(advice, place) for place in range(len(advice.standings))],
             metric=advice.metric,
@@ -57,15 +56,11 @@ def list_candidate(advice: Advice, place: int) -> dict[str, Any]:
     return {
         "model": one.model,
         "chosen": one is advice.chosen,
-        "now": describe_now(one, metric),
+        "now": describe_range(one.now, metric),
         "later": describe_range(one.later, metric) if one.later else "no law",
         "time": duration(one.seconds),
         "params": count(one.params),
     }
-
-
-def describe_range(later: Any, metric: Metric) -> str:
-    return f"{metric.text(later.value)} ({metric.number(later.low)} to {metric.number(later.high)})"
 
 
 def choose_mistakes(examined: Examined) -> list[Any]:

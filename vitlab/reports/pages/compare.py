@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, finite, plural, whole
+from vitlab.reports import provenance
 from vitlab.reports.figures.figure import Axis, Figure, Key, compose_page, draw_curves
 from vitlab.reports.figures.study.training import thin_curves
 from vitlab.reports.figures.theme import families, looks
@@ -19,13 +19,8 @@ from vitlab.reports.pages import map_payload, runs_table
 from vitlab.reports.pages.image_attention import format_command, page_link
 from vitlab.reports.pages.render import bundle_vega, render, source
 from vitlab.reports.pages.runs_table import Column
-from vitlab.reports.results import provenance
-from vitlab.reports.results.aggregate import aggregate
-from vitlab.reports.results.comparison import values_of
-from vitlab.reports.results.run_results import AttentionMaps, RunResults
-from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import folder_link
-from vitlab.studies.paired import paired_difference
+from vitlab.studies.results import AttentionMaps, Results, RunResults
 from vitlab.tasks.metrics import Metric, find_metric, list_metrics
 
 Rows = list[dict[str, Any]]
@@ -41,7 +36,7 @@ MOST_GAPS = 2000  # pairs of models and sizes whose differences the page holds
 MOST_PICTURES = 200_000  # bytes of maps of one run; further images are left out
 
 
-def write_compare_page(results: StudyResults) -> Path | None:
+def write_compare_page(results: Results) -> Path | None:
     """Write the page of a study; return its path, or None for fewer than two runs. Raises UserError."""
     path = results.files.folder / "compare.html"
     if len(results.rows) < 2:
@@ -51,17 +46,17 @@ def write_compare_page(results: StudyResults) -> Path | None:
     return path
 
 
-def render_page(results: StudyResults) -> str:
+def render_page(results: Results) -> str:
     """The whole document."""
     rows, metric = results.rows, results.metric
     maps, sets = pack_maps(results)
     keys, settings = find_differences(
-        [provenance.flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.runs.values()]
+        [provenance.flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.run_files.values()]
     )
     columns = [Column("params", "parameters", count), Column("steps", "steps", whole), *runs_table.columns(rows)]
     columns += [column for column in OF_TEST if any(column.key in row for row in rows)]
-    curves = [read_curves(run, metric.key) for run in results.runs.values()]
-    distances = [read_distances(run) for run in results.runs.values()]
+    curves = [read_curves(run, metric.key) for run in results.run_files.values()]
+    distances = [read_distances(run) for run in results.run_files.values()]
     style = looks(families(rows))
     runs = [
         {
@@ -73,7 +68,7 @@ def render_page(results: StudyResults) -> str:
             "numbers": [[column.text(row.get(column.key)), finite(row.get(column.key))] for column in columns],
             "curves": curve,
             "distances": distance,
-            "lacks_attention": results.runs[row["run"]].lacks_attention,
+            "lacks_attention": results.run_files[row["run"]].lacks_attention,
             "maps": run_maps,
         }
         for row, values, curve, distance, run_maps in zip(rows, settings, curves, distances, maps, strict=True)
@@ -125,21 +120,18 @@ def describe_cell(model: str, size: int, metric: Metric) -> str:
     return f"{model} with {plural(size, metric.sized_by)}"
 
 
-def find_gaps(results: StudyResults) -> Iterator[tuple[str, list[float]]]:
+def find_gaps(results: Results) -> Iterator[tuple[str, list[float]]]:
     """The difference in the metric of two models at one size, or of two sizes of one model, second minus first.
 
     By the descriptions of both, joined by a line end: its mean, half its 95% interval, and the seeds and test items
     that the interval covers.
     """
-    metric, outcomes = results.metric, results.outcomes
-    by_model = aggregate(results.rows, metric)
-    cells = [(model, size, cell) for model, by_size in by_model.items() for size, cell in by_size.items()]
-    near = [pair for pair in combinations(cells, 2) if pair[0][0] == pair[1][0] or pair[0][1] == pair[1][1]]
-    for first, second in near[:MOST_GAPS]:
-        gap = paired_difference(*(values_of(of_model[2], metric, outcomes) for of_model in (second, first)))
-        if gap and gap.half_width is not None:
-            key = "\n".join(describe_cell(*of_model[:2], metric) for of_model in (first, second))
-            yield key, [gap.mean, gap.half_width, gap.seeds, gap.items]
+    for one in results.gaps.head(MOST_GAPS).itertuples():
+        gap = results.gap(one.best, one.other, one.train_size).estimate
+        if gap.half_width is not None:
+            for pair, sign in (((one.other, one.best), 1), ((one.best, one.other), -1)):
+                key = "\n".join(describe_cell(model, one.train_size, results.metric) for model in pair)
+                yield key, [sign * gap.mean, gap.half_width, gap.seeds, gap.items]
 
 
 def choose_start(rows: Rows) -> tuple[str, str]:
@@ -191,7 +183,7 @@ def read_distances(run: RunResults) -> list[list[float]] | None:
     return [layers[layer] for layer in sorted(layers)]
 
 
-def pack_maps(results: StudyResults) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def pack_maps(results: Results) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Each run's maps (mean over the heads) or `{"why", "command"}`, and the sets of images that they belong to.
 
     A set is `{"pictures", "count"}`: the images in the page, and how many the analysis had. Runs with the largest
@@ -202,7 +194,7 @@ def pack_maps(results: StudyResults) -> tuple[list[dict[str, Any]], list[dict[st
     total = 0
     for row in sorted(results.rows, key=lambda row: (-row["train_size"], row["seed"] or 0)):
         run = row["run"]
-        maps = results.runs[run].attention_maps()
+        maps = results.run_files[run].attention_maps()
         if maps is None:
             by_run[run] = explain_missing(results, run)
             continue
@@ -226,7 +218,7 @@ def pack_maps(results: StudyResults) -> tuple[list[dict[str, Any]], list[dict[st
             "address": page_link(run),
             **map_payload.quantize_maps(mean[:shown]),
         }
-    return [by_run[run] for run in results.runs], list(sets.values())
+    return [by_run[run] for run in results.run_files], list(sets.values())
 
 
 def hash_pictures(maps: AttentionMaps) -> str:
@@ -236,10 +228,10 @@ def hash_pictures(maps: AttentionMaps) -> str:
     return sha.hexdigest()
 
 
-def explain_missing(results: StudyResults, run: str) -> dict[str, str]:
+def explain_missing(results: Results, run: str) -> dict[str, str]:
     """Why a run has no maps, and the command that adds them where that is possible."""
-    texts = results.runs[run].reads_text
-    if results.runs[run].lacks_attention:
+    texts = results.run_files[run].reads_text
+    if results.run_files[run].lacks_attention:
         return {"why": "has no attention" if texts else "has no attention over patches"}
     if texts:
         return {"why": "attends to tokens, not to patches"}

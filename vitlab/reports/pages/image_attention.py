@@ -15,9 +15,8 @@ from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, significant
 from vitlab.reports.pages import map_payload
 from vitlab.reports.pages.render import render, source
-from vitlab.reports.results.run_results import MAPS, AttentionMaps
-from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import link
+from vitlab.studies.results import MAPS, AttentionMaps, Results
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
@@ -42,9 +41,9 @@ class Group:
     command: str = ""
 
 
-def write_attention_pages(results: StudyResults) -> list[Group]:
+def write_attention_pages(results: Results) -> list[Group]:
     """Write the page of each run that has maps; return a group per model for the report. Raises UserError."""
-    addresses = {run: page_link(run) for run in results.runs if write_page(results, run)}
+    addresses = {run: page_link(run) for run in results.run_files if write_page(results, run)}
     models = groupby(results.rows, key=lambda row: row["model"])
     return [make_group(results, model, list(rows), addresses) for model, rows in models]
 
@@ -53,18 +52,18 @@ def page_link(run: str) -> str:
     return link(FOLDER, f"{run}.html")
 
 
-def write_page(results: StudyResults, run: str) -> bool:
+def write_page(results: Results, run: str) -> bool:
     """Write a run's page if it has maps; return whether it has. Only one run's maps are in memory at a time."""
-    maps = results.runs[run].attention_maps()
+    maps = results.run_files[run].attention_maps()
     if maps is None:
         return False
-    measured = {name: results.runs[run].last_analysis(name) for name in MEASURES}
+    measured = {name: results.run_files[run].last_analysis(name) for name in MEASURES}
     text = render_page(results.files, run, maps, measured, comparable=len(results.rows) > 1)
     write_text(results.files.folder / FOLDER / f"{run}.html", text)
     return True
 
 
-def make_group(results: StudyResults, model: str, rows: Rows, addresses: dict[str, str]) -> Group:
+def make_group(results: Results, model: str, rows: Rows, addresses: dict[str, str]) -> Group:
     """The report's line about a model's runs."""
     study, unit = results.files, results.metric.sized_by
     named = {row["run"]: f"{plural(row['train_size'], unit)}, seed {row['seed']}" for row in rows}
@@ -72,8 +71,8 @@ def make_group(results: StudyResults, model: str, rows: Rows, addresses: dict[st
     if pages:
         return Group(model, pages)
     run = rows[-1]["run"]
-    lacks = results.runs[run].lacks_attention
-    if results.runs[run].reads_text:
+    lacks = results.run_files[run].lacks_attention
+    if results.run_files[run].reads_text:
         return Group(model, [], "has no attention.") if lacks else make_text_group(study, model, named)
     if lacks:
         fields = [(f"receptive fields, {label}", find_receptive_field(results, run)) for run, label in named.items()]
@@ -92,9 +91,9 @@ def make_text_group(study: StudyFiles, model: str, named: dict[str, str]) -> Gro
     return Group(model, [], "has no attention page yet.", format_command(study, list(named)[-1], ""))
 
 
-def find_receptive_field(results: StudyResults, run: str) -> str | None:
+def find_receptive_field(results: Results, run: str) -> str | None:
     """The link to the picture of a run's receptive fields, None without one."""
-    path = results.runs[run].find_file("receptive_field.png")
+    path = results.run_files[run].find_file("receptive_field.png")
     return None if path is None else link(*path.relative_to(results.files.folder).parts)
 
 

@@ -68,7 +68,7 @@ def live_report(folder: Path) -> Iterator[LiveReport]:
         live.close()
         if live.started:
             from vitlab.reports.pages.study import write_report
-            from vitlab.reports.results.study_results import load_results
+            from vitlab.studies.results import load_results
 
             with contextlib.suppress(Exception):
                 write_report(load_results(folder))
@@ -80,7 +80,7 @@ def live_report(folder: Path) -> Iterator[LiveReport]:
 def write_reports(connection: Connection, folder: Path) -> None:
     """The process: write the report when asked to, answer with the seconds of a core it took; None ends it."""
     from vitlab.reports.pages.study import write_report  # 2 s, here: the study need not wait for what draws
-    from vitlab.reports.results.study_results import load_results
+    from vitlab.studies.results import load_results
 
     try:
         while connection.recv():

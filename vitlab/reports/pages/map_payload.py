@@ -10,7 +10,7 @@ from vitlab.config import printable
 from vitlab.reports.figures.cells import SHADES, to_pixels
 from vitlab.reports.pages.quantize import encode_bytes, quantize_rows
 from vitlab.reports.pages.render import data_address
-from vitlab.reports.results.run_results import AttentionMaps
+from vitlab.studies.results import AttentionMaps
 
 STOPS = 9  # of the legend's gradient
 

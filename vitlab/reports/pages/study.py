@@ -11,6 +11,7 @@ from typing import Any
 
 from vitlab.files import write_text
 from vitlab.formatting import duration, finite, plural, with_prefix
+from vitlab.reports import provenance
 from vitlab.reports.figures.figure import Figure, compose_page, save_figure
 from vitlab.reports.figures.study import draw_study
 from vitlab.reports.figures.theme import families, looks
@@ -18,13 +19,11 @@ from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.pages.image_attention import Group, write_attention_pages
 from vitlab.reports.pages.render import bundle_vega, data_address, pack_chart, render, source
-from vitlab.reports.results import provenance, tables
-from vitlab.reports.results.size_table import make_size_table
-from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import best_of_families, headline
 from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.reports.urls import folder_link, link
+from vitlab.reports.words import find_tables, headline, make_size_table, write_tables
 from vitlab.studies.laws.groups import list_params
+from vitlab.studies.results import Results
 from vitlab.studies.store import StudyFiles
 
 Rows = list[dict[str, Any]]
@@ -33,13 +32,13 @@ GENERATED = 8  # test items for which it shows what the models write
 SCRIPTS = ("theme_button.js", "charts.js", "report.js", "table.js")
 
 
-def write_report(results: StudyResults, *, running: bool = False) -> Path:
+def write_report(results: Results, *, running: bool = False) -> Path:
     """Write a study's figures/, tables/, report.html, compare.html and attention/; return the report's path.
 
     With `running` the page says so and reloads itself. Raises UserError.
     """
     figures = list(make_figures(results))
-    tables.write_tables(results)
+    write_tables(results)
     if results.fits.groups:
         lines = io.StringIO()
         csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.groups))
@@ -50,7 +49,7 @@ def write_report(results: StudyResults, *, running: bool = False) -> Path:
     return results.files.report_path
 
 
-def make_figures(results: StudyResults) -> Iterator[dict[str, Any]]:
+def make_figures(results: Results) -> Iterator[dict[str, Any]]:
     """Each figure for the template, drawn to files too; neighbours with a `choice` are views of one."""
     for has_choice, group in groupby(draw_study(results), key=lambda figure: bool(figure.choice)):
         for views in [list(group)] if has_choice else ([figure] for figure in group):
@@ -70,17 +69,17 @@ def make_figures(results: StudyResults) -> Iterator[dict[str, Any]]:
             }
 
 
-def make_view(results: StudyResults, figure: Figure) -> dict[str, Any]:
+def make_view(results: Results, figure: Figure) -> dict[str, Any]:
     """A figure for the template, its panels with their charts; it is saved to figures/ as well."""
     save_figure(figure, results.files.figures)
     charts = [(title, compose_page(spec)) for title, spec in figure.specs.items()]
     return {"figure": figure, "charts": [(title, chart["height"], pack_chart(chart)) for title, chart in charts]}
 
 
-def render_page(results: StudyResults, figures: list[dict[str, Any]], attention: list[Group], running: bool) -> str:
+def render_page(results: Results, figures: list[dict[str, Any]], attention: list[Group], running: bool) -> str:
     """The whole document."""
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
-    run_results = [run.result for run in results.runs.values()]
+    run_results = [run.result for run in results.run_files.values()]
     columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
     conclusion, details = headline(results)
@@ -109,9 +108,9 @@ def render_page(results: StudyResults, figures: list[dict[str, Any]], attention:
         manifests=link_manifests(study),
         attention=attention,
         metric=metric,
-        size_table=make_size_table(rows, results.outcomes, results.margin),
+        size_table=make_size_table(results),
         fits=results.fits,
-        tables=[(path.name, link("tables", path.name)) for path in tables.find_tables(study.folder)],
+        tables=[(path.name, link("tables", path.name)) for path in find_tables(study.folder)],
         looks=looks(families(rows)),
         columns=columns,
         choices=runs_table.choices(rows),
@@ -142,14 +141,16 @@ def link_manifests(study: StudyFiles) -> list[tuple[str, str]]:
     return [(name, link("subsets", name)) for name in names]
 
 
-def make_tiles(results: StudyResults) -> list[dict[str, Any]]:
+def make_tiles(results: Results) -> list[dict[str, Any]]:
     """The four numbers: runs, best result per family, time, compute."""
     rows, metric, cells = results.rows, results.metric, results.files.cells()
     axes = ("variant" if results.varied else "model", "size", "seed")
     best = {
-        name: max((cell.mean for cell in by_size.values()), key=lambda mean: metric.lead(mean, 0.0))
-        for name, by_size in best_of_families(rows, metric).items()
-        if by_size
+        results.name_of(name): max(
+            (results.by_model[model][size].mean for size, model in by_size.items()),
+            key=lambda mean: metric.lead(mean, 0.0),
+        )
+        for name, by_size in results.contenders.items()
     }
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
     planned = results.asked_for
@@ -165,7 +166,7 @@ def make_tiles(results: StudyResults) -> list[dict[str, Any]]:
     ]
 
 
-def collect_caveats(results: StudyResults) -> list[str]:
+def collect_caveats(results: Results) -> list[str]:
     """Limits of the conclusion: failed and unfinished runs."""
     caveats = []
     rows, metric, failed = results.rows, results.metric, results.failures

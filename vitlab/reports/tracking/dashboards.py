@@ -16,13 +16,11 @@ from wandb_workspaces.workspaces import internal as workspace_internal
 from vitlab.config import UserError, load, names
 from vitlab.config.schema import WandbConfig
 from vitlab.files import write_text
-from vitlab.reports.figures.theme import THEMES, families, family_name, looks
-from vitlab.reports.results import tables
-from vitlab.reports.results.published import find_published
-from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import headline
+from vitlab.reports.figures.theme import THEMES, families, looks
 from vitlab.reports.tracking import STEP
+from vitlab.reports.words import format_markdown, headline
 from vitlab.studies.grid import NAME
+from vitlab.studies.results import Results, family_name
 from vitlab.tasks.metrics import Metric
 
 
@@ -33,7 +31,7 @@ class Dashboards:
     finished run and for files that cannot be read.
     """
 
-    def __init__(self, results: StudyResults):
+    def __init__(self, results: Results):
         study, config, rows = results.files, results.config, results.rows
         if not rows:
             raise UserError(f"{study.folder}: no run has finished yet, so a dashboard has nothing to show")
@@ -85,9 +83,7 @@ class Dashboards:
         """The conclusion, the table, and the same panels with a run set for each family."""
         blocks: list[Any] = [
             wr.P(" ".join(headline(self.results))),
-            wr.MarkdownBlock(
-                text=tables.format_markdown(self.rows, find_published(self.results), self.results.outcomes)
-            ),
+            wr.MarkdownBlock(text=format_markdown(self.results)),
         ]
         for title, panels in make_panels(self.results).items():
             blocks += [wr.H2(title), wr.PanelGrid(runsets=self.build_runsets(), panels=panels)]
@@ -131,9 +127,9 @@ class Dashboards:
         return [self.workspace_path, self.report_path]
 
 
-def make_panels(results: StudyResults) -> dict[str, list[Any]]:
+def make_panels(results: Results) -> dict[str, list[Any]]:
     """Section title -> panels; a section without panels is left out."""
-    metric, first = results.metric, next(iter(results.runs.values()))
+    metric, first = results.metric, next(iter(results.run_files.values()))
     logged = {key for row in first.metrics for key in row}
     curves = dict.fromkeys(
         [
@@ -167,13 +163,13 @@ def plot_against(key: str, metric: Metric) -> wr.ScatterPlot:
     )
 
 
-def list_stems(results: StudyResults, suffix: str) -> list[str]:
+def list_stems(results: Results, suffix: str) -> list[str]:
     """Names of the analyses (json) or of their figures (png) that some run has."""
-    folders = [run.files.analysis_folder for run in results.runs.values()]
+    folders = [run.files.analysis_folder for run in results.run_files.values()]
     return sorted({path.stem for folder in folders for path in folder.glob(f"*.{suffix}")})
 
 
-def list_analyses(results: StudyResults) -> list[str]:
+def list_analyses(results: Results) -> list[str]:
     """Names of the analyses that some run has and that are drawn."""
     shipped = set(names("analysis"))
     return [name for name in list_stems(results, "json") if name not in shipped or load("analysis", name).drawings]
@@ -186,10 +182,10 @@ def show_figures(analysis: str, figures: list[str]) -> wr.MediaBrowser:
     return wr.MediaBrowser(title=title, num_columns=2, media_keys=[f"{name}/picture" for name in shown])
 
 
-def choose_colours(results: StudyResults) -> dict[str, str]:
+def choose_colours(results: Results) -> dict[str, str]:
     """W&B id -> the colour of the run's family in the report."""
     look = looks(families(results.rows))
-    ids = {row["run"]: results.runs[row["run"]].wandb.get("id") for row in results.rows}
+    ids = {row["run"]: results.run_files[row["run"]].wandb.get("id") for row in results.rows}
     colours = {row["run"]: THEMES["light"][look[row["model"]].colour] for row in results.rows}
     return {key: colours[run] for run, key in ids.items() if key}
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from vitlab.config import UserError
 from vitlab.config.errors import printable
-from vitlab.reports.results.run_results import RunResults
-from vitlab.reports.results.study_results import StudyResults
+from vitlab.studies.results import Results, RunResults
 from vitlab.studies.store import list_trials
 
 NOT_OURS = ("WANDB_MODE", "WANDB_SILENT", "WANDB_SERVICE")  # set for training; an upload is online and prints
@@ -38,10 +37,10 @@ class Upload:
     says: str = ""
 
 
-def list_uploads(results: StudyResults) -> list[Upload]:
+def list_uploads(results: Results) -> list[Upload]:
     """Every finished run in the order of results.csv, each behind its trials. Raises UserError for unreadable files."""
     uploads = []
-    for name, run in results.runs.items():
+    for name, run in results.run_files.items():
         trials = [RunResults(files) for files in list_trials(run.files)]
         uploads += [find_upload(f"{name}, trial {trial.files.folder.name}", trial) for trial in trials if trial.wandb]
         uploads.append(find_upload(name, run))

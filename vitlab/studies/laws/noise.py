@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitlab.studies.paired import moderated_spreads
+from vitlab.studies.stats import moderated_spreads
 
 DRAWS = 600
 

@@ -6,7 +6,7 @@ from tests.unit.reports.figures.charts import read_column, read_points, read_sca
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
 from vitlab.reports.figures.study import heads
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import load_results
 
 REFERENCES = {"uniform attention": 20.0, "3 x 3 neighbourhood": 5.0}
 

@@ -9,9 +9,7 @@ from tests.unit.reports.figures.charts import read_column, read_points, read_sca
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves, save_figure
 from vitlab.reports.figures.study import cost, draw_study, metric
-from vitlab.reports.results.fits import fit_study
-from vitlab.reports.results.study_results import load_results
-from vitlab.studies.metrics import main_metric
+from vitlab.studies.results import Results, load_results
 
 
 def row(model, size, seed, accuracy, flops, seconds, **more):
@@ -30,7 +28,7 @@ ROWS = [
 def draw(rows):
     """The views of Figure 1 by their choice."""
     runs = {one["run"]: SimpleNamespace(result={}) for one in rows}
-    results = SimpleNamespace(rows=rows, metric=main_metric(rows), runs=runs, fits=fit_study(rows, {}))
+    results = Results(rows, run_files=runs, outcomes={})
     return {figure.choice: figure for module in (metric, cost) for figure in module.draw(results)}
 
 

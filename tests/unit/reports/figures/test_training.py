@@ -10,7 +10,7 @@ from tests.unit.reports.written_study import make_study
 from vitlab.files import write_text
 from vitlab.reports.figures.study import training
 from vitlab.reports.figures.study.training import thin_curves
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import load_results
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
 

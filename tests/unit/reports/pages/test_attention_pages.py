@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.reports.few_runs import EVIL_MODEL, EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
 from tests.unit.reports.html_page import Page
-from vitlab.reports.results.run_results import RunResults
+from vitlab.studies.results import RunResults
 from vitlab.training.files import RunFiles, write_analysis
 
 

@@ -11,8 +11,7 @@ from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET, draws_shares, la
 from tests.unit.reports.html_page import Page, read_script_data
 from vitlab.reports.pages import compare
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results.run_results import RunResults
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import RunResults, load_results
 
 
 def test_two_runs_of_other_depths_are_under_one_slider(browser, few_runs, compare):

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.pages.live import LiveReport, live_report
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import load_results
 
 SMALL = {"models": {"resnet_nano": "resnet"}, "sizes": (500, 2000), "seeds": (0,)}
 

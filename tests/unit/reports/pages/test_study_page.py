@@ -10,11 +10,11 @@ from tests.unit.reports.html_page import EVIL, Page
 from tests.unit.reports.written_study import make_study
 from vitlab.config import UserError
 from vitlab.files import write_json
+from vitlab.reports import provenance
 from vitlab.reports.figures.samples import write_contact_sheet
 from vitlab.reports.figures.study import metric
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results import provenance
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import load_results
 
 
 @pytest.fixture(scope="module")

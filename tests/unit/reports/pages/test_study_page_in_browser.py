@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.reports.written_study import make_study
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import load_results
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.unit.reports.html_page import read_script_data
 from tests.unit.reports.written_study import make_study
 from vitlab.files import write_text
 from vitlab.reports.pages.study import write_report
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import load_results
 
 pytestmark = pytest.mark.slow
 SCRIPT = "<script>alert(1)</script>"

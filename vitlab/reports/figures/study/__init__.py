@@ -9,10 +9,10 @@ from importlib import import_module
 
 from vitlab.registry import list_modules
 from vitlab.reports.figures.figure import Figure
-from vitlab.reports.results.study_results import StudyResults
+from vitlab.studies.results import Results
 
 
-def draw_study(results: StudyResults) -> Iterator[Figure]:
+def draw_study(results: Results) -> Iterator[Figure]:
     modules = [import_module(f"{__name__}.{name}") for name in list_modules(__name__)]
     for module in sorted(modules, key=lambda module: module.PLACE):
         yield from module.draw(results)

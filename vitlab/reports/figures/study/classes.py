@@ -7,16 +7,18 @@ from typing import Any
 
 from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
 from vitlab.reports.figures.theme import families, looks
-from vitlab.reports.results.study_results import StudyResults
+from vitlab.studies.results import Results
 
 PLACE = 5
 MOST = 12  # classes that have a panel: those with the lowest recall
 Z = 1.96  # of a 95% interval
 
 
-def draw(results: StudyResults) -> Iterator[Figure]:
+def draw(results: Results) -> Iterator[Figure]:
     """A panel per class, a line per model: the mean over seeds with its interval over seeds and test items."""
-    counted = [(row, counts) for row in results.rows if (counts := results.runs[row["run"]].result.get("by_class"))]
+    counted = [
+        (row, counts) for row in results.rows if (counts := results.run_files[row["run"]].result.get("by_class"))
+    ]
     cells: dict[tuple[str, str, int], list[list[int]]] = {}
     for row, counts in counted:
         for name, right_and_all in counts.items():

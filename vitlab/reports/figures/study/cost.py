@@ -21,10 +21,9 @@ from vitlab.reports.figures.study.metric import (
     draw_cells,
     list_keys,
 )
-from vitlab.reports.figures.theme import families, family_name, looks
-from vitlab.reports.results.aggregate import CellAverage, aggregate
-from vitlab.reports.results.provenance import identify_machine
-from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.figures.theme import families, looks
+from vitlab.reports.provenance import identify_machine
+from vitlab.studies.results import Cell, Results, family_name
 from vitlab.tasks.metrics import Metric
 
 PLACE = 2
@@ -50,14 +49,14 @@ class Cost:
         value = finite(row.get(self.key))
         return value / self.unit if value is not None and value > 0 else None
 
-    def average(self, cell: CellAverage) -> float:
+    def average(self, cell: Cell) -> float:
         return statistics.fmean(cost for row in cell.rows if (cost := self.get(row)) is not None)
 
 
-def draw(results: StudyResults) -> Iterator[Figure]:
+def draw(results: Results) -> Iterator[Figure]:
     """Runs whose cost is not known are left out."""
     for cost in list_costs(results.rows):
-        known = aggregate([row for row in results.rows if cost.get(row) is not None], results.metric)
+        known = Results([row for row in results.rows if cost.get(row) is not None], outcomes={}).by_model
         if any(known.values()):
             yield draw_costs(results, {model: by_size for model, by_size in known.items() if by_size}, cost)
 
@@ -73,7 +72,7 @@ def list_costs(rows: Points) -> list[Cost]:
     ]
 
 
-def draw_costs(results: StudyResults, by_model: Averages, cost: Cost) -> Figure:
+def draw_costs(results: Results, by_model: Averages, cost: Cost) -> Figure:
     """A line per model through the means over seeds of both, from its smallest training set to its largest.
 
     Behind them the frontier of each family and of all.
@@ -105,7 +104,7 @@ def draw_costs(results: StudyResults, by_model: Averages, cost: Cost) -> Figure:
     caption = describe_points(rows, metric) + (STAIRS if frontiers else "")
     if cost.choice == "time":
         caption += " Wall-clock time from the first step to the last, including evaluations and checkpoints."
-        if len({identify_machine(run.result) for run in results.runs.values()}) > 1:
+        if len({identify_machine(run.result) for run in results.run_files.values()}) > 1:
             caption += " The runs were on different machines, so their times are not comparable."
     return Figure(
         name=f"{metric.key}_against_{cost.choice}",
@@ -195,7 +194,7 @@ def label_sizes(by_model: Averages, metric: Metric, cost: Cost) -> Iterator[dict
             yield {"mark": "above" if above else "below", "line": model, "x": x, "y": y, "text": text.replace(".0", "")}
 
 
-def describe_cost_of(model: str, by_size: Mapping[int, CellAverage], metric: Metric, cost: Cost) -> str:
+def describe_cost_of(model: str, by_size: Mapping[int, Cell], metric: Metric, cost: Cost) -> str:
     texts = [
         f"{metric.text(by_size[size].mean)} for {cost.text(cost.average(by_size[size]))} with "
         f"{plural(size, f'training {metric.sized_by}')}"

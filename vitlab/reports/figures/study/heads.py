@@ -7,17 +7,17 @@ from vitlab.formatting import plural
 from vitlab.reports.figures.figure import Figure
 from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
 from vitlab.reports.figures.theme import families, looks
-from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import file_stem, folder_link
+from vitlab.studies.results import Results
 
 PLACE = 3
 TRAINED = "A filled point is a head of the trained model, a ring a head of the untrained one"
 WHILE_TRAINING = "Each line is the mean over the heads of a layer while the model trains"
 
 
-def draw(results: StudyResults) -> Iterator[Figure]:
+def draw(results: Results) -> Iterator[Figure]:
     style = looks(families(results.rows))
-    for name in sorted({name for run in results.runs.values() for name in run.analyses}):
+    for name in sorted({name for run in results.run_files.values() for name in run.analyses}):
         config = load("analysis", name) if name in names("analysis") else None
         title = config.title if config else name.replace("_", " ")
         title = f"{title[:1].upper()}{title[1:]}"
@@ -39,11 +39,11 @@ def is_only(model: str, models: dict[str, object]) -> bool:
     return sum(file_stem(other) == file_stem(model) for other in models) == 1
 
 
-def find_analyses(results: StudyResults, model: str, name: str) -> list[Measured]:
+def find_analyses(results: Results, model: str, name: str) -> list[Measured]:
     """An analysis of a model at each training-set size, of the first seed that has it."""
     chosen: dict[int, Measured] = {}
     for row in results.rows:
-        analysis = results.runs[row["run"]].analysis(name) if row["model"] == model else None
+        analysis = results.run_files[row["run"]].analysis(name) if row["model"] == model else None
         if analysis is not None:
             title = plural(row["train_size"], results.metric.sized_by)
             chosen.setdefault(row["train_size"], Measured(analysis, title, folder_link(row["run"])))

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from vitlab.formatting import plural, whole
+from vitlab.formatting import plural
 from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
 from vitlab.reports.figures.theme import families, looks
-from vitlab.reports.results.aggregate import CellAverage, aggregate
-from vitlab.reports.results.fits import StudyFits
-from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import best_of_families, join_names
 from vitlab.reports.urls import folder_link
+from vitlab.reports.words import describe_model, join_names
+from vitlab.studies.fits import StudyFits
 from vitlab.studies.laws.crossover import describe_crossover, rounded
 from vitlab.studies.limits import list_limits
+from vitlab.studies.results import Cell, Results
 from vitlab.tasks.metrics import Metric
 
 PLACE = 1
@@ -25,7 +24,7 @@ LAW_POINTS = 24
 MOST_RUNS, ALL_RUNS = 30, 600  # of a model at a size that have a ring each, and of all together
 FILES, HINT = [("results.csv", "results.csv")], "Click a point to find its run below."
 Points = list[dict[str, Any]]
-Averages = Mapping[str, Mapping[int, CellAverage]]
+Averages = Mapping[str, Mapping[int, Cell]]
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,14 @@ class Value:
         return None if log and drawn <= 0 else drawn
 
 
-def draw(results: StudyResults) -> Iterator[Figure]:
+def draw(results: Results) -> Iterator[Figure]:
     """The error on log-log axes where the metric is a share, then the metric.
 
     A model has one line with one band: its law where it holds, dashed beyond the data, else its means. A crossover is
     an upright line in the strip of its interval.
     """
     metric = results.metric
-    by_model = {model: by_size for model, by_size in aggregate(results.rows, metric).items() if by_size}
+    by_model = {model: by_size for model, by_size in results.by_model.items() if by_size}
     if not by_model:
         return
     values = {metric.name: Value(metric.name, lambda value: value)}
@@ -58,7 +57,7 @@ def draw(results: StudyResults) -> Iterator[Figure]:
         yield draw_sizes(results, by_model, value, choice)
 
 
-def draw_sizes(results: StudyResults, by_model: Averages, value: Value, choice: str) -> Figure:
+def draw_sizes(results: Results, by_model: Averages, value: Value, choice: str) -> Figure:
     metric, rows, found = results.metric, results.rows, results.fits
     log = choice == "error" or not metric.percent
     points = draw_cells(
@@ -72,7 +71,7 @@ def draw_sizes(results: StudyResults, by_model: Averages, value: Value, choice: 
         *draw_laws(found, value, choice == "error", metric.percent, largest),
         *draw_means(without_law, value, log),
         *points,
-        *label_ends(rows, metric, value, log),
+        *label_ends(results, value, log),
     ]
     x = Axis(f"training {metric.sized_by}s (log scale)", log=True, ticks=sorted({row["train_size"] for row in rows}))
     keys = list_keys(rows, by_model)
@@ -106,7 +105,7 @@ def draw_cells(
     value: Value,
     log: bool,
     place_row: Callable[[Mapping[str, Any]], float | None],
-    place_cell: Callable[[CellAverage], float],
+    place_cell: Callable[[Cell], float],
     describe_cost: Callable[[float], str] = lambda cost: "",
 ) -> Points:
     """A point per mean, hollow where the budget limits it, and a ring per run."""
@@ -139,7 +138,7 @@ def limit_rings(cells: int) -> int:
     return max(3, min(MOST_RUNS, ALL_RUNS // max(1, cells)))
 
 
-def choose_shown(cell: CellAverage, metric: Metric, most: int) -> Sequence[dict[str, Any]]:
+def choose_shown(cell: Cell, metric: Metric, most: int) -> Sequence[dict[str, Any]]:
     """The runs that have a ring: of many some in even steps of their order, with the lowest and the highest."""
     if len(cell.rows) <= most:
         return cell.rows
@@ -197,11 +196,10 @@ def draw_crossovers(found: StudyFits, bottom: float, top: float, largest: float)
             yield {**here, "mark": "above", "x": crossing.size, "y": top, "text": text}
 
 
-def label_ends(rows: Points, metric: Metric, value: Value, log: bool) -> Iterator[dict[str, Any]]:
+def label_ends(results: Results, value: Value, log: bool) -> Iterator[dict[str, Any]]:
     """The means at the largest size of the two best contenders, which the headline compares."""
-    contenders = best_of_families(rows, metric)
-    size = max(row["train_size"] for row in rows)
-    cells = [by_size[size] for by_size in contenders.values() if size in by_size]
+    metric, size = results.metric, max(row["train_size"] for row in results.rows)
+    cells = [results.by_model[by_size[size]][size] for by_size in results.contenders.values() if size in by_size]
     best = sorted(cells, key=lambda cell: metric.lead(cell.mean, 0.0), reverse=True)[:2]
     best.sort(key=lambda cell: value.get(cell.mean), reverse=True)
     for cell, mark, choose in zip(best, ("above", "below"), (max, min), strict=False):
@@ -238,9 +236,3 @@ def describe_lines(found: StudyFits, without_law: Averages) -> str:
     if any(crossing.size for crossing in found.crossovers.values()):
         texts.append("Upright dotted line: a crossover, in the strip of its 90% interval.")
     return " ".join(texts)
-
-
-def describe_model(model: str, by_size: Mapping[int, CellAverage], metric: Metric) -> str:
-    first, last = min(by_size), max(by_size)
-    text = f"{model}: {metric.text(by_size[last].mean)} with {plural(last, f'training {metric.sized_by}')}"
-    return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")

@@ -10,8 +10,8 @@ from typing import Any
 from vitlab.formatting import finite, plural
 from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
 from vitlab.reports.figures.theme import families, looks
-from vitlab.reports.results.study_results import StudyResults
 from vitlab.reports.urls import folder_link
+from vitlab.studies.results import Results
 
 PLACE = 4
 MOST_POINTS = 200  # of a curve: more cannot be told apart in a panel
@@ -36,7 +36,7 @@ class Point:
     high: float | None
 
 
-def draw(results: StudyResults) -> Iterator[Figure]:
+def draw(results: Results) -> Iterator[Figure]:
     """Loss while training (dotted) and on validation data (solid)."""
     groups: dict[tuple[int, str], list[str]] = defaultdict(list)
     for row in results.rows:
@@ -80,9 +80,11 @@ def draw(results: StudyResults) -> Iterator[Figure]:
     )
 
 
-def draw_loss(results: StudyResults, runs: Sequence[str], key: str, label: str, most: int) -> list[dict[str, Any]]:
+def draw_loss(results: Results, runs: Sequence[str], key: str, label: str, most: int) -> list[dict[str, Any]]:
     """One loss of the runs of one model and size; nothing where none has logged it."""
-    curves = {run: [(row["step"], finite(row[key])) for row in results.runs[run].metrics if key in row] for run in runs}
+    curves = {
+        run: [(row["step"], finite(row[key])) for row in results.run_files[run].metrics if key in row] for run in runs
+    }
     logged = {run: curve for run, curve in curves.items() if any(y is not None for _, y in curve)}
     if not logged:
         return []

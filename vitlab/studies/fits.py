@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitlab.formatting import duration, finite, whole
-from vitlab.reports.results.aggregate import aggregate
-from vitlab.reports.results.comparison import NO_OUTCOMES, Outcomes, PairSpreads, difference
 from vitlab.studies.laws.crossover import (
     Crossover,
     crossover,
@@ -22,10 +20,10 @@ from vitlab.studies.laws.groups import SLOPES, GroupFit, describe_slopes, fit_gr
 from vitlab.studies.laws.next_runs import rank_next_runs
 from vitlab.studies.laws.table import FEWEST, Name, Points
 from vitlab.studies.limits import list_limits
-from vitlab.studies.metrics import main_metric
 from vitlab.tasks.metrics import Metric
 
-Rows = list[dict[str, Any]]
+if TYPE_CHECKING:
+    from vitlab.studies.results import Results
 
 
 @dataclass(frozen=True)
@@ -139,14 +137,14 @@ class StudyFits:
         return sentences
 
 
-def fit_study(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> StudyFits:
+def fit_study(results: "Results") -> StudyFits:
     """The laws of all models with runs at enough sizes, on the study's metric, and where they cross.
 
-    A model leads clearly where the comparison says so that the headline and the table rest on. Runs with an error of 0
-    count as half an error over the test items, where their number is known. Cells that the budget limits are left out
-    of the fit of a model that has FEWEST_AVERAGED sizes without them.
+    A model leads clearly where the gaps say so that the headline and the table rest on. Runs with an error of 0 count
+    as half an error over the test items, where their number is known. Cells that the budget limits are left out of the
+    fit of a model that has FEWEST_AVERAGED sizes without them.
     """
-    metric = main_metric(rows)
+    metric, rows = results.metric, results.rows
     scale = Scale.of(metric)
     if scale is None:
         return StudyFits()
@@ -174,18 +172,12 @@ def fit_study(rows: Rows, outcomes: Outcomes = NO_OUTCOMES) -> StudyFits:
         if not enough and len(of_data.sizes) < len(some.sizes):
             on_budget.add(model)
     groups = {model: group for (model,), group in fit_groups(fitted, "auto").items()}
-    by_model = aggregate(rows, metric)
-    spreads = PairSpreads(by_model, metric, outcomes)
     crossovers = {}
-    for pair in combinations(groups, 2):
-        first, second = (by_model[model] for model in pair)
-        gaps = {
-            size: difference(cell, second[size], metric, outcomes, spreads.find(cell, second[size], size))
-            for size, cell in first.items()
-            if size in second
-        }
-        leads = {size: gap.half_width is not None and gap.clear for size, gap in gaps.items()}
-        crossovers[pair] = crossover(*(groups[model].fit for model in pair), leads=leads)
+    for first, second in combinations(groups, 2):
+        shared = results.by_model[first].keys() & results.by_model[second].keys()
+        gaps = {size: results.gap(first, second, size) for size in sorted(shared)}
+        leads = {size: gap.estimate.half_width is not None and gap.estimate.clear for size, gap in gaps.items()}
+        crossovers[first, second] = crossover(groups[first].fit, groups[second].fit, leads=leads)
     return StudyFits(
         scale,
         groups,

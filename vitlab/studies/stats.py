@@ -45,19 +45,39 @@ class Estimate:
 class Spread:
     """A standard deviation over seeds, and the degrees of freedom that it is known with."""
 
-    std: float
+    std: float | np.ndarray
     degrees: float
 
 
-def paired_difference(first: Values, second: Values, spread: Spread | None = None) -> Estimate:
+@dataclass(frozen=True)
+class Spreads:
+    """The spreads of two models at a size and of their paired differences; None where nothing tells them."""
+
+    first: Spread | None = None
+    second: Spread | None = None
+    difference: Spread | None = None
+
+    def of_models(self, *tables: np.ndarray) -> list[Spread]:
+        """Those of the two models, else of their own seeds (seeds, n), else the other model's; empty without any."""
+        known = [
+            spread or (Spread(table.std(axis=0, ddof=1), len(table) - 1) if len(table) > 1 else None)
+            for spread, table in zip((self.first, self.second), tables, strict=True)
+        ]
+        return [known[0] or known[1], known[1] or known[0]] if any(known) else []
+
+
+def paired_difference(
+    first: Values, second: Values, spreads: "Spreads | None" = None, overlap: float = 0.0, floor: float = 0.0
+) -> Estimate:
     """The mean of the first less the mean of the second, each over all of its seeds, so the means that are shown.
 
     Seeds that both have are paired, since they share the training subset; so are test items where both have a value
-    for each. `seeds` are those of the model that has fewer. `spread` is of the paired differences over seeds, where
-    the same models at other sizes tell it better than their own do (`moderated_spreads`).
+    for each. `seeds` are those of the model that has fewer. `spreads` are known better than those of these seeds alone,
+    `overlap` is the ratio of test to training items where each seed has its own test set (`correct_for_overlap`), and
+    the interval reaches `floor` at least.
     """
-    shapes = {np.shape(value) for model in (first, second) for value in model.values()}
-    if len(shapes) > 1:  # an old run kept no items
+    spreads = spreads or Spreads()
+    if len({np.shape(value) for model in (first, second) for value in model.values()}) > 1:  # some run kept no items
         first, second = ({seed: float(np.mean(value)) for seed, value in model.items()} for model in (first, second))
     shared = sorted(first.keys() & second.keys())
     order = [[*shared, *sorted(model.keys() - shared)] for model in (first, second)]
@@ -66,102 +86,92 @@ def paired_difference(first: Values, second: Values, spread: Spread | None = Non
         for model, seeds in zip((first, second), order, strict=True)
     ]
     if len(first) == len(second) == len(shared):
-        return estimate_mean(tables[0] - tables[1], spread)
-    return estimate_difference(*tables, len(shared))
+        return estimate_mean(tables[0] - tables[1], spreads.difference, overlap, floor)
+    mean, items = float(tables[0].mean() - tables[1].mean()), tables[0].shape[1]
+    means = [table.mean(axis=1, keepdims=True) for table in tables]
+    over_seeds, degrees = vary_over_seeds(*means, len(shared), spreads)
+    over_seeds = over_seeds[0]
+    if overlap:
+        both = [spreads.difference] if spreads.difference else spreads.of_models(*means)
+        over_seeds += overlap * float(sum(np.sum(np.square(spread.std)) for spread in both))
+    by_item, rest = tables[0].mean(axis=0) - tables[1].mean(axis=0), 0.0
+    if items > 1 and max(map(len, tables)) > 1:
+        rests = [
+            table - table.mean(axis=0) - of_seed + table.mean() for table, of_seed in zip(tables, means, strict=True)
+        ]
+        rest = float(vary_over_seeds(*rests, len(shared))[0].sum()) / (items * (items - 1))
+    return combine_parts(mean, over_seeds, degrees, by_item, rest, min(map(len, tables)), floor)
 
 
-def estimate_difference(first: np.ndarray, second: np.ndarray, shared: int) -> Estimate:
-    """The difference of the means of two tables (seeds, items); only the first `shared` seeds of both are the same.
+def vary_over_seeds(
+    first: np.ndarray, second: np.ndarray, shared: int, spreads: "Spreads | None" = None
+) -> tuple[np.ndarray, float]:
+    """The variance over seeds of the difference of the means of (seeds, n), and its degrees of freedom (Welch, 1947).
 
-    As `estimate_mean`; the degrees of freedom over seeds are Welch's (1947).
+    Only the first `shared` seeds of both are the same. A model with one seed and no spread varies as the other one
+    does; NaN and 0 degrees where nothing tells how either varies.
     """
-    items, fewest = first.shape[1], min(len(first), len(second))
-    mean, by_item = float(first.mean() - second.mean()), first.mean(axis=0) - second.mean(axis=0)
-    if len(first) == len(second) == 1:
-        half_width = quantile(items - 1) * float(by_item.std(ddof=1)) / math.sqrt(items) if items > 1 else None
-        return Estimate(mean, half_width, 1, items if items > 1 else 0)
-    means = [table.mean(axis=1, keepdims=True) for table in (first, second)]
-    over_seeds, degrees = vary_over_seeds(*means, shared)
-    if items == 1:
-        return Estimate(mean, quantile(degrees) * math.sqrt(over_seeds[0]), fewest)
-    rests = [
-        table - table.mean(axis=0) - of_seed + table.mean()
-        for table, of_seed in zip((first, second), means, strict=True)
-    ]
-    rest = float(vary_over_seeds(*rests, shared)[0].sum()) / (items * (items - 1))
-    parts = np.array([over_seeds[0], by_item.var(ddof=1) / items, rest])
-    return combine_parts(mean, parts, np.array([degrees, items - 1, degrees * (items - 1)]), fewest, items)
-
-
-def vary_over_seeds(first: np.ndarray, second: np.ndarray, shared: int) -> tuple[np.ndarray, float]:
-    """The variance over seeds of the difference of the means over (seeds, n) and its degrees of freedom.
-
-    A model with one seed is taken to vary as the other one does.
-    """
-    counts = [len(first), len(second)]
-    known = [table.var(axis=0, ddof=1) if len(table) > 1 else None for table in (first, second)]
-    variances = [known[i] if known[i] is not None else known[1 - i] for i in (0, 1)]
-    parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
-    spent = sum(float(part.sum()) ** 2 / (count - 1) for part, count in zip(parts, counts, strict=True) if count > 1)
-    paired_first, other = first[:shared], second[:shared]
+    spreads = spreads or Spreads()
+    counts = (len(first), len(second))
+    models = spreads.of_models(first, second)
+    if not models:
+        return np.full(first.shape[1], np.nan), 0.0
+    variances = [np.broadcast_to(np.square(spread.std), first.shape[1]) for spread in models]
     together = np.zeros(first.shape[1])
-    if shared > 1:
-        together = ((paired_first - paired_first.mean(axis=0)) * (other - other.mean(axis=0))).sum(axis=0) / (
-            shared - 1
-        )
-        limit = np.sqrt(variances[0] * variances[1])
-        together = np.clip(together, -limit, limit)
-    variance = parts[0] + parts[1] - 2 * together * shared / (counts[0] * counts[1])
+    if spreads.difference is not None:
+        together = (variances[0] + variances[1] - spreads.difference.std**2) / 2
+    elif shared > 1:
+        centered = [table[:shared] - table[:shared].mean(axis=0) for table in (first, second)]
+        together = (centered[0] * centered[1]).sum(axis=0) / (shared - 1)
+    limit = np.sqrt(variances[0] * variances[1])
+    together = np.clip(together, -limit, limit) * shared
+    parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
+    spent = sum(float(part.sum()) ** 2 / spread.degrees for part, spread in zip(parts, models, strict=True))
     total = float(sum(parts).sum())
-    degrees = total**2 / spent if spent > 0 and min(counts) > 1 else max(counts) - 1
-    return np.maximum(variance, 0), float(degrees)
+    degrees = total**2 / spent if spent > 0 else min(spread.degrees for spread in models)
+    if models[0] is models[1]:  # one spread, known once
+        degrees = models[0].degrees
+    return np.maximum(parts[0] + parts[1] - 2 * together / (counts[0] * counts[1]), 0), float(degrees)
 
 
-def combine_parts(mean: float, parts: np.ndarray, degrees: np.ndarray, seeds: int, items: int) -> Estimate:
+def combine_parts(
+    mean: float, over_seeds: float, degrees: float, by_item: np.ndarray, rest: float, seeds: int, floor: float
+) -> Estimate:
     """From the variances of a mean over seeds, over items, and the rest that both hold, by Satterthwaite's rule."""
+    items, known = len(by_item), math.isfinite(over_seeds)
+    if items == 1:
+        return Estimate(mean, max(quantile(degrees) * math.sqrt(over_seeds), floor) if known else None, seeds)
+    parts = np.array([over_seeds if known else 0.0, by_item.var(ddof=1) / items, rest])
     variance = max(parts[0], parts[2]) + parts[1] - parts[2]  # the component of the seeds is not below 0
-    if variance <= 0:
-        return Estimate(mean, 0.0, seeds, items)
-    degrees_known = variance**2 / (parts**2 / degrees).sum()
-    return Estimate(mean, quantile(degrees_known) * math.sqrt(variance), seeds, items)
+    half_width = 0.0
+    if variance > 0:
+        known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
+        half_width = quantile(variance**2 / (parts**2 / known_with).sum()) * math.sqrt(variance)
+    return Estimate(mean, max(half_width, floor), seeds, items)
 
 
-def list_seed_differences(first: Values, second: Values) -> list[float]:
-    """First minus second of each seed that both have, over the test items."""
-    return [float(np.mean(first[seed]) - np.mean(second[seed])) for seed in sorted(first.keys() & second.keys())]
-
-
-def estimate_mean(values: np.ndarray, spread: Spread | None = None) -> Estimate:
+def estimate_mean(
+    values: np.ndarray, spread: Spread | None = None, overlap: float = 0.0, floor: float = 0.0
+) -> Estimate:
     """The mean of (S,) values of S seeds, or of (S, n) values on the same n test items.
 
-    With items and two seeds or more the variance of the mean is put together from the mean squares of a two-way
-    table, with Satterthwaite's degrees of freedom (Searle et al., Variance Components, 1992, sections 4.3 and 5.2).
-    With one seed it is that over items alone, without items that over seeds alone. A `spread` over seeds that is known
-    better stands in place of that of these seeds.
+    With items the variance of the mean is put together from the mean squares of a two-way table, with Satterthwaite's
+    degrees of freedom (Searle et al., Variance Components, 1992, sections 4.3 and 5.2). A `spread` over seeds that is
+    known better stands in place of that of these seeds; one seed without a spread has the interval over items alone,
+    and without items none. `overlap` and `floor` are as in `paired_difference`.
     """
     table = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     (seeds, items), mean = table.shape, float(table.mean())
-    if items == 1:
-        return mean_over_seeds(table[:, 0], spread if seeds > 1 else None)
-    if seeds == 1:
-        return Estimate(mean, quantile(items - 1) * float(table.std(ddof=1)) / math.sqrt(items), 1, items)
     by_seed, by_item = table.mean(axis=1), table.mean(axis=0)
-    rest = table - by_seed[:, None] - by_item + mean
-    degrees = np.array([seeds - 1, items - 1, (seeds - 1) * (items - 1)])
-    squares = np.array([items * ((by_seed - mean) ** 2).sum(), seeds * ((by_item - mean) ** 2).sum(), (rest**2).sum()])
-    parts = squares / degrees / table.size
-    if spread is not None:
-        parts[0], degrees = spread.std**2 / seeds, spread.degrees * np.array([1, 0, 0]) + degrees * np.array([0, 1, 1])
-    return combine_parts(mean, parts, degrees, seeds, items)
-
-
-def mean_over_seeds(values: Sequence[float], spread: Spread | None = None) -> Estimate:
-    """The mean of runs of one model at one size, on this test set, by Student's t; see `moderated_spreads`."""
-    mean, seeds = statistics.fmean(values), len(values)
     if spread is None and seeds > 1:
-        spread = Spread(statistics.stdev(values), seeds - 1)
-    half_width = None if spread is None else quantile(spread.degrees) * spread.std / math.sqrt(seeds)
-    return Estimate(mean, half_width, seeds)
+        spread = Spread(float(by_seed.std(ddof=1)), seeds - 1)
+    over_seeds = np.nan if spread is None else spread.std**2 * (1 / seeds + overlap)
+    rest = (
+        ((table - by_seed[:, None] - by_item + mean) ** 2).sum() / ((seeds - 1) * (items - 1)) / table.size
+        if (min(table.shape) > 1)
+        else 0.0
+    )
+    return combine_parts(mean, over_seeds, spread.degrees if spread else 0.0, by_item, float(rest), seeds, floor)
 
 
 def moderated_spreads(by_size: Mapping[float, Sequence[float]]) -> dict[float, Spread]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.unit.reports.few_runs import losses
-from vitlab.reports.results.advice import advise, describe_advice
-from vitlab.reports.results.study_results import StudyResults
+from vitlab.reports.advice import advise, describe_advice
+from vitlab.studies.results import Results
 from vitlab.training.mistakes import Examined
 
 SIZES = (100, 200, 400, 800)
@@ -29,7 +29,7 @@ def make_results(curves, seeds=5, noise=0.004, metric="accuracy", **more):
                 rows.append({**row, **costs, **counts, **more, "run": f"{model}-n{size}-s{seed}"})
     config = {"name": "toy", "data": {"name": "imagetable", "holdout": "repeated"}}
     runs = {row["run"]: SimpleNamespace(outcomes=None) for row in rows}
-    return StudyResults(SimpleNamespace(), config, rows, runs)
+    return Results(rows, config, None, runs)
 
 
 def says(results, **options):
@@ -120,5 +120,6 @@ def test_an_error_is_better_the_lower_it_is():
 def test_seeds_that_draw_their_own_tests_have_wider_intervals():
     curves = {"resnet_nano": (0.7, 0.79, 0.85, 0.89), "vit_nano": (0.5, 0.6, 0.68, 0.74)}
     drawn, fixed = make_results(curves, noise=0.02), make_results(curves, noise=0.02, holdout=None)
-    widths = [advise(results).standings[0].now.half_width for results in (drawn, fixed)]
+    nows = [advise(results).standings[0].now for results in (drawn, fixed)]
+    widths = [now.high - now.low for now in nows]
     assert widths[0] / widths[1] == pytest.approx(np.sqrt(1 + 5 * 200 / 800), rel=1e-6)

@@ -12,15 +12,9 @@ from vitlab.config import names
 from vitlab.config.groups import config_dir
 from vitlab.files import write_json
 from vitlab.formatting import DASH
-from vitlab.reports.results.published import CAUTION, read_published, recognise_data
-from vitlab.reports.results.study_results import load_results
-from vitlab.reports.results.tables import (
-    escape_latex,
-    escape_markdown,
-    format_latex,
-    format_markdown,
-    write_tables,
-)
+from vitlab.reports.provenance import CAUTION, read_published, recognise_data
+from vitlab.reports.words import LATEX, MARKDOWN, escape, format_latex, format_markdown, write_tables
+from vitlab.studies.results import Results, load_results
 from vitlab.tasks.metrics import list_metrics
 
 
@@ -28,11 +22,15 @@ def row(model, size, seed, accuracy):
     return {"model": model, "family": "vit", "data": "digits", "train_size": size, "seed": seed, "accuracy": accuracy}
 
 
+def results_of(rows, outcomes=None):
+    return Results(rows, outcomes=outcomes or {})
+
+
 ROWS = [row("vit_a", 1009, 0, 0.5), row("vit_a", 1009, 1, 0.7), row("r&b|x", 53, 0, 0.25)]
 
 
 def test_markdown_has_a_row_per_size_and_a_column_per_model():
-    assert format_markdown(ROWS).splitlines() == [
+    assert format_markdown(results_of(ROWS)).splitlines() == [
         r"| training examples | vit\_a | r\&b\|x |",
         "| ---: | ---: | ---: |",
         "| 53 | \N{EN DASH} | 25.0% (n=1) |",
@@ -44,15 +42,15 @@ def test_markdown_has_a_row_per_size_and_a_column_per_model():
 
 def test_what_limits_a_cell_stands_in_it():
     rows = [{**one, **losses(limit)} for one, limit in zip(ROWS, ("budget", "budget", "data"), strict=True)]
-    lines = format_markdown(rows).splitlines()
+    lines = format_markdown(results_of(rows)).splitlines()
     assert lines[2] == "| 53 | \N{EN DASH} | 25.0% (n=1, data) |"
     assert lines[3] == "| 1,009 | 60.0 ± 14.1% (n=2, budget) | \N{EN DASH} |"
     assert lines[-1].endswith("what limits the cell.")
-    assert r"25.0\% (n=1, data) \\" in format_latex(rows)
+    assert r"25.0\% (n=1, data) \\" in format_latex(results_of(rows))
 
 
 def test_latex_has_the_same_cells():
-    lines = format_latex(ROWS).splitlines()
+    lines = format_latex(results_of(ROWS)).splitlines()
     assert r"training examples & vit\_a & r\&b|x \\" in lines
     assert r"53 & -- & 25.0\% (n=1) \\" in lines
     assert r"1,009 & 60.0 $\pm$ 14.1\% (n=2) & -- \\" in lines
@@ -64,20 +62,20 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     rows = [row(model, 53, seed, share + 0.01 * seed) for model, share in (("a", 0.5), ("b", 0.7)) for seed in (0, 1)]
     rows = [{**one, "run": f"{one['model']}-{one['seed']}", "chance": 0.25, "test_items": 400} for one in rows]
     right = {one["run"]: (np.arange(400) < 400 * one["accuracy"]).astype(float) for one in rows}
-    head, _, line, _, caption = format_markdown(rows, outcomes=right).splitlines()
+    head, _, line, _, caption = format_markdown(results_of(rows, right)).splitlines()
     assert head.endswith("| b | best vs. runner-up |")
     assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 ± 3.\d points \|", line)
     assert caption == (
         "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Differences: ± half of the 95% interval "
         "over seeds and held-out examples. Chance, always choosing the largest class: 25.0% of 400 held-out examples."
     )
-    one_seed = format_markdown(rows[::2], outcomes=right)
+    one_seed = format_markdown(results_of(rows[::2], right))
     assert "over held-out examples; other seeds are not covered" in one_seed
     right[rows[1]["run"]] = right[rows[0]["run"]][::-1]
     assert "| undecided: b ahead by 0.0 ± 9." in format_markdown(
-        [rows[0], {**rows[1], "model": "b", "seed": 0}], outcomes=right
+        results_of([rows[0], {**rows[1], "model": "b", "seed": 0}], right)
     )
-    assert "| none beats chance |" in format_markdown([{**one, "chance": 0.8} for one in rows], outcomes=right)
+    assert "| none beats chance |" in format_markdown(results_of([{**one, "chance": 0.8} for one in rows], right))
 
 
 @pytest.mark.parametrize(
@@ -91,8 +89,8 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     ],
 )
 def test_what_means_something_in_a_format_is_escaped(text, tex, md):
-    assert escape_latex(text) == tex
-    assert escape_markdown(text) == md
+    assert escape(text, LATEX) == tex
+    assert escape(text, MARKDOWN) == md
 
 
 def test_the_report_command_writes_both(tmp_path, capsys):
@@ -101,8 +99,7 @@ def test_the_report_command_writes_both(tmp_path, capsys):
     folder = study.folder / "tables"
     written = [str(folder / name) for name in ("results.md", "results.tex")]
     assert capsys.readouterr().out.splitlines() == [str(study.report_path), *written]
-    rows = load_results(study.folder).rows
-    assert (folder / "results.md").read_text() == format_markdown(rows)
+    assert (folder / "results.md").read_text() == format_markdown(load_results(study.folder))
     numbers = re.findall(r"[\d.]+ ± [\d.]+%", (folder / "results.md").read_text())
     assert len(numbers) == 4
     assert all(number.replace("±", r"$\pm$")[:-1] in (folder / "results.tex").read_text() for number in numbers)

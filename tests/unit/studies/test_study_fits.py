@@ -6,9 +6,13 @@ import pytest
 from tests.unit.reports.few_runs import losses
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.figures.test_metric import draw
-from vitlab.reports.results.fits import fit_study
+from vitlab.studies.results import Results
 
 SIZES = (1_000, 4_000, 16_000, 64_000)
+
+
+def fits_of(rows):
+    return Results(rows, outcomes={}).fits
 
 
 def make_rows(to_row, laws=None, sizes=SIZES):
@@ -31,11 +35,11 @@ def make_rows(to_row, laws=None, sizes=SIZES):
 )
 def test_figure_1_has_laws_and_the_crossover(to_row):
     rows = make_rows(to_row)
-    found = fit_study(rows)
+    found = fits_of(rows)
     assert found.describe_crossovers()[0].startswith("vit passes resnet at ")
     assert found.describe_multipliers()[0].startswith("vit needs 0.")
     assert found.crossovers["vit", "resnet"].size == pytest.approx(6_000, rel=0.1)
-    timed = fit_study([row | {"wall_s": row["train_size"] / 100} for row in rows])
+    timed = fits_of([row | {"wall_s": row["train_size"] / 100} for row in rows])
     assert re.fullmatch(r"0?[\d.]+ \([\d.]+ to [\d.]+\)", found.law_table[1][-1])
     assert timed.describe_next_runs()[0].count("less variance") == 3
     views = draw(rows)
@@ -55,7 +59,7 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
 def test_a_curve_that_jumps_is_drawn_without_a_law():
     laws = {"vit": lambda x: 0.8 if x < 10_000 else 0.02, "resnet": lambda x: 0.5 * (x / 1_000) ** -0.3}
     rows = make_rows(lambda e: {"accuracy": 1 - e}, laws)
-    found = fit_study(rows)
+    found = fits_of(rows)
     assert found.law_table[1][-1].startswith("none: it misses measured errors")
     figure = next(iter(draw(rows).values()))
     assert read_points(figure, "law", "resnet")
@@ -74,7 +78,7 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
     laws = {model: lambda x: max(0.2, 0.5 * (x / 1_000) ** -0.4) for model in ("vit", "resnet")}
     rows = make_rows(lambda e: {"accuracy": 1 - e}, laws, sizes=(500, 1_000, 2_000, 4_000, 16_000, 64_000))
     marked = limit(rows, (16_000, 64_000))
-    free, every = fit_study(marked), fit_study(rows)
+    free, every = fits_of(marked), fits_of(rows)
     assert free.fits["vit"].largest == pytest.approx(4_000)
     assert every.fits["vit"].largest == pytest.approx(64_000)
     assert free.left_out
@@ -88,14 +92,14 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
 
 
 def test_three_sizes_are_too_few_to_leave_the_others_out():
-    found = fit_study(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[3:]))
+    found = fits_of(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[3:]))
     assert found.fits["vit"].largest == pytest.approx(SIZES[-1])
     assert found.on_budget == {"vit", "resnet"}
     assert not found.left_out
 
 
 def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
-    found = fit_study(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
+    found = fits_of(limit(make_rows(lambda e: {"accuracy": 1 - e}), SIZES[1:]))
     assert found.on_budget == {"vit", "resnet"}
     assert found.fits["vit"].largest == pytest.approx(SIZES[-1])
     assert found.describe_headline().startswith("Limited by the budget: the curves cross at ")
@@ -105,7 +109,7 @@ def test_what_rests_on_cells_that_the_budget_limits_says_so_first():
 
 def test_each_doubling_of_a_power_law_lowers_the_error_alike():
     laws = {"vit": lambda x: 0.5 * (x / 1_000) ** -0.5}
-    found = fit_study(make_rows(lambda e: {"accuracy": 1 - e}, laws))
+    found = fits_of(make_rows(lambda e: {"accuracy": 1 - e}, laws))
     share = r"(2[6-9]|3[0-2])% \(\d+ to \d+\)"  # 1 - 2 ** -0.5 = 29%
     text = found.describe_law("vit")
     assert re.fullmatch(

@@ -8,10 +8,10 @@ import pytest
 from tests.unit.reports.html_page import Page
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
-from vitlab.commands.scale import conclude, show
+from vitlab.commands.scale import show
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.reports.pages import study as study_page
-from vitlab.reports.results.study_results import load_results
+from vitlab.studies.results import load_results
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -40,12 +40,14 @@ def test_results_csv_is_rebuilt_from_the_folders_of_the_runs(tmp_path, lost, cap
         study.results_path.unlink()
     else:
         study.write_rows([rows[0], *rows[2:]])
+    left = study.results_path.read_bytes() if study.results_path.exists() else None
     assert main(["sync", str(study.folder)]) == 0
     assert capsys.readouterr().out.count("its offline files are gone") == 4
-    assert study.rows() == rows
-    study.results_path.unlink()
+    assert load_results(study.folder).rows == rows
+    assert (study.results_path.read_bytes() if study.results_path.exists() else None) == left, "a reader writes nothing"
     assert main(["report", str(study.folder)]) == 0
     assert study.report_path.read_text() == page
+    assert study.rows() == rows
 
 
 def test_the_copy_of_a_runs_folder_is_not_another_run(tmp_path):
@@ -77,7 +79,8 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
         else:
             shutil.rmtree(offline.parent)
         results = load_results(study.folder)
-        show(conclude(results, study_page.write_report(results)))
+        study_page.write_report(results)
+        show(results)
         assert ("vitlab sync" in capsys.readouterr().out) is there
         assert ("vitlab sync" in study.report_path.read_text()) is there
 
@@ -91,7 +94,7 @@ def test_sync_is_offered_only_while_there_are_offline_files_to_upload(tmp_path, 
     ],
 )
 def test_recipes_that_were_tuned_on_few_other_data_are_named_with_the_words_that_tune_them(
-    tuned_on, tune, advised, tmp_path
+    tuned_on, tune, advised, tmp_path, capsys
 ):
     study = make_study(tmp_path / "quick", sizes=(53, 59), seeds=(0,), failed=0)
     study.write_config({**study.config(), "data": {"name": "digits", "image_size": 24}, "tune": tune})
@@ -99,7 +102,9 @@ def test_recipes_that_were_tuned_on_few_other_data_are_named_with_the_words_that
         words = [f"model={row['model']}", "data=digits", f"recipe.tuned_on={tuned_on}"]
         study.run(row["run"]).write_config(resolved(compose(TrainConfig, words)))
     results = load_results(study.folder)
-    says = " ".join(conclude(results, study_page.write_report(results)).says)
+    study_page.write_report(results)
+    show(results)
+    says = " ".join(capsys.readouterr().out.split())
     for text in (says, Page(study.report_path.read_text()).text):
         assert ("recipes vit_nano and resnet_nano were tuned on glyphs, not on digits" in text) is advised
         assert ("tune.recipe.lr=[x0.5,x1,x2]" in text) is advised

@@ -6,9 +6,8 @@ import pytest
 
 from tests.unit.reports.few_runs import losses
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.results.fits import fit_study
-from vitlab.reports.results.study_results import load_results
-from vitlab.reports.results.summary import WIDTH, describe_limits, headline, say_result
+from vitlab.reports.words import WIDTH, describe_limits, headline, say_result
+from vitlab.studies.results import Results, load_results
 
 ONE_SEED = "One seed, no interval."
 SIZES = (500, 2000, 8000, 32000)
@@ -25,9 +24,13 @@ def rows_of(models, families=None, sizes=SIZES, key="accuracy"):
     return found
 
 
+def all_told(rows, outcomes=None, **config):
+    return say_result(Results(rows, config, outcomes=outcomes or {}))
+
+
 def told(rows):
     """The first sentence."""
-    return say_result(rows)[0]
+    return all_told(rows)[0]
 
 
 def both(vit, resnet, **options):
@@ -51,13 +54,13 @@ def test_who_leads_where():
     assert both((0.4, 0.6, 0.7, 0.98), (0.7, 0.8, 0.85, 0.96)) == (
         "ResNet leads up to 8,000; ViT leads at 32,000, by 2.0 points."
     )
-    assert say_result(rows_of({"vit": (0.4, 0.9, 0.5, 0.5), "resnet": (0.5, 0.5, 0.6, 0.6)})) == [
+    assert all_told(rows_of({"vit": (0.4, 0.9, 0.5, 0.5), "resnet": (0.5, 0.5, 0.6, 0.6)})) == [
         "ResNet leads at 500; ViT leads at 2,000; ResNet leads from 8,000.",
         "ResNet leads by 10.0 points at 32,000 training examples.",
         ONE_SEED,
     ]
     assert told(rows_of({"vit": (0.5, 0.4) * 3, "resnet": (0.4, 0.5) * 3}, sizes=range(100, 700, 100))) == (
-        "The order changes 5 times over 6 sizes; ResNet leads by 10.0 points at 600."
+        "The lead changes 5 times over 6 sizes; ResNet leads by 10.0 points at 600."
     )
 
 
@@ -83,7 +86,7 @@ def test_runs_are_paired_by_seed_not_by_their_order():
 def test_sizes_that_are_level_within_the_spread_over_seeds():
     vit = ((0.40, 0.44), (0.60, 0.62), (0.84, 0.86), (0.95, 0.97))
     rows = rows_of({"vit": vit, "resnet": ((0.70, 0.72), (0.80, 0.81), (0.85, 0.86), (0.96, 0.965))})
-    assert say_result(rows) == [
+    assert all_told(rows) == [
         "ResNet leads up to 2,000; ResNet ahead from 8,000 (undecided).",
         "Undecided: ResNet ahead by 0.3 ± 4.0 points (2 seeds) at 32,000 training examples.",
     ]
@@ -133,9 +136,9 @@ def test_models_are_level_where_the_whole_interval_is_within_the_margin():
     vit, resnet = pairs((0.7, 0.8, 0.85, 0.9), 0.001, 0.001)
     rows = rows_of({"vit": vit, "resnet": resnet})
     assert told(rows) == "ResNet and ViT are level within 1 point at every size up to 32,000."
-    assert "undecided" in say_result(rows, margin=0.3)[0]
+    assert "undecided" in all_told(rows, margin=0.3)[0]
     vit, resnet = pairs((0.7, 0.8), 0.001, 0.005)
-    assert "level" not in say_result(rows_of({"vit": vit, "resnet": resnet}))
+    assert "level" not in all_told(rows_of({"vit": vit, "resnet": resnet}))
 
 
 def test_a_crossover_below_the_first_clear_lead_is_not_ruled_out():
@@ -147,7 +150,7 @@ def test_a_crossover_below_the_first_clear_lead_is_not_ruled_out():
         sizes=(60, 250, 1_000, 2_160),
     )
     assert told(rows).startswith("ViT ahead up to 250 (undecided); ResNet leads from 1,000")
-    assert fit_study(rows).describe_headline() == "A crossover, if any, is below 1,000."
+    assert Results(rows, outcomes={}).fits.describe_headline() == "A crossover, if any, is below 1,000."
 
 
 def with_outcomes(curves, items=2000, **columns):
@@ -160,7 +163,7 @@ def with_outcomes(curves, items=2000, **columns):
             outcomes[run] = values
             rows.append({"run": run, "model": model, "family": model, "train_size": 500, "seed": seed})
             rows[-1] |= {"accuracy": values.mean(), **columns}
-    return " ".join(say_result(rows, outcomes))
+    return " ".join(all_told(rows, outcomes))
 
 
 def test_two_points_on_every_seed_are_a_lead_and_copies_of_a_model_are_level():
@@ -180,8 +183,8 @@ def test_a_headline_of_one_seed_says_that_others_are_not_covered():
     assert found.startswith("ResNet leads by 11.")
     assert found.endswith(f"at 500 training examples{ending}")
     assert with_outcomes({"vit": 0.800, "resnet": 0.805}).startswith("Undecided: ResNet ahead by ")
-    assert say_result(rows_of({"vit": (0.4,), "resnet": (0.5,)}))[-1] == ONE_SEED
-    assert ONE_SEED not in say_result(rows_of({"vit": ((0.4, 0.41),), "resnet": ((0.5, 0.5),)}))
+    assert all_told(rows_of({"vit": (0.4,), "resnet": (0.5,)}))[-1] == ONE_SEED
+    assert ONE_SEED not in all_told(rows_of({"vit": ((0.4, 0.41),), "resnet": ((0.5, 0.5),)}))
 
 
 def test_the_headline_says_when_no_model_beats_chance():
@@ -219,7 +222,7 @@ LONG = "vit_large_patch16_224_augreg_in21k recipe.optimizer=muon recipe.lr=0.00"
     ids=["crossover", "undecided", "one model", "long names", "many long names", "one long name"],
 )
 def test_the_first_sentence_is_short(models, families):
-    first, *rest = say_result(rows_of(models, families))
+    first, *rest = all_told(rows_of(models, families))
     assert len(first) <= WIDTH
     if (names := [name for name in models if LONG in name]) and len(models) < 3:
         assert names[-1] in "".join(rest), "the full names follow"
@@ -237,7 +240,7 @@ def test_the_budget_is_named_where_it_limits_cells(monkeypatch):
     both = with_limits({"vit": late, "resnet": late}, budget="steps=600")
     assert describe_limits(both) == "From 8,000 examples on both models are limited by 600 steps, not by the data."
     monkeypatch.setattr(
-        "vitlab.reports.results.summary.predict_gain", lambda rows: 3.04 if rows[0]["budget"] == "steps=600" else None
+        "vitlab.reports.words.predict_gain", lambda rows: 3.04 if rows[0]["budget"] == "steps=600" else None
     )
     assert describe_limits(both).endswith(
         "both models are limited by 600 steps, not by the data; budget.steps=1200 is expected to bring about 3 points."

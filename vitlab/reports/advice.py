@@ -1,18 +1,16 @@
 """What a study says to someone who has to choose: the best model now, with twice the labels, with some more."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from vitlab.formatting import plural, whole
-from vitlab.reports.results.aggregate import CellAverage, aggregate
-from vitlab.reports.results.comparison import Comparison, compare_sizes, correct_for_overlap, format_gap, values_of
-from vitlab.reports.results.study_results import StudyResults
-from vitlab.reports.results.summary import join_names
+from vitlab.reports.words import Comparison, compare_sizes, format_gap, join_names
 from vitlab.studies.laws.fit import LARGEST_LOG, Fit, ends
 from vitlab.studies.limits import list_limits
-from vitlab.studies.paired import Estimate, Spread, estimate_mean, mean_over_seeds, moderated_spreads
+from vitlab.studies.results import CHANCE, Results
 from vitlab.tasks.metrics import Metric
 from vitlab.training.mistakes import Examined
 
@@ -40,7 +38,7 @@ class Standing:
 
     model: str
     family: str
-    now: Estimate
+    now: Range
     later: Range | None
     gain: Range | None
     seconds: float  # of a training
@@ -67,9 +65,9 @@ class Advice:
         return max(known, key=lambda one: self.metric.lead(one.later.value, 0.0), default=None)
 
 
-def advise(results: StudyResults) -> Advice | None:
+def advise(results: Results) -> Advice | None:
     """None where no run with the largest training set has finished."""
-    metric, by_model = results.metric, aggregate(results.rows, results.metric)
+    metric, by_model = results.metric, results.by_model
     size = max((row["train_size"] for row in results.rows), default=0)
     here = {model: by_size[size] for model, by_size in by_model.items() if size in by_size}
     if not here:
@@ -83,7 +81,7 @@ def advise(results: StudyResults) -> Advice | None:
             Standing(
                 model,
                 row["family"],
-                estimate_now(results, by_model[model], cell),
+                Range(cell.mean, *results.reach(cell)),
                 predict(results, fit, DOUBLE * size) if holds else None,
                 predict_gain(results, fit, size) if holds else None,
                 float(np.mean([row["wall_s"] for row in cell.rows])),
@@ -91,10 +89,10 @@ def advise(results: StudyResults) -> Advice | None:
                 row["train_flops"] / row["examples_seen"],
             )
         )
-    standings.sort(key=lambda one: metric.lead(one.now.mean, 0.0), reverse=True)
-    comparison = compare_sizes(by_model, metric, results.outcomes, results.margin).get(size)
-    best = metric.compared(standings[0].now.mean)
-    near = [one for one in standings if abs(metric.compared(one.now.mean) - best) <= results.margin * metric.point]
+    standings.sort(key=lambda one: metric.lead(one.now.value, 0.0), reverse=True)
+    comparison = compare_sizes(results, {model: {size: model} for model in here}).get(size)
+    best = metric.compared(standings[0].now.value)
+    near = [one for one in standings if abs(metric.compared(one.now.value) - best) <= results.margin * metric.point]
     led = comparison is not None and comparison.leader
     chosen = standings[0] if led else min(near, key=lambda one: one.flops)
     limits = list_limits(results.rows)
@@ -102,27 +100,14 @@ def advise(results: StudyResults) -> Advice | None:
     return Advice(metric, size, standings, chosen, comparison, results.margin, limited)
 
 
-def estimate_now(results: StudyResults, by_size: dict[int, CellAverage], cell: CellAverage) -> Estimate:
-    """The mean of a model with a 95% interval over seeds, and over test items where all seeds have the same."""
-    metric = results.metric
-    values = [*values_of(cell, metric, results.outcomes).values()]
-    if len({np.shape(value) for value in values}) == 1 and np.ndim(values[0]):
-        return estimate_mean(np.array(values))
-    values = [metric.value(row) for row in cell.rows]
-    spreads = moderated_spreads({size: [metric.value(row) for row in one.rows] for size, one in by_size.items()})
-    spread = spreads.get(cell.rows[0]["train_size"], Spread(0.0, 1))
-    factor = correct_for_overlap(cell, [row for one in by_size.values() for row in one.rows])
-    return mean_over_seeds(values, replace(spread, std=spread.std * factor))
-
-
-def predict(results: StudyResults, fit: Fit, size: float) -> Range:
+def predict(results: Results, fit: Fit, size: float) -> Range:
     """The metric of a new run with a training set of a size, with its 90% interval."""
     errors = [float(fit.predict([size])[0]), *fit.prediction_interval([size])[:, 0].tolist()]
     value, *reach = (clip(results, results.fits.scale.to_metric(error)) for error in errors)
     return Range(value, min(reach), max(reach))
 
 
-def predict_gain(results: StudyResults, fit: Fit, size: int) -> Range:
+def predict_gain(results: Results, fit: Fit, size: int) -> Range:
     """By how much the metric improves with MORE labels, with its 90% interval."""
     sizes, scale = np.log([size, size + MORE]), results.fits.scale
     before, after = (scale.to_metric(np.exp(logs)) for logs in fit.log_errors(sizes))
@@ -133,7 +118,7 @@ def predict_gain(results: StudyResults, fit: Fit, size: int) -> Range:
     return Range(sign * float(after - before), float(low), float(high))
 
 
-def clip(results: StudyResults, value: float) -> float:
+def clip(results: Results, value: float) -> float:
     return min(1.0, max(0.0, float(value))) if results.metric.percent else float(value)
 
 
@@ -145,8 +130,8 @@ def describe_advice(advice: Advice, examined: Examined | None = None) -> list[st
         if first.startswith(("Take", "Undecided")):
             first = f"{first[0].lower()}{first[1:]}"
         sentences[0] = f"Limited by the budget: {first}"
-    chance = advice.comparison and advice.comparison.chance
-    if advice.chosen.family == NO_NETWORK and chance is None and len(advice.standings) > 1:
+    guessing = advice.comparison and advice.comparison.verdict == CHANCE
+    if advice.chosen.family == NO_NETWORK and not guessing and len(advice.standings) > 1:
         undecided = " so far" if advice.comparison and advice.comparison.undecided else ""
         sentences.append(f"The colors alone decide{undecided}: no network is needed to tell these classes apart.")
     sentences += describe_more_labels(advice)
@@ -163,16 +148,16 @@ def describe_choice(advice: Advice) -> str:
     """`Take A: 91.2% (88.0 to 94.4) accuracy with 648 training labels, 3.1 ± 1.2 points ahead of B.`"""
     metric, chosen, best, one = advice.metric, advice.chosen, advice.standings[0], advice.comparison
     with_labels = f"with {plural(advice.size, 'training label')}"
-    reached = f"{describe_now(chosen, metric)} {metric.name}"
+    reached = f"{describe_range(chosen.now, metric)} {metric.name}"
     if one is None:
         return f"{chosen.model} reaches {reached} {with_labels}."
-    if one.chance is not None:
+    if one.verdict == CHANCE:
         return f"Undecided: no model beats always choosing the largest class, {metric.text(one.chance)} {with_labels}."
-    gap = format_gap(one.gap, metric)
+    gap = format_gap(one.gap.estimate, metric)
     if one.leader:
         return f"Take {best.model}: {reached} {with_labels}, {gap} ahead of {one.ranking[1]}."
     others = [model for model in one.ranking if model in one.tied and model != chosen.model]
-    if one.level or one.gap.half_width is None:
+    if not one.undecided:
         return f"Take {chosen.model}: {reached} {with_labels}; {join_names(others)} cost more and give the same."
     cheap = "" if chosen is best else f", the cheapest within {metric.describe_margin(advice.margin)} of the best"
     return (
@@ -182,25 +167,22 @@ def describe_choice(advice: Advice) -> str:
     )
 
 
-def describe_now(one: Standing, metric: Metric) -> str:
-    """`91.2% (88.0 to 94.4)`"""
-    if one.now.half_width is None:
-        return metric.text(one.now.mean)
-    low, high = (max(0.0, min(1.0, end)) if metric.percent else end for end in (one.now.low, one.now.high))
-    return f"{metric.text(one.now.mean)} ({metric.number(low)} to {metric.number(high)})"
+def describe_range(some: Range, metric: Metric) -> str:
+    """`91.2% (88.0 to 94.4)`, without an end that is not known."""
+    ends = "" if math.isnan(some.low) else f" ({metric.number(some.low)} to {metric.number(some.high)})"
+    return f"{metric.text(some.value)}{ends}"
 
 
 def describe_more_labels(advice: Advice) -> list[str]:
     """What twice the labels and MORE of them would bring."""
     metric, chosen, later = advice.metric, advice.chosen, advice.best_later
-    if metric.percent and chosen.now.mean == 1:
+    if metric.percent and chosen.now.value == 1:
         return ["It makes no mistake on the test pictures, so what more labels bring cannot be seen."]
     sentences = []
     if chosen.later is None:
         sentences.append(f"What more labels bring {chosen.model} cannot be said: its curve follows no law.")
     if later is not None:
-        value, size = later.later, whole(DOUBLE * advice.size)
-        reach = f"{metric.text(value.value)} ({metric.number(value.low)} to {metric.number(value.high)})"
+        size, reach = whole(DOUBLE * advice.size), describe_range(later.later, metric)
         sentences.append(f"With twice the labels, {size}, {later.model} is expected at {reach}.")
     if (gain := chosen.gain) is not None:
         unit = f" {metric.gap_unit}" if metric.gap_unit else ""

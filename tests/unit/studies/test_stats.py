@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
-from vitlab.studies.paired import estimate_mean, mean_over_seeds, moderated_spreads, paired_difference
+from vitlab.studies.stats import estimate_mean, moderated_spreads, paired_difference
 
 
 def test_values_per_seed_give_the_interval_of_the_paired_t_test():
@@ -63,7 +63,7 @@ def test_items_and_seeds_each_widen_the_interval():
     )
     truth = 1.96 * np.sqrt(of_seed**2 / 40 + of_item**2 / 900 + 1 / 36000)
     assert estimate_mean(table).half_width == pytest.approx(truth, rel=0.15)
-    assert mean_over_seeds(table.mean(axis=1)).half_width < 0.8 * truth
+    assert estimate_mean(table.mean(axis=1)).half_width < 0.8 * truth
 
 
 def test_two_points_on_every_seed_are_a_difference_and_copies_of_a_model_are_level():
@@ -103,7 +103,7 @@ def test_spreads_that_fall_with_the_size_are_covered_at_the_noisiest():
     for _ in range(400):
         values = {size: rng.normal(0, std, 3) for size, std in zip(sizes, stds, strict=True)}
         spreads = moderated_spreads(values)
-        estimates = [mean_over_seeds(values[250], spread) for spread in (spreads[250], None)]
+        estimates = [estimate_mean(values[250], spread) for spread in (spreads[250], None)]
         held.append(estimates[0].low <= 0 <= estimates[0].high)
         widths.append([one.half_width for one in estimates])
     assert 0.92 <= np.mean(held) <= 0.98

@@ -1,19 +1,25 @@
-"""What a study held fixed, what differed by model, where it ran, how to repeat it."""
+"""What a study held fixed, what differed by model, where it ran, how to repeat it, and what papers published of it."""
 
 import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import chain, groupby
+from pathlib import Path, PurePath
 from typing import Any
+
+import yaml
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.kinds import affecting, select
+from vitlab.files import read_json
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
-from vitlab.reports.results.study_results import StudyResults
 from vitlab.studies.metrics import main_metric
+from vitlab.studies.results import Results
+from vitlab.studies.store import StudyFiles
 from vitlab.studies.variants import describe_value, name_models, read_axes
 
 Rows = list[dict[str, Any]]
@@ -51,7 +57,7 @@ def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
     return f"Each run's {keys} is tuned on validation images or texts, never on test{cost}."
 
 
-def advise_tuning(results: StudyResults) -> str:
+def advise_tuning(results: Results) -> str:
     """A sentence where recipes were tuned on other data than the study's, with the words that tune them; else empty.
 
     The recipe itself says on which data (`tuned_on`); one that names none, such as a published one, is not mentioned,
@@ -60,7 +66,7 @@ def advise_tuning(results: StudyResults) -> str:
     if any(key.startswith("recipe.") for key in results.config.get("tune") or {}):
         return ""
     data = results.config["data"]["name"]
-    first_runs = {row["model"]: results.runs[row["run"]] for row in reversed(results.rows)}
+    first_runs = {row["model"]: results.run_files[row["run"]] for row in reversed(results.rows)}
     recipes = [run.config.get("recipe") or {} for run in reversed(first_runs.values())]
     foreign = {
         recipe["name"]: recipe
@@ -153,14 +159,14 @@ def format_image_size(extent: Any) -> str | None:
     return f"{f' {TIMES} '.join(map(str, sides))} pixels" if extent else None
 
 
-def compare_settings(results: StudyResults) -> list[list[str]]:
+def compare_settings(results: Results) -> list[list[str]]:
     """A line per setting: its name, then each model's value. What all models leave off at its default is left out.
 
     Values that differ between a model's runs are listed.
     """
     rows = results.rows
     models = list(dict.fromkeys(row["model"] for row in rows))
-    runs = {model: [results.runs[row["run"]] for row in rows if row["model"] == model] for model in models}
+    runs = {model: [results.run_files[row["run"]] for row in rows if row["model"] == model] for model in models}
     lines = [["parameters", *(join_distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
     recipes = {model: [flatten(select_recipe(run.config)) for run in runs[model]] for model in models}
     settings = {model: [flatten(run.result.get("settings") or {}) for run in runs[model]] for model in models}
@@ -224,7 +230,7 @@ def identify_machine(result: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(environment.get(key) for key in ("device", "cpu", "cores"))
 
 
-def list_commands(results: StudyResults, *, waiting: bool) -> Facts:
+def list_commands(results: Results, *, waiting: bool) -> Facts:
     """(what it does, command), to be given in the folder where the study was started.
 
     `waiting`: whether runs that were logged offline can be uploaded.
@@ -243,3 +249,77 @@ def list_commands(results: StudyResults, *, waiting: bool) -> Facts:
     if waiting:
         commands.append(("see the runs in Weights & Biases", f"vitlab sync {folder}"))
     return commands
+
+
+# ---- published figures
+
+CAUTION = (
+    "Published results are for the whole training set under the named conditions. Runs under other conditions (from "
+    "scratch, at another resolution, with fewer steps) are not comparable."
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """One figure of a model; `value` is as the source has it, `source` the paper and the table."""
+
+    model: str
+    value: str
+    source: str
+    conditions: str
+
+
+@dataclass(frozen=True)
+class PublishedFigures:
+    """What is published for a study, and the size of the whole training set, where the study's files tell it."""
+
+    figures: tuple[Published, ...] = ()
+    size: int | None = None
+
+    def of(self, model: str) -> list[int]:
+        """The places, from 1, of a model's figures."""
+        return [place for place, figure in enumerate(self.figures, start=1) if figure.model == model]
+
+
+def find_published(results: Results) -> PublishedFigures:
+    """What is published of the models that have a run, on the study's data set, in the study's metric."""
+    data = results.config.get("data")
+    name = recognise_data(data) if isinstance(data, Mapping) else None
+    if name is None:
+        return PublishedFigures()
+    metric, models = results.metric, {row["model"] for row in results.rows}
+    figures = [
+        Published(figure["model"], figure["value"], figure["source"], figure["conditions"])
+        for figure in read_published()["figures"]
+        if figure["data"] == name and figure["metric"] == metric.key and figure["model"] in models
+    ]
+    return PublishedFigures(tuple(figures), read_total(results.files) if results.files else None)
+
+
+@cache
+def read_published() -> dict[str, Any]:
+    """published.yaml."""
+    return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text())
+
+
+def recognise_data(config: Mapping[str, Any]) -> str | None:
+    """The published name of a study's data set; None for one that nothing is known of."""
+    for name, places in read_published()["data"].items():
+        if any(all(ends_in(config.get(key), value) for key, value in place.items()) for place in places):
+            return name
+    return None
+
+
+def ends_in(value: Any, wanted: str) -> bool:
+    """Whether a value's last parts, as of a path, are those wanted, in any case."""
+    parts = PurePath(wanted.lower()).parts
+    return isinstance(value, str) and PurePath(value.lower()).parts[-len(parts) :] == parts
+
+
+def read_total(study: StudyFiles) -> int | None:
+    """How large the whole training set is, by a manifest of its subsets. Raises UserError for one it cannot read."""
+    for path in sorted(study.subsets.glob("*.json")):
+        totals = [value for key, value in read_json(path).items() if key.startswith("train_")]
+        if totals:
+            return totals[0]
+    return None

@@ -1,1 +1,0 @@
-"""A study's results: loaded once, aggregated, concluded from, put into tables."""

@@ -1,0 +1,523 @@
+"""What a study found, in words and as a table: the same for terminal, page, Markdown, LaTeX, advice and dashboards."""
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+from vitlab.files import write_text
+from vitlab.formatting import DASH, finite, plural, whole, with_prefix
+from vitlab.reports.provenance import CAUTION, PublishedFigures, find_published
+from vitlab.studies.limits import list_limits, predict_gain
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.results import CHANCE, EQUAL, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results
+from vitlab.studies.stats import Estimate
+from vitlab.tasks.metrics import Metric
+
+WIDTH = 90  # characters of the first sentence
+NAME_WIDTH = 20  # of a model there, if it is too long
+MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
+AGAINST = "best vs. runner-up"
+WHOLE = "whole set"  # its size where the study's files do not tell it
+TABLES = ("tables/results.md", "tables/results.tex")
+LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    DASH: "--",
+}
+MARKDOWN = {character: f"\\{character}" for character in "\\`*_[]<>|~&$"}  # what means something inside a line
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The contenders at one training-set size, by their names; `gap` is from the best to the next."""
+
+    size: int
+    ranking: tuple[str, ...]  # best mean first
+    gap: Gap
+    tied: tuple[str, ...]  # the best and those that it is not clearly ahead of; empty where it leads
+    verdict: str  # of the tied; `LEAD` where there are none
+    chance: float | None  # the accuracy of always choosing the largest class
+
+    @property
+    def leader(self) -> str | None:
+        return self.ranking[0] if self.verdict == LEAD else None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the best is ahead, but neither clearly nor by so little that they are level."""
+        return self.verdict == UNDECIDED
+
+
+def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> dict[int, Comparison]:
+    """Each size at which two contenders (name -> size -> model) or more have a result, the smallest size first."""
+    compared = {}
+    for size in results.sizes:
+        here = {name: by_size[size] for name, by_size in contenders.items() if size in by_size}
+        if len(here) < 2:
+            continue
+        cells = {name: results.by_model[model][size] for name, model in here.items()}
+        best, *others = sorted(here, key=lambda name: results.metric.lead(cells[name].mean, 0.0), reverse=True)
+        gaps = {name: results.gap(here[best], here[name], size) for name in others}
+        verdict, unclear = LEAD, [name for name in others if gaps[name].verdict != LEAD]
+        verdicts = {gaps[name].verdict for name in unclear}
+        if not any(cell.beats_chance for cell in cells.values()):
+            verdict = CHANCE
+        elif unclear:
+            verdict = next((one for one in (LEVEL, EQUAL) if verdicts == {one}), UNDECIDED)
+        if verdict == UNDECIDED and gaps[others[0]].estimate.half_width is None:
+            verdict = EQUAL
+        chance = max((cell.chance for cell in cells.values() if cell.chance is not None), default=None)
+        compared[size] = Comparison(
+            size, (best, *others), gaps[others[0]], (best, *unclear) if unclear else (), verdict, chance
+        )
+    return compared
+
+
+# ---- sentences
+
+
+def headline(results: Results) -> tuple[str, str]:
+    """What the study found in at most WIDTH characters, then the rest: numbers, crossover, what limits the cells."""
+    first, *rest = say_result(results)
+    return first, " ".join(filter(None, [*rest, results.fits.describe_headline(), describe_limits(results.rows)]))
+
+
+def say_result(results: Results) -> list[str]:
+    """Sentences that hold for the finished runs, and say no more than they do; the first has at most WIDTH characters.
+
+    Families are compared by the best model of each at each size (`Results.contenders`); within one family, its models
+    are compared. The 95% interval of the difference decides whether one leads: over seeds, and over the test items
+    where the runs kept them. Models are level where that interval lies within the study's margin.
+    """
+    if not results.rows:
+        return ["No run has finished yet."]
+    metric = results.metric
+    contenders = {results.name_of(name): found for name, found in results.contenders.items()}
+    if not contenders:
+        return ["No finished run has a result on the held-out data."]
+    cells = [results.by_model[model][size] for by_size in contenders.values() for size, model in by_size.items()]
+    if not any(cell.beats_chance for cell in cells):
+        best, chance = (
+            metric.text(max(values)) for values in zip(*((cell.mean, cell.chance) for cell in cells), strict=True)
+        )
+        return [f"No model beats chance: {best} {metric.name} at best; guessing the largest class has {chance}."]
+    names = list(contenders)
+    if len(contenders) == 1:
+        ((name, by_size),) = contenders.items()
+        of_sizes = {size: results.by_model[model][size] for size, model in by_size.items()}
+        return shorten([describe_model(name, of_sizes, metric, " reaches")], names)
+    comparisons = list(compare_sizes(results, contenders).values())
+    if not comparisons:
+        text = f"{join_names(names)} have no training-set size in common yet, so nothing can be compared."
+        return shorten([text], names)
+    describe = partial(describe_order, metric=metric, margin=results.margin, sizes=results.sizes)
+    whole_order, last = describe(comparisons), describe(comparisons[-1:])
+    claims = "; ".join(describe_claims(comparisons, metric, results.margin))
+    choices = [[whole_order], [claims, last], [last, claims] if len(comparisons) > 1 else [last]]
+    written = [[write_sentence(text, metric) for text in some] for some in choices]
+    said = next((some for some in written if len(some[0]) <= WIDTH), None) or shorten(written[-1], names)
+    return [*said, *limit_to_seeds(comparisons), *describe_choice(results)]
+
+
+def write_sentence(text: str, metric: Metric) -> str:
+    if metric.key != "accuracy":
+        text = f"in {metric.name}, {text}"
+    return f"{text[0].upper()}{text[1:]}." if text.startswith(("in ", "the ", "no ", "undecided")) else f"{text}."
+
+
+def shorten(sentences: list[str], names: list[str]) -> list[str]:
+    """Long names lose their middle, where the first sentence is too long; then the full one follows."""
+    first = sentences[0]
+    for name in sorted(names, key=len, reverse=True):
+        if len(first) > WIDTH and len(name) > NAME_WIDTH:
+            first = first.replace(name, f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}")
+    first = textwrap.shorten(first, WIDTH, placeholder=" …")
+    return sentences if first == sentences[0] else [first, *(sentences[1:] or sentences)]
+
+
+def limit_to_seeds(comparisons: list[Comparison]) -> list[str]:
+    """What sizes of one seed must say: what their intervals do not cover, or borrow, or that there are none."""
+    single = [one for one in comparisons if min(one.gap.seeds) == 1]
+    if not single:
+        return []
+    if len(single) < len(comparisons):
+        return [f"One seed at {join_names([whole(one.size) for one in single])}: its spread is that of other sizes."]
+    has_interval = any(one.gap.estimate.half_width is not None for one in single)
+    return ["One seed: the interval does not cover others." if has_interval else "One seed, no interval."]
+
+
+def describe_choice(results: Results) -> list[str]:
+    """How the best of several models of a family was chosen; empty where there is nothing to choose."""
+    if not results.by_family or len(results.contenders) == len(results.by_model):
+        return []
+    if results.chosen_on_test:
+        return ["The best model of a family is the best on test items, which flatters a family of several."]
+    return ["The best model of a family is the best on validation items."]
+
+
+def describe_limits(rows: list[dict[str, Any]]) -> str:
+    """`From 4,000 examples on both models are limited by 600 steps, not by the data; ...`; empty if none is."""
+    limits = list_limits(rows)
+    limited = [row for row in rows if limits.get((row["model"], row["train_size"])) == "budget"]
+    if not limited:
+        return ""
+    sizes = {
+        model: sorted({row["train_size"] for row in rows if row["model"] == model})
+        for model in dict.fromkeys(row["model"] for row in rows)
+    }
+    places: dict[str, list[str]] = {}
+    for model, every in sizes.items():
+        here = [size for size in every if limits.get((model, size)) == "budget"]
+        if here:
+            places.setdefault(name_sizes(here, every, main_metric(rows).sized_by), []).append(model)
+    if len(places) == 1:
+        ((where, models),) = places.items()
+        every = {1: models[0], 2: "both models"}.get(len(sizes), f"all {len(sizes)} models")
+        who = every if len(models) == len(sizes) else join_names(models)
+        text = f"{where[0].upper()}{where[1:]} {who} {'is' if len(models) == 1 else 'are'}"
+    else:
+        text = f"{join_names([f'{join_names(models)} {where}' for where, models in places.items()])} are"
+    budgets = {str(row.get("budget") or "") for row in limited}
+    unit, _, value = budgets.pop().partition("=")
+    if budgets or not value:
+        return f"{text} limited by the budget, not by the data."
+    amount = with_prefix(float(value), "FLOP") if unit == "flops" else f"{float(value):,.10g} {unit}"
+    text = f"{text} limited by {amount}, not by the data"
+    if (gain := predict_gain(limited)) is not None:
+        text += f"; budget.{unit}={2 * float(value):.10g} is expected to bring about {gain:.2g} points"
+    return f"{text}."
+
+
+def name_sizes(some: list[float], every: list[float], unit: str) -> str:
+    """`from 4,000 examples on`, `at 250 and 1,000 examples`, `at every size`."""
+    if some == every and len(every) > 1:
+        return "at every size"
+    if len(some) > 1 and some == every[-len(some) :]:
+        return f"from {whole(some[0])} {unit}s on"
+    return f"at {join_names([whole(size) for size in some])} {unit}s"
+
+
+def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb: str = ":") -> str:
+    """`vit_nano: 97.3% accuracy with 32,000 training examples, 73.6% with 250.`"""
+    first, last = min(by_size), max(by_size)
+    size = plural(last, f"training {metric.sized_by}")
+    text = f"{model}{verb} {metric.text(by_size[last].mean)} {metric.name} with {size}"
+    return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
+
+
+def describe_order(comparisons: list[Comparison], *, sizes: list[int], metric: Metric, margin: float) -> str:
+    """Who leads where: a claim per span of neighbouring sizes; at the end the gap to the next best."""
+    last = comparisons[-1]
+    if len(comparisons) == 1:
+        where = f"at {plural(last.size, f'training {metric.sized_by}')}"
+        if last.undecided:
+            return f"undecided: {last.ranking[0]} ahead{describe_gap(last, metric)} {where}"
+        return f"{claim(last, metric, margin)}{describe_gap(last, metric)} {where}"
+    spans = find_spans(comparisons, metric, margin)
+    if len(spans) == 1:
+        compared = "" if len(comparisons) == sizes.index(last.size) + 1 else " compared,"
+        where = f"at every size{compared} up to {whole(last.size)}"
+        if last.leader:
+            return f"{claim(last, metric, margin)} {where}; {describe_gaps(comparisons, metric)}"
+        return describe_span(f"{claim(last, metric, margin)} {where}", last, metric)
+    if len(spans) > MOST_CLAIMS:
+        leaders = [leader for leader, _ in groupby(one.leader for one in comparisons if one.leader)]
+        changes = f"the lead changes {plural(len(leaders) - 1, 'time')} over {len(comparisons)} sizes"
+        if len(leaders) < 2:
+            changes = f"{leaders[0] if leaders else 'nobody'} leads at some of {len(comparisons)} sizes"
+        if last.leader:
+            return f"{changes}; {claim(last, metric, margin)}{describe_gap(last, metric)} at {whole(last.size)}"
+        return f"{changes}; {describe_span(f'{claim(last, metric, margin)} at {whole(last.size)}', last, metric)}"
+    earlier = describe_claims(comparisons, metric, margin)[:-1]
+    final = f"{claim(last, metric, margin)} {place(spans[-1], comparisons)}"
+    at = f" at {whole(last.size)}" if len(spans[-1]) > 1 else ""
+    final = f"{final},{describe_gap(last, metric)}{at}" if last.leader else describe_span(final, last, metric)
+    return "; ".join([*earlier, final])
+
+
+def find_spans(comparisons: list[Comparison], metric: Metric, margin: float) -> list[list[Comparison]]:
+    """Neighbouring sizes with the same claim."""
+    return [list(span) for _, span in groupby(comparisons, key=lambda one: claim(one, metric, margin))]
+
+
+def describe_claims(comparisons: list[Comparison], metric: Metric, margin: float) -> list[str]:
+    """A claim per span without its numbers: `A leads up to 2,000`, `B ahead from 8,000 (undecided)`."""
+    return [
+        f"{claim(span[-1], metric, margin)} {place(span, comparisons)}{' (undecided)' if span[-1].undecided else ''}"
+        for span in find_spans(comparisons, metric, margin)
+    ]
+
+
+def describe_span(text: str, last: Comparison, metric: Metric) -> str:
+    """A claim that is no lead, with the difference at its largest size: `A ahead (undecided: 2 ± 4 points at 500)`."""
+    if last.undecided:
+        where = f"{format_gap(last.gap.estimate, metric)} at {whole(last.size)}"
+        return f"{text} (undecided: {', '.join(filter(None, [where, describe_seeds(last)]))})"
+    gap = describe_gap(last, metric).strip()
+    return f"{text} ({gap})" if gap else text
+
+
+def claim(one: Comparison, metric: Metric, margin: float) -> str:
+    """`A leads`, `A ahead` where undecided, `A and B are level within 1 point`, `no model beats chance (10.0%)`."""
+    if one.verdict == CHANCE:
+        return f"no model beats chance ({metric.text(one.chance)})"
+    if one.leader:
+        return f"{one.leader} leads"
+    if one.verdict == EQUAL:
+        return f"{join_names(sorted(one.tied))} are equal"
+    if one.verdict == LEVEL:
+        return f"{join_names(sorted(one.tied))} are level within {metric.describe_margin(margin)}"
+    return f"{one.ranking[0]} ahead"
+
+
+def describe_gap(one: Comparison, metric: Metric) -> str:
+    """` by 2.0 ± 0.6 points` of a lead, with its seeds if undecided; ` difference 0.3 ± 0.4 points` if level."""
+    if one.verdict in (CHANCE, EQUAL):
+        return ""
+    if one.undecided:
+        return f" by {format_gap(one.gap.estimate, metric, describe_seeds(one))}"
+    return f" {'by' if one.leader else 'difference'} {format_gap(one.gap.estimate, metric)}"
+
+
+def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
+    """Where a span lies among all sizes compared: `at 500`, `up to 2,000`, `from 8,000`."""
+    first, last = span[0], span[-1]
+    if first is last:
+        return f"at {whole(first.size)}"
+    if first is comparisons[0]:
+        return f"{'at every size ' if last is comparisons[-1] else ''}up to {whole(last.size)}"
+    return f"from {whole(first.size)}" + ("" if last is comparisons[-1] else f" to {whole(last.size)}")
+
+
+def describe_gaps(comparisons: list[Comparison], metric: Metric) -> str:
+    """How the leader's distance to the next best moves with the size: `the gap shrinks from 38.2 to 8.1 points`."""
+    name = "the gap" if all(len(comparison.ranking) == 2 for comparison in comparisons) else "the gap to the next best"
+    gaps, last = (
+        [comparison.gap.estimate.mean for comparison in comparisons],
+        format_gap(comparisons[-1].gap.estimate, metric),
+    )
+    first, lowest, highest = (format_difference(gap, metric) for gap in (gaps[0], min(gaps), max(gaps)))
+    if lowest == highest:
+        return f"{name} stays at {last}"
+    slack = 0.05 * (max(gaps) - min(gaps))  # a step of so little against the trend does not break it
+    steps = [after - before for before, after in pairwise(gaps)]
+    for verb, against in (("shrinks", max(steps)), ("grows", -min(steps))):
+        if against <= slack:
+            return f"{name} {verb} from {first} to {last}"
+    return f"{name} varies between {lowest} and {highest}" + ("" if metric.relative else f" {metric.gap_unit}")
+
+
+def join_names(names: list[str]) -> str:
+    """`A, B and C`"""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def format_gap(gap: Estimate, metric: Metric, seeds: str = "") -> str:
+    """`8.1 ± 1.3 points`: a difference, and how far its 95% interval reaches; behind it the `seeds`, if given.
+
+    One that would reach beyond 100 points, and one of ratios, whose ends are not equally far: `30 points (-5 to 100)`.
+    """
+    unit = "" if metric.relative else metric.gap_unit
+    text, ends = format_difference(gap.mean, metric), ""
+    if gap.half_width is not None and (metric.relative or (metric.percent and max(gap.high, -gap.low) > 1)):
+        low, high = (max(-1.0, min(1.0, end)) if metric.percent else end for end in (gap.low, gap.high))
+        ends = f"{format_difference(low, metric)} to {format_difference(high, metric)}"
+    elif gap.half_width is not None:
+        text += f" ± {metric.number(gap.half_width)}"
+    behind = "; ".join(filter(None, [ends, seeds]))
+    return f"{text} {unit}".rstrip() + (f" ({behind})" if behind else "")
+
+
+def format_difference(value: float, metric: Metric) -> str:
+    """Of a relative metric by how many percent the better value is below the other one."""
+    return f"{-100 * math.expm1(-value):.1f}%" if metric.relative else metric.number(value)
+
+
+def describe_seeds(one: Comparison) -> str:
+    """`3 seeds`, `4 and 2 seeds`; nothing of one seed each, which the end of a headline speaks of."""
+    best, other = one.gap.seeds
+    if best == other:
+        return f"{best} seeds" if best > 1 else ""
+    return f"{best} and {other} seeds"
+
+
+# ---- tables
+
+
+@dataclass(frozen=True)
+class SizeTable:
+    """`body` has a row per training-set size; `note` says what stands in the cells, and what chance is."""
+
+    header: list[str]
+    body: list[list[str]]
+    note: str
+
+
+def make_size_table(results: Results) -> SizeTable:
+    """A column per model, `84.2 ± 0.6% (data)`, the spread from two seeds on; last the best model's lead over the next.
+
+    In brackets stands what limits the cell, where its runs tell.
+    """
+    metric, rows, by_model = results.metric, results.rows, results.by_model
+    sizes = sorted({row["train_size"] for row in rows})
+    compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
+    counts = count_seeds(by_model)
+    limits = list_limits(rows)
+    header, body = [f"training {metric.sized_by}s", *by_model], []
+    for size in sizes:
+        cells = [
+            cell_text(by_size.get(size), metric, len(counts) > 1, limits.get((model, size), ""))
+            for model, by_size in by_model.items()
+        ]
+        body.append([whole(size), *cells])
+        if compared:
+            body[-1].append(describe_lead(compared.get(size), metric))
+    note = describe_numbers(results, list(compared.values()))
+    if limits:
+        note = f"{note} (data), (budget): what limits the cell."
+    return SizeTable([*header, AGAINST] if compared else header, body, note)
+
+
+def count_seeds(by_model: dict[str, dict[int, Cell]]) -> list[int]:
+    """How many seeds cells have, each number once, ascending."""
+    return sorted({len(cell.rows) for by_size in by_model.values() for cell in by_size.values()})
+
+
+def cell_text(cell: Cell | None, metric: Metric, with_count: bool, limit: str) -> str:
+    if cell is None:
+        return DASH
+    spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
+    more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", limit]))
+    return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
+
+
+def describe_lead(one: Comparison | None, metric: Metric) -> str:
+    """`vit_nano by 2.0 ± 0.6 points`, `undecided: vit_nano ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
+    if one is None:
+        return DASH
+    if one.verdict == CHANCE:
+        return "none beats chance"
+    gap = format_gap(one.gap.estimate, metric)
+    if one.leader:
+        return f"{one.ranking[0]} by {gap}"
+    if one.verdict == EQUAL:
+        return "equal"
+    return f"level: {gap}" if one.verdict == LEVEL else f"undecided: {one.ranking[0]} ahead by {gap}"
+
+
+def describe_numbers(results: Results, compared: list[Comparison]) -> str:
+    """What ± is after a mean and after a difference, chance, and the number of held-out examples."""
+    metric, rows, by_model = results.metric, results.rows, results.by_model
+    fewest, most = (count_seeds(by_model) or [1])[0], (count_seeds(by_model) or [1])[-1]
+    seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
+    texts = ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
+    gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
+    items = max((int(finite(row.get("test_items")) or 0) for row in rows), default=0)
+    if gaps:
+        over_seeds, over_items = any(gap.seeds > 1 for gap in gaps), any(gap.items for gap in gaps)
+        over = " and ".join(["seeds"] * over_seeds + ["held-out examples"] * over_items)
+        alone = "" if over_seeds else "; other seeds are not covered"
+        if metric.relative:
+            texts.append(f"Differences: percent of the higher {metric.name} (95% interval over {over}{alone}).")
+        else:
+            texts.append(f"Differences: ± half of the 95% interval over {over}{alone}.")
+    chances = [cell.chance for by_size in by_model.values() for cell in by_size.values() if cell.chance is not None]
+    chance = max(chances, default=None)
+    if chance is not None:
+        texts.append(
+            f"Chance, always choosing the largest class: {metric.text(chance)} of {items:,} held-out examples."
+        )
+    elif items:
+        texts.append(f"{plural(items, 'held-out item')}.")
+    return " ".join(texts)
+
+
+def write_tables(results: Results) -> None:
+    """Write tables/results.md and tables/results.tex of a study; nothing without a run. Raises UserError."""
+    if results.rows:
+        for name, text in zip(TABLES, (format_markdown, format_latex), strict=True):
+            write_text(results.files.folder / name, text(results))
+
+
+def find_tables(folder: Path) -> list[Path]:
+    """The tables that are there."""
+    return [folder / name for name in TABLES if (folder / name).is_file()]
+
+
+def format_markdown(results: Results) -> str:
+    """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
+    table, others = make_size_table(results), find_published(results)
+    header, *body = ([escape(cell, MARKDOWN) for cell in line] for line in build_table(table, others))
+    lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
+    notes = [escape(text, MARKDOWN) for text in (format_caption(results, table), *list_notes(others))]
+    return "\n\n".join([lines, *notes]) + "\n"
+
+
+def format_latex(results: Results) -> str:
+    """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
+    table, others = make_size_table(results), find_published(results)
+    header, *body = build_table(table, others)
+    lines = [" & ".join(escape(cell, LATEX) for cell in line) + r" \\" for line in (header, *body)]
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{escape(format_caption(results, table), LATEX)}}}",
+            rf"\begin{{tabular}}{{{'r' * len(header)}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(rf"\par\smallskip\footnotesize {escape(note, LATEX)}" for note in list_notes(others)),
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def build_table(table: SizeTable, others: PublishedFigures) -> list[list[str]]:
+    """The header, then a row per size; right of a model its published figures, in the row of the whole training set."""
+    header, body = table.header, [*table.body]
+    if not others.figures:
+        return [header, *body]
+    whole_row = WHOLE if others.size is None else whole(others.size)
+    if whole_row not in [line[0] for line in body]:
+        body.append([whole_row, *[DASH] * (len(header) - 1)])
+    lines = [[line[0]] for line in (header, *body)]
+    for column, model in enumerate(header[1:], start=1):
+        places = others.of(model)
+        figures = ", ".join(f"{others.figures[place - 1].value} [{place}]" for place in places)
+        for line, cells in zip(lines, (header, *body), strict=True):
+            line.append(cells[column])
+            if places:
+                line.append("published" if cells is header else figures if cells[0] == whole_row else DASH)
+    return lines
+
+
+def list_notes(others: PublishedFigures) -> list[str]:
+    """Where each published figure is from and under which conditions; last that others are not comparable."""
+    notes = [f"[{place}] {figure.source}: {figure.conditions}." for place, figure in enumerate(others.figures, start=1)]
+    return [*notes, CAUTION] if notes else []
+
+
+def format_caption(results: Results, table: SizeTable) -> str:
+    """What the numbers are, of how many seeds."""
+    data = ", ".join(sorted({str(row["data"]) for row in results.rows}))
+    return f"Held-out {results.metric.name} on {data}. {table.note}"
+
+
+def escape(text: str, characters: Mapping[str, str]) -> str:
+    return "".join(characters.get(character, character) for character in " ".join(text.split()))

@@ -1,0 +1,612 @@
+"""A study's results as pandas tables, read once: every table, sentence, figure, page and dashboard rests on them.
+
+`runs`, a row per finished run; `cells`, a row per model and training-set size; `gaps`, a row per pair of models at a
+size; `laws`, a row per model with a fitted law. Statistics: vitlab/studies/stats.py, their rules: docs/rules.md.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vitlab.config import UserError, read_yaml
+from vitlab.config.errors import first_line
+from vitlab.files import read_json
+from vitlab.formatting import finite, round_numbers
+from vitlab.studies.fits import StudyFits, fit_study
+from vitlab.studies.grid import name_run
+from vitlab.studies.limits import list_limits
+from vitlab.studies.metrics import main_metric
+from vitlab.studies.outcomes import Outcomes, read_outcomes
+from vitlab.studies.stats import Estimate, Spread, Spreads, estimate_mean, moderated_spreads, paired_difference
+from vitlab.studies.store import StudyFiles
+from vitlab.studies.variants import list_varied_keys
+from vitlab.tasks.metrics import Metric
+from vitlab.training.files import RunFiles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEW_DEGREES = 2  # of freedom: a spread known with fewer may be small by chance
+MARGIN = 1.0  # points, of perplexity percent: models whose difference surely is within it are level
+FAMILY_NAMES = {
+    "vit": "ViT",
+    "resnet": "ResNet",
+    "mixer": "Mixer",
+    "fnet": "FNet",
+    "bit": "BiT",
+    "lstm": "LSTM",
+    "gpt": "GPT",
+    "bert": "BERT",
+    "transformer": "Transformer",
+    "rnn": "RNN",
+    "histogram": "Color histogram",
+}
+
+Rows = list[dict[str, Any]]
+EQUAL, LEAD, LEVEL, UNDECIDED, CHANCE = "equal", "lead", "level", "undecided", "chance"  # verdicts
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one model at one size; `std` over seeds is None below two, `interval` a 95% interval of the mean.
+
+    The interval is over seeds and, where all seeds have the same, over test items; in `Metric.compared`.
+    """
+
+    mean: float
+    std: float | None
+    rows: tuple[dict[str, Any], ...]
+    interval: Estimate
+    chance: float | None  # the accuracy of always choosing the largest class
+    beats_chance: bool  # True where chance is not known
+    validation: float | None  # the mean metric on validation items
+
+
+@dataclass(frozen=True)
+class Gap:
+    """By how much `best` is better than `other` at a size, in `Metric.compared`, with a 95% interval."""
+
+    train_size: int
+    best: str
+    other: str
+    estimate: Estimate
+    verdict: str
+    seeds: tuple[int, int]
+
+
+class Results:
+    """A study: its tables, its configuration and what each run left (`run_files`, by the run's name)."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        config: Mapping[str, Any] | None = None,
+        files: StudyFiles | None = None,
+        run_files: Mapping[str, "RunResults"] | None = None,
+        outcomes: Mapping[str, np.ndarray] | None = None,
+    ):
+        self.rows, self.config, self.files, self.run_files = rows, dict(config or {}), files, dict(run_files or {})
+        if outcomes is not None:
+            self.outcomes = dict(outcomes)
+
+    @cached_property
+    def runs(self) -> "pd.DataFrame":
+        """A row per finished run, with the columns of results.csv."""
+        return frame(self.rows)
+
+    @cached_property
+    def cells(self) -> "pd.DataFrame":
+        """`model, family, train_size, mean, std, low, high, n, limit, chance, beats_chance, validation`.
+
+        low and high are the 95% interval of the mean, NaN where nothing tells it; limit is what limits the cell.
+        """
+        limits = list_limits(self.rows)
+        columns = ["model", "family", "train_size", "mean", "std", "low", "high", "n", "limit"]
+        return frame(
+            [
+                (
+                    model,
+                    self.families[model],
+                    size,
+                    cell.mean,
+                    math.nan if cell.std is None else cell.std,
+                    *self.reach(cell),
+                    len(cell.rows),
+                    limits.get((model, size)),
+                    math.nan if cell.chance is None else cell.chance,
+                    cell.beats_chance,
+                    math.nan if cell.validation is None else cell.validation,
+                )
+                for model, by_size in self.by_model.items()
+                for size, cell in by_size.items()
+            ],
+            columns=[*columns, "chance", "beats_chance", "validation"],
+        )
+
+    @cached_property
+    def gaps(self) -> "pd.DataFrame":
+        """`train_size, best, other, difference, low, high, verdict, seeds`: each pair of models at each size.
+
+        The difference and its 95% interval are in `Metric.compared` (a share for accuracy, a logarithm for
+        perplexity); verdict is lead, level (within the study's margin), undecided, equal (no interval) or chance.
+        """
+        columns = ["train_size", "best", "other", "difference", "low", "high", "verdict", "seeds"]
+        gaps = [
+            self.gap(first, second, size)
+            for size in self.sizes
+            for first, second in combinations([model for model, cells in self.by_model.items() if size in cells], 2)
+        ]
+        return frame(
+            [
+                (one.train_size, one.best, one.other, one.estimate.mean)
+                + ((math.nan, math.nan) if one.estimate.half_width is None else (one.estimate.low, one.estimate.high))
+                + (one.verdict, one.estimate.seeds)
+                for one in gaps
+            ],
+            columns=columns,
+        )
+
+    @cached_property
+    def laws(self) -> "pd.DataFrame":
+        """`model, law, holds, on_budget, rmse_holdout, size, value, low, high`: the error of a new run at a size.
+
+        The size is twice that of the model's largest cell that was fitted; low and high are a 90% interval.
+        """
+        rows = []
+        for model, group in self.fits.groups.items():
+            fit, low, high = group.fit, math.nan, math.nan
+            if fit.laws:
+                low, high = map(float, fit.prediction_interval(group.shown))
+            value = float(fit.predict(group.shown)) if fit.laws else math.nan
+            on_budget = model in self.fits.on_budget
+            rows.append((model, fit.law, fit.holds, on_budget, group.rmse_holdout, group.shown, value, low, high))
+        columns = ["model", "law", "holds", "on_budget", "rmse_holdout", "size", "value", "low", "high"]
+        return frame(rows, columns=columns)
+
+    # ---- one home of every comparison
+
+    @cached_property
+    def metric(self) -> Metric:
+        """What the runs are compared by."""
+        return main_metric(self.rows)
+
+    @property
+    def margin(self) -> float:
+        """Points within which models are level."""
+        return float(self.config.get("margin", MARGIN))
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Training-set sizes with a result, ascending."""
+        return sorted({size for by_size in self.by_model.values() for size in by_size})
+
+    @cached_property
+    def outcomes(self) -> dict[str, np.ndarray]:
+        """The metric on each test item (n,), by the name of the runs that kept it; see `Outcomes.of_metric`."""
+        if self.is_resampled:
+            return {}  # no two seeds have the same test items
+        of_runs = [(row, self.run_files[row["run"]].outcomes, self.metric.value(row)) for row in self.rows]
+        values = {
+            row["run"]: outcomes.of_metric(self.metric, value)
+            for row, outcomes, value in of_runs
+            if outcomes and value is not None
+        }
+        return {run: items for run, items in values.items() if items is not None}
+
+    @property
+    def is_resampled(self) -> bool:
+        """Whether each seed has a test set of its own."""
+        return any(row.get("holdout") == "repeated" for row in self.rows)
+
+    @cached_property
+    def grouped(self) -> dict[str, dict[int, Rows]]:
+        """Model -> training-set size, ascending -> its runs with a finite metric."""
+        grouped: dict[str, dict[int, Rows]] = {row["model"]: {} for row in self.rows}
+        for row in sorted(self.rows, key=lambda row: row["train_size"]):
+            if self.metric.value(row) is not None:
+                grouped[row["model"]].setdefault(row["train_size"], []).append(row)
+        return grouped
+
+    @cached_property
+    def spreads(self) -> dict[str, dict[float, Spread]]:
+        """The spread over seeds of each model's metric at each size, in `Metric.compared`."""
+        return {
+            model: moderated_spreads({size: self.compared(rows) for size, rows in by_size.items()})
+            for model, by_size in self.grouped.items()
+        }
+
+    @cached_property
+    def by_model(self) -> dict[str, dict[int, Cell]]:
+        """Model -> training-set size, ascending -> the cell."""
+        return {
+            model: {size: self.make_cell(rows, self.spreads[model].get(size)) for size, rows in by_size.items()}
+            for model, by_size in self.grouped.items()
+        }
+
+    def make_cell(self, rows: Rows, spread: Spread | None) -> Cell:
+        metric, values = self.metric, [self.metric.value(row) for row in rows]
+        mean, std = float(np.mean(values)), float(np.std(values, ddof=1)) if values[1:] else None
+        items = [*self.values_of(rows).values()]
+        whole = len({np.shape(value) for value in items}) > 1 or np.ndim(items[0]) == 0
+        table = np.array(self.compared(rows) if whole else items)
+        spread = self.floor_spread(spread, rows) if whole else spread  # items of their own tell more than a binomial
+        interval = estimate_mean(table, spread, self.overlap(rows), self.floor(rows))
+        chance = max(filter(None, (finite(row.get("chance")) for row in rows)), default=None)
+        chance = chance if metric.key == "accuracy" else None
+        key = "validation_loss" if metric.key == "perplexity" else f"validation_{metric.key}"
+        seen = [value for row in rows if (value := finite(row.get(key))) is not None]
+        above = Estimate(interval.mean - (chance or 0.0), interval.half_width, interval.seeds, interval.items)
+        beats = chance is None or is_lead(above, metric)
+        return Cell(mean, std, tuple(rows), interval, chance, beats, float(np.mean(seen)) if seen else None)
+
+    def reach(self, cell: Cell) -> tuple[float, float]:
+        """The ends of the 95% interval of a cell's mean, in the metric's unit; NaN where nothing tells them."""
+        width, metric = cell.interval.half_width, self.metric
+        if width is None:
+            return math.nan, math.nan
+        if metric.relative:
+            return cell.mean * math.exp(-width), cell.mean * math.exp(width)
+        low, high = cell.mean - width, cell.mean + width
+        return (max(low, 0.0), min(high, 1.0)) if metric.percent else (low, high)
+
+    def gap(self, first: str, second: str, size: int) -> Gap:
+        """The gap between two models that both have a result at the size."""
+        key = (*sorted((first, second)), size)
+        if key not in self._gaps:
+            self._gaps[key] = self.find_gap(*key)
+        return self._gaps[key]
+
+    @cached_property
+    def _gaps(self) -> dict[tuple[str, str, int], Gap]:
+        return {}
+
+    def find_gap(self, first: str, second: str, size: int) -> Gap:
+        metric, cells = (
+            self.metric,
+            {model: self.by_model[model][size] for model in self.by_model if model in (first, second)},
+        )
+        best, other = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True)
+        pair = (best, other) if metric.higher_is_better else (other, best)
+        rows = [cells[model].rows for model in pair]
+        spreads = Spreads(
+            *(self.spreads[model].get(size) for model in pair), self.find_spreads(first, second).get(size)
+        )
+        fewer = min(rows, key=len)
+        gap = paired_difference(*map(self.values_of, rows), spreads, self.overlap(fewer), self.floor(fewer))
+        verdict = UNDECIDED
+        if not any(cell.beats_chance for cell in cells.values()):
+            verdict = CHANCE
+        elif is_lead(gap, metric):
+            verdict = LEAD
+        elif gap.half_width is None:
+            verdict = EQUAL
+        elif max(-gap.low, gap.high) <= self.margin * metric.point:
+            verdict = LEVEL
+        return Gap(size, best, other, gap, verdict, (len(cells[best].rows), len(cells[other].rows)))
+
+    def find_spreads(self, first: str, second: str) -> dict[float, Spread]:
+        """The spread over seeds of the paired differences of two models at each size."""
+        if (first, second) not in self._spreads:
+            differences = {}
+            for size in self.by_model[first].keys() & self.by_model[second].keys():
+                one, two = (
+                    {
+                        row["seed"]: self.metric.compared(self.metric.value(row))
+                        for row in self.by_model[model][size].rows
+                    }
+                    for model in (first, second)
+                )
+                differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
+            self._spreads[first, second] = moderated_spreads(dict(sorted(differences.items())))
+        return self._spreads[first, second]
+
+    @cached_property
+    def _spreads(self) -> dict[tuple[str, str], dict[float, Spread]]:
+        return {}
+
+    def compared(self, rows: Iterable[Mapping[str, Any]]) -> list[float]:
+        return [self.metric.compared(self.metric.value(row)) for row in rows]
+
+    def values_of(self, rows: Iterable[Mapping[str, Any]]) -> dict[int, float | np.ndarray]:
+        """By seed the metric in `Metric.compared`: on each test item where the run kept them, to first order."""
+        values = {}
+        for row in rows:
+            value = self.metric.value(row)
+            items = self.outcomes.get(row.get("run"))
+            values[row["seed"]] = self.metric.compared(value)
+            if items is not None:
+                mean = float(np.mean(items))
+                values[row["seed"]] = (
+                    self.metric.compared(mean) + (items - mean) / mean if self.metric.relative else items
+                )
+        return values
+
+    def overlap(self, rows: Sequence[Mapping[str, Any]]) -> float:
+        """Test items over training items where each seed draws its test set out of the same items, else 0.
+
+        Seeds vary too little then (Nadeau and Bengio, "Inference for the generalization error", 2003, equation 9). The
+        largest training set is nearly all that is not tested.
+        """
+        if rows[0].get("holdout") is None:
+            return 0.0
+        return rows[0]["test_items"] / max(row["train_items"] for row in self.rows)
+
+    def floor_spread(self, spread: Spread | None, rows: Sequence[Mapping[str, Any]]) -> Spread | None:
+        """A spread that few runs tell, at least the binomial one of the test items: seeds may agree by rounding."""
+        tested = smallest_tested(rows)
+        if not spread or spread.degrees >= FEW_DEGREES or not self.metric.percent or not tested:
+            return spread
+        share = (tested * float(np.mean(self.compared(rows))) + 0.5) / (tested + 1)
+        return Spread(max(spread.std, math.sqrt(share * (1 - share) / tested)), spread.degrees)
+
+    def floor(self, rows: Sequence[Mapping[str, Any]]) -> float:
+        """The least half-width of an interval: what no mistake in n test items leaves open (the rule of three)."""
+        tested = smallest_tested(rows)
+        if not self.metric.percent or not tested:
+            return 0.0
+        if overlap := self.overlap(rows):  # how many different items the seeds have tested
+            everything = tested + tested / overlap
+            tested = everything * (1 - (1 - tested / everything) ** len(rows))
+        return 3 / tested
+
+    @cached_property
+    def contenders(self) -> dict[str, dict[int, str]]:
+        """Name -> training-set size -> model: the best model of each family, or each model where there is one family.
+
+        The best is best on validation items, so that its test result is not the luckiest of several; where the runs
+        did not keep these, it is best on test items, and `chosen_on_test` says so.
+        """
+        family_of = self.families
+        if not self.by_family:
+            return {model: dict.fromkeys(by_size, model) for model, by_size in self.by_model.items() if by_size}
+        best: dict[str, dict[int, str]] = {}
+        for size in self.sizes:
+            for family in dict.fromkeys(family_of.values()):
+                cells = {
+                    m: self.by_model[m][size] for m in family_of if family_of[m] == family and size in self.by_model[m]
+                }
+                by_validation = all(cell.validation is not None for cell in cells.values())
+                values = {m: cell.validation if by_validation else cell.mean for m, cell in cells.items()}
+                if values:
+                    best.setdefault(family, {})[size] = max(values, key=lambda m: self.metric.lead(values[m], 0.0))
+        return best
+
+    @cached_property
+    def families(self) -> dict[str, str]:
+        """Model -> family, in the order of the rows; a model without a family is its own."""
+        return {row["model"]: row.get("family") or row["model"] for row in self.rows}
+
+    def name_of(self, contender: str) -> str:
+        """How a contender is called: a family by its usual spelling, a model by its name."""
+        return family_name(contender) if self.by_family else contender
+
+    @property
+    def by_family(self) -> bool:
+        """Whether families are compared, not models."""
+        return len(set(self.families.values())) > 1
+
+    @property
+    def chosen_on_test(self) -> bool:
+        """Whether some contender is the best of several by its test result."""
+        shown = {model for by_size in self.contenders.values() for model in by_size.values()}
+        return len(self.contenders) < len(self.by_model) and any(
+            cell.validation is None for model in shown for cell in self.by_model[model].values()
+        )
+
+    @cached_property
+    def fits(self) -> StudyFits:
+        """The scaling laws of its models and where they cross."""
+        return fit_study(self)
+
+    # ---- what the folder says beside the runs
+
+    @property
+    def name(self) -> str:
+        return str(self.config.get("name") or self.files.folder.resolve().name)
+
+    @cached_property
+    def unfinished(self) -> list[str]:
+        """Names of the runs that were asked for and have neither finished nor failed."""
+        ended = {*self.run_files, *(failure["run"] for failure in self.failures)}
+        return [name for cell in self.files.cells() if (name := name_run(*cell)) not in ended]
+
+    @property
+    def asked_for(self) -> int:
+        """The number of runs, finished, failed or neither."""
+        return len(self.rows) + len(self.failures) + len(self.unfinished)
+
+    @cached_property
+    def varied(self) -> list[str]:
+        """The keys that its variants and axes set, each a column of the runs."""
+        return list_varied_keys(self.config)
+
+    @cached_property
+    def failures(self) -> list[dict[str, str]]:
+        """`{"run", "error"}` of each run that failed."""
+        return self.files.failures()
+
+    @cached_property
+    def sample_texts(self) -> list[dict[str, Any]]:
+        """`{"size", "texts"}` of each size of a study of text, from figures/samples.json; empty for one of images."""
+        return read_json(self.files.figures / "samples.json") or []
+
+    def list_generated(self, count: int) -> list[dict[str, Any]]:
+        """`{"source", "reference", "by"}` of some test items, evenly spread over them.
+
+        `by` has what each model, trained on most data, generates with its first seed. Empty where none generates any.
+        """
+        largest = max((row["train_size"] for row in self.rows), default=0)
+        first: dict[str, str] = {}
+        for row in self.rows:
+            if row["train_size"] == largest:
+                first.setdefault(row["model"], row["run"])
+        texts = {model: some for model, run in first.items() if (some := self.run_files[run].generated)}
+        items = next(iter(texts.values()), [])
+        places = sorted({int(place) for place in np.linspace(0, len(items) - 1, count)}) if items else []
+        return [
+            {**items[place], "by": {model: texts[model][place]["generated"] for model in texts}} for place in places
+        ]
+
+
+def frame(rows: Sequence[Any], columns: Sequence[str] | None = None) -> "pd.DataFrame":
+    import pandas as pd  # 0.5 s: not for a command that prints sentences alone
+
+    return pd.DataFrame(rows, columns=columns)
+
+
+def family_name(family: str) -> str:
+    """`ViT` for `vit`; a family without a usual spelling keeps its own."""
+    return FAMILY_NAMES.get(family, family)
+
+
+def is_lead(gap: Estimate, metric: Metric) -> bool:
+    """Whether the 95% interval says so; where there is none, whether the numbers as they are shown differ."""
+    if gap.half_width is None:
+        return gap.mean > 0 and metric.number(gap.mean) != metric.number(0.0)
+    return gap.clear and gap.mean > 0
+
+
+def smallest_tested(rows: Iterable[Mapping[str, Any]]) -> float | None:
+    return min(filter(None, (finite(row.get("test_items")) for row in rows)), default=None)
+
+
+def load_results(folder: str | Path) -> Results:
+    """Read a study's results and write nothing.
+
+    The runs' folders are the truth: a finished run that results.csv lacks is here. Warns of damaged results; raises
+    UserError for a folder that is not a study and for a file that does not parse.
+    """
+    files = StudyFiles(folder)
+    config = files.config()
+    listed = {row["run"]: row for row in files.rows()} if files.results_path.exists() else {}
+    found = {row["run"]: round_numbers(row) for row in files.finished_rows()}
+    for damage in filter(None, files.damaged.values()):
+        warnings.warn(damage, stacklevel=2)
+    rows = [*listed.values()]
+    if found.keys() - listed.keys():
+        rows = files.sort_rows([*({**found, **listed}).values()])
+    return Results(rows, config, files, {row["run"]: RunResults(files.run(row["run"])) for row in rows})
+
+
+MAPS = "attention_maps"
+OVER_PATCHES = ("attention_distance", MAPS, "head_types", "rollout")  # apply to every model with such attention
+OVER_TOKENS = ("attention_entropy", "head_patterns")
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention over B images: maps (B, L, H, gy, gx), rollout (B, L, gy, gx), float32, shares in 0..1.
+
+    L layers, H heads, gy x gx patches. `pictures` are uint8 (B, C, Y, X), `names` their classes. `class_token`: whether
+    it is the class token's attention, rather than the mean of the patches'.
+    """
+
+    maps: np.ndarray
+    rollout: np.ndarray
+    pictures: np.ndarray
+    names: list[str]
+    class_token: bool
+
+
+class RunResults:
+    """A run's files as values. A file that is gone is empty or None; one that does not parse raises UserError."""
+
+    def __init__(self, files: RunFiles):
+        self.files = files
+        self._analyses: dict[Path, dict[str, Any] | None] = {}
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """config.yaml."""
+        return read_yaml(self.files.config_path) if self.files.config_path.is_file() else {}
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """result.json; empty where it is damaged."""
+        return self.files.read_result()[0] or {}
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl."""
+        return self.files.metrics()
+
+    @cached_property
+    def outcomes(self) -> Outcomes | None:
+        """What it gave on each test item."""
+        return read_outcomes(self.files.heldout_path)
+
+    @property
+    def generated(self) -> list[dict[str, str]]:
+        """`{"source", "reference", "generated"}` of each test item of a task that generates texts; else empty."""
+        return read_json(self.files.generated_path) or []
+
+    @property
+    def wandb(self) -> dict[str, Any]:
+        """`mode`, and `id`, `path` or `url` of the run in W&B; empty for a run that was not logged there."""
+        return self.result.get("wandb") or {}
+
+    @property
+    def analyses(self) -> list[str]:
+        """Names of the analyses that the training left."""
+        return sorted(path.stem for path in self.files.analysis_folder.glob("*.json"))
+
+    def analysis(self, name: str) -> dict[str, Any] | None:
+        """`{"name", "unit", "rows": [{"step", "layer", "head", "value"}, ...]}`; None without rows of heads."""
+        return self._read_heads(self.files.analysis_folder / f"{name}.json")
+
+    def last_analysis(self, name: str) -> dict[str, Any] | None:
+        """An analysis of heads of the trained model alone, also where it was added later."""
+        for path in self._places(f"{name}.json"):
+            if heads := self._read_heads(path):
+                last = max(row["step"] for row in heads["rows"])
+                return {**heads, "rows": [row for row in heads["rows"] if row["step"] == last]}
+        return None
+
+    def attention_maps(self) -> AttentionMaps | None:
+        """The arrays of the analysis attention_maps, which are not kept in memory; None where it did not run."""
+        path = self.find_file(f"{MAPS}.npz")
+        if path is None:
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return AttentionMaps(
+                    maps=arrays["maps"].astype(np.float32),
+                    rollout=arrays["rollout"].astype(np.float32),
+                    pictures=arrays["pictures"],
+                    names=arrays["names"].tolist(),
+                    class_token=bool(arrays["class_token"]),
+                )
+        except Exception as error:  # a damaged file fails in zip, zlib, the header or the shape
+            again = f"delete it, then vitlab analyze {self.files.folder} {MAPS}"
+            raise UserError(f"{path}: cannot read it: {first_line(error)}; {again}") from None
+
+    def find_file(self, name: str) -> Path | None:
+        """A file of an analysis, where it is there."""
+        return next((path for path in self._places(name) if path.is_file()), None)
+
+    @property
+    def reads_text(self) -> bool:
+        return (self.config.get("data") or {}).get("modality") == "text"
+
+    @property
+    def lacks_attention(self) -> bool:
+        """Whether an analysis of attention over tokens or patches was asked for and did not apply to the model."""
+        wanted = set(OVER_TOKENS if self.reads_text else OVER_PATCHES) & set(self.config.get("analyses") or [])
+        return bool(wanted) and not wanted & set(self.analyses)
+
+    def _places(self, name: str) -> list[Path]:
+        folder = self.files.analysis_folder
+        return [folder / name, folder / "trained" / name]
+
+    def _read_heads(self, path: Path) -> dict[str, Any] | None:
+        if path not in self._analyses:
+            document = read_json(path)
+            self._analyses[path] = document if document and document["rows"] and "head" in document["rows"][0] else None
+        return self._analyses[path]
