@@ -341,6 +341,8 @@ class Results:
     def floor_spread(self, spread: Spread | None, rows: Sequence[Mapping[str, Any]]) -> Spread | None:
         """A spread that few runs tell, at least the binomial one of the test items: seeds may agree by rounding."""
         tested = smallest_tested(rows)
+        if spread is None and len(rows) > 1:
+            spread = Spread(float(np.std(self.compared(rows), ddof=1)), len(rows) - 1)
         if not spread or spread.degrees >= FEW_DEGREES or not self.metric.percent or not tested:
             return spread
         share = (tested * float(np.mean(self.compared(rows))) + 0.5) / (tested + 1)

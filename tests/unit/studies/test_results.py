@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from tests.unit.reports.html_page import Page
@@ -11,7 +12,9 @@ from vitlab.cli import main
 from vitlab.commands.scale import show
 from vitlab.config import TrainConfig, compose, resolved
 from vitlab.reports.pages import study as study_page
-from vitlab.studies.results import load_results
+from vitlab.reports.words import say_result
+from vitlab.studies.results import Results, load_results
+from vitlab.studies.rounds import Target, plan_round
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -108,3 +111,126 @@ def test_recipes_that_were_tuned_on_few_other_data_are_named_with_the_words_that
     for text in (says, Page(study.report_path.read_text()).text):
         assert ("recipes vit_nano and resnet_nano were tuned on glyphs, not on digits" in text) is advised
         assert ("tune.recipe.lr=[x0.5,x1,x2]" in text) is advised
+
+
+# ---- every number right
+
+
+def make_rows(curves, seeds=3, spread=0.02, sizes=(250, 1_000, 4_000, 16_000), **columns):
+    """Rows of models with accuracies `curves[model]` at the sizes, seeds scattered by `spread`."""
+    rng = np.random.default_rng(1)
+    return [
+        {"run": f"{model}-n{size}-s{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
+        | {
+            "accuracy": float(accuracy + spread * rng.standard_normal()),
+            "test_items": 200,
+            "train_items": size,
+            **columns,
+        }
+        for model, values in curves.items()
+        for size, accuracy in zip(sizes, values, strict=True)
+        for seed in range(seeds)
+    ]
+
+
+CURVES = {"a": (0.50, 0.60, 0.70, 0.75), "b": (0.55, 0.62, 0.68, 0.71)}
+
+
+def half_width(rows, size=16_000, **options):
+    return Results(rows, outcomes={}, **options).gap("a", "b", size).estimate.half_width
+
+
+@pytest.mark.parametrize("holdout", ["repeated", None])
+def test_a_run_that_failed_does_not_make_an_interval_narrower(holdout):
+    """Uneven seeds keep the spread of the other sizes, and the correction for test sets that overlap."""
+    for seed in range(10):
+        rows = make_rows(CURVES, spread=0.01 + 0.002 * seed, holdout=holdout)
+        whole, failed = half_width(rows), half_width([row for row in rows if row["run"] != "b-n16000-s2"])
+        assert whole <= failed <= 2 * whole
+
+
+def test_seeds_that_share_their_test_items_vary_too_little_with_uneven_seeds_too():
+    rows = [row for row in make_rows(CURVES, sizes=(100, 200, 400, 800)) if row["run"] != "b-n800-s2"]
+    drawn = [{**row, "holdout": "repeated"} for row in rows]
+    assert half_width(drawn, 800) > 1.2 * half_width(rows, 800)
+
+
+def test_the_interval_of_uneven_seeds_covers_the_truth():
+    rng, held = np.random.default_rng(0), []
+    for _ in range(200):
+        shared = 0.02 * rng.standard_normal((4, 3))
+        rows = [
+            {"run": f"{model}{place}{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
+            | {"accuracy": 0.7 + shared[place, seed] + 0.02 * rng.standard_normal()}
+            for model in "ab"
+            for place, size in enumerate((250, 1_000, 4_000, 16_000))
+            for seed in range(2 if (model, size) == ("b", 16_000) else 3)
+        ]
+        gap = Results(rows, outcomes={}).gap("a", "b", 16_000).estimate
+        held.append(gap.low <= 0 <= gap.high)
+    assert 0.92 <= np.mean(held) <= 0.99
+
+
+def test_a_size_of_one_seed_has_the_spread_of_the_others_and_says_so():
+    rows = make_rows({"a": (0.5, 0.6, 0.7, 0.80), "b": (0.5, 0.6, 0.7, 0.75)}, spread=0.03)
+    rows = [row for row in rows if row["train_size"] < 16_000 or row["seed"] == 0]
+    results = Results(rows, outcomes={run["run"]: np.arange(200) < 200 * run["accuracy"] for run in rows})
+    last = results.gaps.iloc[-1]
+    assert last.verdict == "undecided", "five points are within the spread of a seed"
+    assert last.high - last.low > 2 * 1.96 * 0.03
+    assert "One seed at 16,000: its spread is that of other sizes." in say_result(results)
+
+
+def test_no_mistakes_are_not_certainty():
+    rows = make_rows({"a": (1.0,), "b": (1.0,)}, seeds=2, spread=0, sizes=(100,))
+    results = Results(rows, outcomes={})
+    cell, gap = results.cells.iloc[0], results.gaps.iloc[0]
+    assert cell.high == 1.0
+    assert cell.low <= 1 - 3 / 200
+    assert gap.high >= 3 / 200
+    items = {row["run"]: np.ones(200) for row in rows}
+    assert Results(rows, outcomes=items).cells.iloc[0].low == pytest.approx(1 - 3 / 200)
+
+
+def test_two_seeds_that_agree_by_rounding_do_not_end_the_search_for_certainty():
+    rows = make_rows({"a": (0.9,)}, seeds=2, spread=0, sizes=(100,))
+    assert plan_round(rows, Target(1.0)).added
+    assert not plan_round([{**row, "test_items": 10_000_000} for row in rows], Target(1.0)).added
+
+
+def test_the_best_model_of_a_family_is_chosen_on_validation_items():
+    values = {"a1": (0.80, 0.84), "a2": (0.82, 0.80), "b": (0.7, 0.7)}  # on test and on validation items
+    rows = [
+        {"run": model, "model": model, "family": model[0], "train_size": 100, "seed": 0, "accuracy": test}
+        | {"validation_accuracy": validation}
+        for model, (test, validation) in values.items()
+    ]
+    results = Results(rows, outcomes={})
+    assert results.contenders == {"a": {100: "a1"}, "b": {100: "b"}}
+    assert "The best model of a family is the best on validation items." in say_result(results)
+    without = Results([{**row, "validation_accuracy": None} for row in rows], outcomes={})
+    assert without.contenders["a"] == {100: "a2"}
+    assert any("which flatters" in text for text in say_result(without))
+
+
+def test_changes_of_the_lead_are_counted_not_those_of_wording():
+    sizes = range(100, 700, 100)
+    apart = dict(zip(sizes, (0.0, 0.2, 0.0, 0.2, 0.0, 0.2), strict=True))  # a leads or both are level
+    rows = [
+        {"run": f"{model}{size}{seed}", "model": model, "family": model, "train_size": size, "seed": seed}
+        | {"accuracy": 0.5 + (model == "a") * apart[size] + 0.0001 * (seed - 1) * (1 if model == "a" else -1)}
+        for model in "ab"
+        for size in sizes
+        for seed in range(3)
+    ]
+    first = say_result(Results(rows, outcomes={}))[0]
+    assert "change" not in first
+    assert first.startswith("a leads at some of 6 sizes")
+
+
+def test_chance_is_beaten_by_the_interval_that_the_table_shows():
+    rows = make_rows({"a": (0.34, 0.35, 0.40, 0.50)}, spread=0.02, seeds=5, holdout="repeated", chance=0.33)
+    drawn = Results([{**row, "train_items": 800, "test_items": 200} for row in rows], outcomes={})
+    for cell in drawn.cells.itertuples():
+        assert cell.beats_chance == (cell.low > 0.33)
+    assert not drawn.cells.beats_chance.iloc[0]

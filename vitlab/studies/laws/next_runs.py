@@ -43,7 +43,8 @@ def rank_next_runs(
         for size, deviation, n in zip(np.exp(fit.runs.log_sizes), fit.noise.deviations, fit.runs.counts, strict=True)
     ]
     parts = np.array([slope**2 * variance for slope, (_, _, variance, _) in zip(slopes, cells, strict=True)])
-    total = max(float(parts.sum()), 1e-300)
+    # what the seeds' noise does not explain, as the choice of a law, no further run takes away
+    total = max(float(parts.sum()), float(places.var()), 1e-300)
     runs = [
         NextRun(model, size, float(part) / total / (n + 1), cost)
         for part, (model, size, _, n) in zip(parts, cells, strict=True)

@@ -28,8 +28,30 @@ def test_the_runs_suggested_narrow_the_crossover_most_for_their_cost():
     assert np.mean(better) > 0.7
 
 
-def solve(data):
-    fits = [fit_scaling_law(*list(zip(*part, strict=True))[::2], "m1", seeds=[s for _, s, _ in part]) for part in data]
+def test_a_gain_is_a_share_of_the_whole_variance_not_of_the_seeds_noise():
+    """Laws that fit badly leave a crossover uncertain however many seeds there are."""
+    rng = np.random.default_rng(0)
+    bends = np.array([1.0, 1.5, 1.0, 1.5])
+    data = [
+        [
+            (x, s, law(x) * bend * np.exp(0.002 * rng.normal()))
+            for x, bend in zip(SIZES, bends, strict=True)
+            for s in (0, 1)
+        ]
+        for law, bends in zip(LAWS, (bends, bends[::-1]), strict=True)
+    ]
+    fits = [
+        fit_scaling_law(*list(zip(*part, strict=True))[::2], "auto", seeds=[s for _, s, _ in part]) for part in data
+    ]
+    found = crossover(*fits)
+    costs = {(model, size): 1.0 for model in (0, 1) for size in SIZES}
+    ranked = rank_next_runs(*fits, found, costs, most=8)
+    assert ranked
+    assert sum(3 * run.gain for run in ranked) < 0.5
+
+
+def solve(data, law="m1"):
+    fits = [fit_scaling_law(*list(zip(*part, strict=True))[::2], law, seeds=[s for _, s, _ in part]) for part in data]
     return fits, crossover(*fits)
 
 
