@@ -263,7 +263,7 @@ def describe_span(text: str, last: Comparison, metric: Metric) -> str:
     if last.undecided:
         where = f"{format_gap(last.gap.estimate, metric)} at {whole(last.size)}"
         return f"{text} (undecided: {', '.join(filter(None, [where, describe_seeds(last)]))})"
-    gap = describe_gap(last, metric).strip()
+    gap = describe_gap(last, metric).lstrip(", ")
     return f"{text} ({gap})" if gap else text
 
 
@@ -286,7 +286,7 @@ def describe_gap(one: Comparison, metric: Metric) -> str:
         return ""
     if one.undecided:
         return f" by {format_gap(one.gap.estimate, metric, describe_seeds(one))}"
-    return f" {'by' if one.leader else 'difference'} {format_gap(one.gap.estimate, metric)}"
+    return f"{' by' if one.leader else ', difference'} {format_gap(one.gap.estimate, metric)}"
 
 
 def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
