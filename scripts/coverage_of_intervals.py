@@ -13,6 +13,7 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
+from vitlab.studies.results import Results
 from vitlab.studies.stats import estimate_mean, moderated_spreads, quantile
 
 EASE, OWN_EASE = 1.5, 0.5  # standard deviations, of a rest of 1
@@ -116,10 +117,41 @@ def print_pooling(trials: int) -> None:
             print(f"| {name} | {seeds} | {' | '.join(cells)} |", flush=True)
 
 
+def print_gaps(trials: int) -> None:
+    """Gaps as the tables of a study of 4 sizes show them, 2 points in truth; the last size may have fewer seeds."""
+    print(
+        "| spread over seeds, points | seeds of both models at the last size | coverage there | half-width |"
+    )
+    print("|---|---|---|---|")
+    for spread in (0.05, 0.2):
+        for last in ((1, 1), (2, 2), (3, 3), (5, 5), (3, 2), (3, 1), (5, 3)):
+            rng = np.random.default_rng(sum(last))
+            held, widths = [], []
+            for _ in range(trials):
+                rows, outcomes = [], {}
+                for size in SIZES:
+                    most = max(last) if size == SIZES[-1] or max(last) != 1 else 3
+                    tables = simulate_pair(rng, most, 2000, 0.9, 0.02, spread)
+                    for model, table, seeds in zip("ab", tables, last, strict=True):
+                        for seed, right in enumerate(table[: seeds if size == SIZES[-1] else most]):
+                            run = f"{model}{size}{seed}"
+                            row = {"run": run, "model": model, "train_size": size, "seed": seed, "test_items": 2000}
+                            rows.append({**row, "accuracy": float(right.mean())})
+                            outcomes[run] = right
+                gap = Results(rows, outcomes=outcomes).gap("a", "b", SIZES[-1])
+                sign = 1 if gap.best == "a" else -1
+                held.append(gap.estimate.low <= sign * 0.02 <= gap.estimate.high)
+                widths.append(100 * gap.estimate.half_width)
+            points = 100 * spread_of_accuracy(0.9, spread)
+            print(
+                f"| {points:.1f} | {last[0]}, {last[1]} | {np.mean(held):.0%} | {np.median(widths):.1f} |", flush=True
+            )
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=500)
     count = parser.parse_args().trials
-    for show in (print_verdicts, print_pooling, print_differences):
+    for show in (print_gaps, print_verdicts, print_pooling, print_differences):
         show(count)
         print()

@@ -132,7 +132,11 @@ def say_result(results: Results) -> list[str]:
 def write_sentence(text: str, metric: Metric) -> str:
     if metric.key != "accuracy":
         text = f"in {metric.name}, {text}"
-    return f"{text[0].upper()}{text[1:]}." if text.startswith(("in ", "the ", "no ", "undecided")) else f"{text}."
+    return (
+        f"{text[0].upper()}{text[1:]}."
+        if text.startswith(("in ", "the ", "no ", "nobody ", "undecided"))
+        else f"{text}."
+    )
 
 
 def shorten(sentences: list[str], names: list[str]) -> list[str]:
@@ -194,7 +198,7 @@ def describe_limits(rows: list[dict[str, Any]]) -> str:
     amount = with_prefix(float(value), "FLOP") if unit == "flops" else f"{float(value):,.10g} {unit}"
     text = f"{text} limited by {amount}, not by the data"
     if (gain := predict_gain(limited)) is not None:
-        text += f"; budget.{unit}={2 * float(value):.10g} is expected to bring about {gain:.2g} points"
+        text += f"; budget.{unit}={2 * float(value):.10g} is expected to bring about {gain:.2g} point{'' if f"{gain:.2g}" == "1" else 's'}"
     return f"{text}."
 
 
@@ -231,10 +235,7 @@ def describe_order(comparisons: list[Comparison], *, sizes: list[int], metric: M
             return f"{claim(last, metric, margin)} {where}; {describe_gaps(comparisons, metric)}"
         return describe_span(f"{claim(last, metric, margin)} {where}", last, metric)
     if len(spans) > MOST_CLAIMS:
-        leaders = [leader for leader, _ in groupby(one.leader for one in comparisons if one.leader)]
-        changes = f"the lead changes {plural(len(leaders) - 1, 'time')} over {len(comparisons)} sizes"
-        if len(leaders) < 2:
-            changes = f"{leaders[0] if leaders else 'nobody'} leads at some of {len(comparisons)} sizes"
+        (changes,) = describe_claims(comparisons, metric, margin)
         if last.leader:
             return f"{changes}; {claim(last, metric, margin)}{describe_gap(last, metric)} at {whole(last.size)}"
         return f"{changes}; {describe_span(f'{claim(last, metric, margin)} at {whole(last.size)}', last, metric)}"
@@ -251,10 +252,18 @@ def find_spans(comparisons: list[Comparison], metric: Metric, margin: float) -> 
 
 
 def describe_claims(comparisons: list[Comparison], metric: Metric, margin: float) -> list[str]:
-    """A claim per span without its numbers: `A leads up to 2,000`, `B ahead from 8,000 (undecided)`."""
+    """A claim per span without its numbers: `A leads up to 2,000`, `B ahead from 8,000 (undecided)`; of many one."""
+    spans = find_spans(comparisons, metric, margin)
+    if len(spans) > MOST_CLAIMS:
+        leaders = [leader for leader, _ in groupby(one.leader for one in comparisons if one.leader)]
+        if len(leaders) > 1:
+            return [f"the lead changes {plural(len(leaders) - 1, 'time')} over {len(comparisons)} sizes"]
+        return [
+            f"{leaders[0] if leaders else 'nobody'} leads at {'some' if leaders else 'any'} of {len(comparisons)} sizes"
+        ]
     return [
         f"{claim(span[-1], metric, margin)} {place(span, comparisons)}{' (undecided)' if span[-1].undecided else ''}"
-        for span in find_spans(comparisons, metric, margin)
+        for span in spans
     ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 CONFIDENCE = 0.95
+MOST_DEGREES = 5  # times those of the spread over seeds: two seeds that agree by chance make few degrees look many
 Values = Mapping[int, float | np.ndarray]  # by seed: a run's value, or its value on each test item (n,)
 
 
@@ -146,7 +147,8 @@ def combine_parts(
     half_width = 0.0
     if variance > 0:
         known_with = np.maximum([degrees, items - 1, max(degrees, 1) * (items - 1)], 1e-9)
-        half_width = quantile(variance**2 / (parts**2 / known_with).sum()) * math.sqrt(variance)
+        of_all = variance**2 / (parts**2 / known_with).sum()
+        half_width = quantile(min(of_all, MOST_DEGREES * degrees) if known else of_all) * math.sqrt(variance)
     return Estimate(mean, max(half_width, floor), seeds, items)
 
 

@@ -64,7 +64,7 @@ def test_the_last_column_is_the_lead_with_its_interval_and_the_note_says_what_ch
     right = {one["run"]: (np.arange(400) < 400 * one["accuracy"]).astype(float) for one in rows}
     head, _, line, _, caption = format_markdown(results_of(rows, right)).splitlines()
     assert head.endswith("| b | best vs. runner-up |")
-    assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 ± 3.\d points \|", line)
+    assert re.fullmatch(r"\| 53 \| 50.5 ± 0.7% \| 70.5 ± 0.7% \| b by 20.0 ± 5.\d points \|", line)
     assert caption == (
         "Held-out accuracy on digits. Mean ± standard deviation over 2 seeds. Differences: ± half of the 95% interval "
         "over seeds and held-out examples. Chance, always choosing the largest class: 25.0% of 400 held-out examples."
