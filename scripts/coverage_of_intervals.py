@@ -119,9 +119,7 @@ def print_pooling(trials: int) -> None:
 
 def print_gaps(trials: int) -> None:
     """Gaps as the tables of a study of 4 sizes show them, 2 points in truth; the last size may have fewer seeds."""
-    print(
-        "| spread over seeds, points | seeds of both models at the last size | coverage there | half-width |"
-    )
+    print("| spread over seeds, points | seeds of both models at the last size | coverage there | half-width |")
     print("|---|---|---|---|")
     for spread in (0.05, 0.2):
         for last in ((1, 1), (2, 2), (3, 3), (5, 5), (3, 2), (3, 1), (5, 3)):

@@ -198,7 +198,8 @@ def describe_limits(rows: list[dict[str, Any]]) -> str:
     amount = with_prefix(float(value), "FLOP") if unit == "flops" else f"{float(value):,.10g} {unit}"
     text = f"{text} limited by {amount}, not by the data"
     if (gain := predict_gain(limited)) is not None:
-        text += f"; budget.{unit}={2 * float(value):.10g} is expected to bring about {gain:.2g} point{'' if f"{gain:.2g}" == "1" else 's'}"
+        points = "1 point" if f"{gain:.2g}" == "1" else f"{gain:.2g} points"
+        text += f"; budget.{unit}={2 * float(value):.10g} is expected to bring about {points}"
     return f"{text}."
 
 
