@@ -95,6 +95,7 @@ def test_every_block_of_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = language_model(50257, length=64, width=16, depth=1, heads=2)
     save_huggingface(model, tmp_path / "gpt2")
+    make_study(tmp_path / "runs" / "arrow")
     found = {}
     for block in read_blocks(page, "python"):
         exec(compile(block, page.name, "exec"), found)
