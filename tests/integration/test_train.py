@@ -175,6 +175,41 @@ def test_an_own_analysis_is_chosen_by_the_path_of_its_file(tmp_path, monkeypatch
     assert main(["analyze", "run", "embedding", "embedding.examples=9"]) == 0, "a run is read without its analyses"
 
 
+@pytest.fixture
+def read_of_test(monkeypatch):
+    """Notes what is read of the test data of a configuration: the number of the item, and what `when` says then."""
+
+    def note(config, when=lambda: None):
+        split, found = open_data(config.data).test, []
+        read = split.read
+        monkeypatch.setitem(
+            vars(split), "read", lambda items: found.extend((int(i), when()) for i in items) or read(items)
+        )
+        return found
+
+    return note
+
+
+def test_test_data_are_read_once_by_the_trained_model(tmp_path, read_of_test):
+    looks = ["analyses=[robustness,attention_distance]", "trainer.analyze_every=3", "recipe.keep=best"]
+    config = compose(TrainConfig, [*TINY, "budget.steps=8", "train_size=60", "wandb.mode=off", *looks])
+
+    def last_step():
+        return max((row["step"] for row in rows(tmp_path / "run")), default=0)
+
+    found = read_of_test(config, last_step)
+    train_run(config, tmp_path / "run")
+    assert sorted(found) == [(item, 8) for item in range(len(open_data(config.data).test))]
+    looked = json.loads((tmp_path / "run" / "analysis" / "robustness.json").read_text())["rows"]
+    assert {row["step"] for row in looked} == {0, 3, 6, 8}
+
+
+def test_analyze_reads_no_test_data(run, tmp_path, read_of_test):
+    found = read_of_test(api.load_run(run).config)
+    assert main(["analyze", str(run), "robustness", "cka", "--out", str(tmp_path / "out")]) == 0
+    assert found == []
+
+
 def test_analyze_a_model_of_timm(tmp_path):
     words = [
         "analyze",

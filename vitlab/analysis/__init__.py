@@ -8,7 +8,7 @@ values of known cases by name, in the unit of the rows, which figures draw; figu
 `run` with the parameter `labels` gets the labels of the inputs, where they mean the model's outputs; one with
 `progress` may call it with (done, total), one with `token_texts` gets what gives the texts of tokens.
 
-The YAML holds the options: `examples` (how many held-out ones are looked at), `drawings` (the modules of
+The YAML holds the options: `examples` (how many of validation are looked at), `drawings` (the modules of
 `vitlab.reports.figures.analyses` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
 for a page) and how to read the figure. An analysis that only a page shows has no `drawings`.
 
@@ -62,14 +62,14 @@ def examine(
     labelled: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Findings:
-    """What one analysis finds in a model at a step over `config.examples` held-out items, of every class alike.
+    """What one analysis finds in a model at a step over `config.examples` validation items, of every class alike.
 
     An analysis whose `run` takes `labels` is given them where they are `labelled` as the model's outputs are; one
     that takes `progress` tells it how much is done, and of how much, one that takes `token_texts` turns tokens to texts
     with the task's tokenizer. One with the option `pictures` keeps what it
     looked at, with sides of at most so many pixels.
     """
-    items, targets = Items(task.test).__getitems__(list(examples(task.test.labels, config.examples)))
+    items, targets = Items(task.validation).__getitems__(list(examples(task.validation.labels, config.examples)))
     device = next(model.parameters()).device
     inputs = task.inputs(task.prepare((items.to(device), targets.to(device))))
     module = module_of(config)

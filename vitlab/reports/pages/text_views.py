@@ -13,6 +13,7 @@ from vitlab.analysis.position_similarity import position_distances, position_sim
 from vitlab.config import UserError
 from vitlab.data.loader import Items
 from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.subset import examples
 from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.decoding.generate import generate
 from vitlab.models.encoder_decoder import EncoderDecoder
@@ -32,7 +33,7 @@ class TextInput(NamedTuple):
     following: Tensor | None = None
 
 
-SHOWN = 4  # held-out texts on the page if the user gives none
+SHOWN = 4  # validation texts on the page if the user gives none
 LONGEST = 64  # tokens of each: the page grows with their square
 
 
@@ -47,11 +48,11 @@ def write_views(
 ) -> list[Path]:
     """Write the views of a text model for which `has_views` is true; gives their paths.
 
-    `texts` are shown, by default some held-out ones; `heads` are rows of the analysis head_patterns.
+    `texts` are shown, by default some of validation; `heads` are rows of the analysis head_patterns.
     """
     paths = []
     if has_attention(model):
-        shown = [compute_attention(model, tokenizer, text) for text in texts or read_held_out(task)]
+        shown = [compute_attention(model, tokenizer, text) for text in texts or read_validation(task)]
         paths.append(
             write_token_attention(folder / "attention.html", f"Attention between tokens, {name}", shown, heads)
         )
@@ -72,10 +73,10 @@ def has_views(model: nn.Module) -> bool:
     return has_attention(model) or model.text.embed.positions is not None
 
 
-def read_held_out(task: Task) -> list[TextInput]:
-    """Some held-out texts, from all of the file."""
-    numbers = list(range(0, len(task.test), -(-len(task.test) // SHOWN)))
-    inputs = task.inputs(task.prepare(Items(task.test).__getitems__(numbers)))
+def read_validation(task: Task) -> list[TextInput]:
+    """Some validation texts, of every class alike."""
+    numbers = list(examples(task.validation.labels, SHOWN))
+    inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
     texts = []
     for row in range(len(numbers)):
         count = min(int(inputs.mask[row].sum()), LONGEST)

@@ -20,7 +20,6 @@ import torch
 from torchmetrics import MetricCollection
 
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.models.counting.memory import checkpointed
@@ -116,8 +115,7 @@ def time_run(
             run = Run(prepare(config, open_data(config.data), placement), Path(folder))
             start = time.perf_counter() - began
             step = time_training(run, stop)
-            validation = time_evaluation(run, run.task.validation, run.task.metrics())
-            test = time_evaluation(run, run.task.test, run.task.metrics(detailed=True))
+            validation, test = (time_evaluation(run, run.task.metrics(detailed)) for detailed in (False, True))
             return Times(start, step, validation, test)
         except Exception as error:
             raise UserError(f"{spec.config['variant']}: {summarize_error(error)}") from error
@@ -164,13 +162,13 @@ class Stopwatch(L.Callback):
         return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
-def time_evaluation(run: Run, split: Split, metrics: MetricCollection) -> float:
-    """The seconds of an item of held-out data, in a batch of them."""
+def time_evaluation(run: Run, metrics: MetricCollection) -> float:
+    """The seconds of a validation item, in a batch of them; with the metrics of test they stand for a test item's."""
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
     size = run.task.eval_batch_size or max(run.config.recipe.batch_size, 256)
     model, metrics = run.placed_model().eval(), metrics.to(run.device)
     began = now(run)
-    batch = next(iter(eval_loader(split, batch_size=size, device=run.device)))
+    batch = next(iter(eval_loader(run.task.validation, batch_size=size, device=run.device)))
     with torch.inference_mode(), autocast:
         run.task.update(metrics, model, run.task.prepare([part.to(run.device) for part in batch]))
     return (now(run) - began) / len(batch[0])

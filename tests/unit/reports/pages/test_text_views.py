@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from tests.texts import text_data, texts
 from tests.unit.reports.html_page import read_script_data
+from tests.unit.tasks.test_text_tasks import built, task_of
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
-from vitlab.reports.pages.text_views import compute_attention, encode_text
+from vitlab.reports.pages.text_views import compute_attention, encode_text, write_views
 from vitlab.reports.pages.token_attention import render_page
 
 LAYERS = {"transformer_nano": ["tokens", "given", "following"], "gru_seq2seq_nano": ["following"]}
@@ -41,3 +43,11 @@ def test_a_source_is_shown_with_its_target_or_with_what_the_model_writes(name, t
     for weights in (*shown.weights, *shown.target.own, *shown.target.cross):
         np.testing.assert_allclose(np.asarray(weights).sum(axis=-1), 1, rtol=1e-5)
     assert np.shape(shown.target.cross[0])[-2:] == (len(pair.following), len(pair.tokens))
+
+
+def test_by_default_validation_texts_are_shown(tmp_path, tokenizer):
+    task, config = task_of("causal_lm", data=text_data(test=texts([[7, 8, 9] * 20])))
+    task.test = None
+    write_views(built(task, config).eval(), task, tokenizer, [], [], "gpt", tmp_path)
+    shown = read_script_data((tmp_path / "attention.html").read_text())["texts"]
+    assert {token for text in shown for token in text["tokens"]} == {*tokenizer.token_texts([7, 8, 9])}
