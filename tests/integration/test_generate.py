@@ -71,6 +71,10 @@ def test_what_the_run_wrote_of_its_test_items_is_written_again(kind, request, tm
     assert write(run, tmp_path).returncode == 0
     assert (tmp_path / "out.txt").read_text().splitlines() == [one["generated"] for one in kept]
     assert len({one["generated"] for one in kept}) > 1
+    result = json.loads((run / "result.json").read_text())
+    scored = {"exact_match", "rouge_l", "rouge_l_lead"} & result.keys()
+    assert scored
+    assert {f"validation_{name}" for name in scored} <= result.keys(), "what a study is about, for its choices"
 
 
 def test_the_scores_are_those_of_sacrebleus_own_command(run, files):

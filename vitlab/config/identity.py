@@ -35,8 +35,11 @@ def weight_settings(config: Mapping[str, Any], *, contents_known: bool) -> dict[
     if subset_seed(config) == config["seed"]:
         settings.pop("subset_seed", None)
     recipe = config.get("recipe") or {}
-    if recipe.get("patience") is not None or recipe.get("keep", "last") != "last":  # evaluations choose the weights
+    chosen = recipe.get("patience") is not None or recipe.get("keep", "last") != "last"
+    if chosen:  # evaluations choose the weights
         settings["trainer"]["evaluations"] = config["trainer"]["evaluations"]
+    if (chosen or tune) and (metric := config["task"].get("metric")) is not None:  # and choices go by it
+        settings["task"]["metric"] = metric
     if contents_known and "." not in config["data"]["kind"]:
         data_class = find_class("data", config["data"]["kind"], config["data"].get("modality"))
         settings["data"] = select(settings["data"], data_class, lambda field: not field.metadata["path"])

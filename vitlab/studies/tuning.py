@@ -68,7 +68,7 @@ def choose_settings(
     finished = [trial for trial in trials if trial["status"] == "finished"]
     if not finished:
         raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
-    best = max(finished, key=lambda trial: score(trial["validation"]))
+    best = max(finished, key=lambda trial: score(trial["validation"], prepared.task.metric))
     if can_reuse_best_trial(config) and ranks.is_main:
         source = trial_files(files, best["settings"])
         for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
@@ -81,7 +81,8 @@ def train_trial(run: Run, files: TrialFiles, values: dict[str, Any], observer: "
     """Train a trial unless it is finished; gives what its result.json holds."""
     ranks, config = run.ranks, resolved(run.config)
     finished = ranks.share(files.result() if files.has_finished(config, run.contents) else None)
-    if finished is not None:
+    # one that finished when the study was about another metric is only evaluated again
+    if finished is not None and run.task.metric.key in finished.get("validation", [run.task.metric.key]):
         return finished
     result: Trial = {"settings": values, "id": identity(config, run.contents)}
     if ranks.is_main:

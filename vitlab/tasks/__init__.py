@@ -14,11 +14,23 @@ from vitlab.tasks.metrics import list_metrics
 def build(config: TaskConfig, **parts: Any) -> Any:
     """The task of a configuration: a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
     task = implementation("vitlab.tasks", config.kind, "build").build(config, **parts)
-    if config.metric is not None:
-        found = task.metrics(detailed=True)
-        measured = [metric.key for metric in list_metrics() if metric.key in found]
-        if config.metric not in measured:
-            raise UserError(
-                f"task.metric={config.metric}: is not measured here; {choices_text(config.metric, measured)}"
-            )
+    found = task.metrics(detailed=config.metric is not None)
+    measured = {metric.key: metric for metric in list_metrics() if metric.key in found}
+    key = next(iter(measured)) if config.metric is None else config.metric
+    if key not in measured:
+        raise UserError(f"task.metric={key}: is not measured here; {choices_text(key, measured)}")
+    task.metric = measured[key]
     return task
+
+
+def writes_texts(task: Any) -> bool:
+    """Whether the detailed metrics compare texts that the model writes, which takes long."""
+    return "texts" in task.metrics(detailed=True)
+
+
+def evaluation_metrics(task: Any) -> Any:
+    """Fresh metrics (a `MetricCollection`) of an evaluation while training: the task's, and what choices go by."""
+    metrics = task.metrics()
+    if task.metric is not None and task.metric.key not in metrics:
+        metrics.add_metrics({task.metric.key: task.metrics(detailed=True)[task.metric.key]})
+    return metrics

@@ -11,6 +11,7 @@ from vitlab.data.base import Split
 
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer
+    from vitlab.tasks.metrics import Metric
 
 
 class Task(Protocol):
@@ -21,6 +22,7 @@ class Task(Protocol):
     validation: Split  # what choices are made on
     test: Split  # what is read once, at the end
     classes: Sequence[str] = ()  # empty where there are none
+    metric: "Metric | None" = None  # what choices on validation go by; `vitlab.tasks.build` sets it
     strata: Sequence[str] = ()  # classes by which training sets are stratified; or none
     eval_batch_size: int | None = None  # items evaluated at a time, where memory asks for fewer than usual
     item: str  # what one item is called, in the singular

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
+from vitlab.tasks import evaluation_metrics
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.optimization.schedules import build_schedule
@@ -62,7 +63,7 @@ class TrainingModule(L.LightningModule):
         self.rate = math.nan  # the learning rate of the last step
         self.validation: dict[str, float] = {}
         self.evaluated_step = -1
-        self.metrics = task.metrics()
+        self.metrics = evaluation_metrics(task)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what the model was built for, so that it can be built again without its data."""

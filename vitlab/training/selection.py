@@ -7,11 +7,13 @@ from typing import Any
 import lightning.pytorch as L
 import torch
 
+from vitlab.config.schema import RecipeConfig
+from vitlab.tasks.metrics import Metric
 
-def score(metrics: Mapping[str, float]) -> tuple[float, ...]:
-    """How good an evaluation is, larger is better: the accuracy where there is one, of equal ones the lower loss."""
-    accuracy = metrics.get("accuracy")
-    return (-metrics["loss"],) if accuracy is None else (accuracy, -metrics["loss"])
+
+def score(metrics: Mapping[str, float], metric: Metric) -> tuple[float, float]:
+    """How good an evaluation is, larger is better: by the task's metric, of equal ones the lower loss."""
+    return metric.lead(metrics[metric.key], 0.0), -metrics["loss"]
 
 
 class Selection(L.Callback):
@@ -24,9 +26,9 @@ class Selection(L.Callback):
 
     on_train_batch_end = None  # it looks at evaluations alone
 
-    def __init__(self, patience: int | None, keep: bool, show: Callable[[L.LightningModule], AbstractContextManager]):
-        self.patience = patience
-        self.keep = keep
+    def __init__(self, recipe: RecipeConfig, metric: Metric, show: Callable[..., AbstractContextManager]):
+        self.patience, self.keep = recipe.patience, recipe.keep == "best"
+        self.metric = metric
         self.show = show
         self.evaluated = 0  # the last step that was
         self.waited = 0  # evaluations since the best
@@ -42,7 +44,7 @@ class Selection(L.Callback):
         if module.evaluated_step <= self.evaluated:  # a finished training that is started again
             return
         self.evaluated = module.evaluated_step
-        if not self.metrics or score(module.validation) > score(self.metrics):
+        if not self.metrics or score(module.validation, self.metric) > score(self.metrics, self.metric):
             self.waited, self.step, self.metrics = 0, module.evaluated_step, dict(module.validation)
             if self.keep:
                 with self.show(module):

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import Logger
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.subset import examples
 from vitlab.models.counting.memory import checkpointed
+from vitlab.tasks import writes_texts
 from vitlab.tasks.common.evaluate import evaluate
 from vitlab.training import budgets, checkpoint
 from vitlab.training.callbacks import Clock, Measurements, PeriodicAnalysis, Reporting, refuse_not_finite
@@ -68,7 +69,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
     averages = averaging.build_averages(recipe, run.prepared.steps, run.device)
     show_average = averages[0].show_average if averages else nullcontext
     measurements = Measurements(run.files, clock, config.trainer.log_every, batch_size)
-    selection = Selection(recipe.patience, recipe.keep == "best", show_average)
+    selection = Selection(recipe, run.task.metric, show_average)
     lines = JsonLines(run.files, hooks.check_claim) if ranks.is_main else None
     trainer = build_trainer(
         settings,
@@ -157,7 +158,7 @@ def build_loaders(run: Run) -> tuple[Any, Any]:
 
 
 def test(run: Run) -> Tested:
-    """The metrics of results.csv on the test data, by the weights in the run's model. Nothing else reads these data.
+    """The metrics of results.csv on the test data, by the weights in the run's model. Nothing reads these data before.
 
     Raises Diverged for a metric that is not finite.
     """
@@ -179,15 +180,19 @@ def test(run: Run) -> Tested:
 def compare_splits(run: Run, validation: dict[str, float]) -> dict[str, float]:
     """Columns of results.csv that tell whether data or budget limit a run; reads no test data.
 
-    `validation_NAME` and `train_sample_NAME` are the metrics of the weights that count, on the validation items and
-    on a fixed, stratified sample of the run's own training items without augmentation. `validation_slope` is the fall
-    of the log validation error (of the loss without an accuracy) for each doubling of the steps, over the last quarter.
+    `validation_NAME` and `train_sample_NAME` are the metrics of the weights that count, on the validation items (also
+    those of texts that the model writes) and on a fixed, stratified sample of the run's own training items without
+    augmentation. `validation_slope` is the fall of the log validation error (of the loss without an accuracy) for each
+    doubling of the steps, over the last quarter.
     """
     _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
     split, indices = run.task.train, run.prepared.indices
     sample = indices[examples(split.labels[indices], min(SAMPLE, len(run.task.validation)))]
     model = run.placed_model().eval()
     fitted = evaluate(model, run.task, split, autocast, run.settings.workers, indices=sample).compute()
+    if writes_texts(run.task):  # at the end alone: to write takes longer than to train
+        found = evaluate(model, run.task, run.task.validation, autocast, run.settings.workers, detailed=True).compute()
+        validation = {name: float(value) for name, value in found.items() if not value.ndim} | validation
     columns = {f"validation_{name}": value for name, value in validation.items()}
     columns |= {f"train_sample_{name}": float(value) for name, value in fitted.items()}
     key = "validation/accuracy" if "accuracy" in validation else "validation/loss"

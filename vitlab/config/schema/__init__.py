@@ -28,7 +28,7 @@ from vitlab.config.schema.fields import (
 class AnalysisConfig(Choice):
     title: str = MISSING  # what its figures show
     note: str = ""  # how to read them
-    examples: int = setting(MISSING, least=1, most=1_000_000)  # held-out items that it looks at
+    examples: int = setting(MISSING, least=1, most=1_000_000)  # validation items that it looks at
     drawings: list[str] = setting(["heads"])  # modules of vitlab.reports.drawings, or a user's own
 
 
@@ -38,7 +38,7 @@ class TaskConfig(Choice):
     data: str = setting("glyphs", affects=NO_EFFECT, fixed=True)  # the data of a run that names none
     model: str = setting("vit_nano", affects=NO_EFFECT, fixed=True)  # and its model
     analyses: list[str] = setting([], affects=NO_EFFECT, fixed=True)  # and its analyses
-    # what a study is about, such as macro_f1; none: the first one that vitlab.tasks.metrics lists
+    # what a study is about, and its choices on validation go by, such as macro_f1; none: the task's own
     metric: Optional[str] = setting(None, affects=NO_EFFECT)
 
 

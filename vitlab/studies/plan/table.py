@@ -12,6 +12,7 @@ from vitlab.studies.plan.machine import FORM
 from vitlab.studies.plan.packing import pack
 from vitlab.studies.plan.study import Plan
 from vitlab.studies.plan.timing import Times
+from vitlab.tasks import writes_texts
 
 REPORT = 3.0  # seconds that writing a report takes
 
@@ -62,6 +63,6 @@ def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
     return {
         "training": trainings * plan.steps(spec) * times.step,
         "evaluation": trainings * plan.evaluations(spec) * len(task.validation) * times.validation
-        + len(task.test) * times.test,
+        + (len(task.test) + writes_texts(task) * len(task.validation)) * times.test,
         "start": times.start,
     }

@@ -10,6 +10,7 @@ from torchmetrics import MetricCollection
 
 from vitlab.data.base import Split
 from vitlab.data.loader import eval_loader
+from vitlab.tasks import evaluation_metrics
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.images import ImageTask
 from vitlab.tasks.text_classification import TextClassification
@@ -55,7 +56,7 @@ def evaluate(
     `autocast`. `model` is in eval mode.
     """
     device, done = next(model.parameters()).device, 0
-    metrics = task.metrics(detailed=detailed).to(device)
+    metrics = (task.metrics(detailed=True) if detailed else evaluation_metrics(task)).to(device)
     with torch.inference_mode():
         size = task.eval_batch_size or BATCH
         for batch in eval_loader(split, batch_size=size, workers=workers, indices=indices, device=device):

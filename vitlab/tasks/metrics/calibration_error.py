@@ -5,7 +5,11 @@ from typing import Any
 from vitlab.tasks.metrics import CHOICES, CLASSES, Metric
 
 BINS = 15  # of confidence
-METRICS = (Metric("calibration_error", "calibration error", priority=620, is_compared=False, of=(*CLASSES, CHOICES)),)
+METRICS = (
+    Metric(
+        "calibration_error", "calibration error", False, False, priority=620, is_compared=False, of=(*CLASSES, CHOICES)
+    ),
+)
 
 
 def build(key: str, outputs: int) -> Any:

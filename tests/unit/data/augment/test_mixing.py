@@ -74,6 +74,8 @@ def test_a_batch_is_prepared_outside_autocast():
     seen = []
 
     class Task:
+        metric = None
+
         def prepare(self, batch, generator):
             seen.append(torch.is_autocast_enabled("cpu"))
             return batch

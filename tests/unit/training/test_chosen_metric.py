@@ -1,0 +1,96 @@
+"""Choices on validation go by task.metric: on a set where a tenth of the items is of the second class."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vitlab.config import TrainConfig, compose, identity, resolved
+from vitlab.data.base import ImageData, Split
+from vitlab.studies.experiment import train_run
+from vitlab.tasks.metrics import find_metric
+from vitlab.training.files import RunFiles
+
+
+def split(count, seed):
+    """Plain pictures, those of every tenth item brighter, with brightnesses that overlap."""
+    labels = (np.arange(count) % 10 == 9).astype(np.int64)
+    level = np.random.default_rng(seed).normal(100 + 50 * labels, 25).clip(0, 255)
+    return Split(labels, np.tile(level[:, None, None, None], (1, 1, 8, 8)).astype(np.uint8).__getitem__)
+
+
+def load(config):
+    return ImageData("uneven", ("often", "rare"), (8, 8), 1, split(300, 0), split(100, 1), split(200, 2))
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Trains a run; gives its result, its folder and the last step and metrics of each evaluation."""
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "uneven.yaml").write_text(f"kind: {__name__}\n")
+    tiny = [f"data={tmp_path / 'uneven.yaml'}", "model=resnet_nano", "recipe.batch_size=32", "wandb.mode=off"]
+    tiny += ["analyses=[]", "budget.steps=24", "trainer.evaluations=8", "seed=2"]
+
+    def train(*words):
+        folder = tmp_path / "run"
+        result = train_run(compose(TrainConfig, [*tiny, *words]), folder)
+        return result, folder, [row for row in RunFiles(folder).metrics() if "validation/accuracy" in row]
+
+    return train
+
+
+def step_of_best(rows, metric):
+    return max(rows, key=lambda row: (row[f"validation/{metric}"], -row["validation/loss"]))["step"]
+
+
+def test_the_best_weights_and_the_end_go_by_the_metric_of_the_study(trained):
+    words = ["task.metric=macro_f1", "recipe.keep=best", "recipe.patience=2", "recipe.class_weights=balanced"]
+    result, _, rows = trained(*words)
+    best = step_of_best(rows, "macro_f1")
+    assert best != step_of_best(rows, "accuracy"), "the set cannot tell them apart"
+    assert (result["kept_step"], result["steps"]) == (best, best + 2 * 3)
+    kept = next(row for row in rows if row["step"] == best)
+    for name in ("accuracy", "macro_f1", "loss"):
+        assert result[f"validation_{name}"] == pytest.approx(kept[f"validation/{name}"], rel=1e-4)
+
+
+def test_tuning_goes_by_it(trained):
+    result, folder, _ = trained("task.metric=macro_f1", "tune={recipe.class_weights: [null, balanced]}")
+    trials = [json.loads(path.read_text()) for path in (folder / "tune").glob("*/result.json")]
+    found = {trial["settings"]["recipe.class_weights"]: trial["validation"] for trial in trials}
+    assert found[None]["accuracy"] > found["balanced"]["accuracy"], "the set cannot tell them apart"
+    assert found[None]["macro_f1"] < found["balanced"]["macro_f1"]
+    assert result["recipe.class_weights"] == "balanced"
+    assert result["validation_macro_f1"] == pytest.approx(found["balanced"]["macro_f1"], rel=1e-4)
+
+
+def test_trials_of_a_study_that_was_about_another_metric_are_evaluated_again(trained):
+    tune = "tune={recipe.lr: [0.01, 0.02]}"
+    _, folder, _ = trained(tune)
+    for path in (folder / "config.yaml", folder / "result.json", folder / "checkpoints" / "last.ckpt"):
+        path.unlink()  # as of a process that was killed before it chose
+    result, _, _ = trained(tune, "task.metric=macro_f1")
+    trials = [json.loads(path.read_text())["validation"] for path in (folder / "tune").glob("*/result.json")]
+    assert result["validation_macro_f1"] == pytest.approx(max(trial["macro_f1"] for trial in trials), rel=1e-4)
+
+
+def test_a_run_that_chooses_nothing_has_the_metric_on_validation_too(trained):
+    result, _, rows = trained("task.metric=macro_f1")
+    assert result["validation_macro_f1"] == pytest.approx(rows[-1]["validation/macro_f1"], rel=1e-4)
+    assert "kept_step" not in result
+
+
+def test_a_smaller_calibration_error_is_better():
+    assert find_metric("calibration_error").lead(0.1, 0.2) > 0
+
+
+CHOOSING = ("recipe.keep=best", "recipe.patience=2", "tune={recipe.lr: [0.1, 0.2]}")
+
+
+@pytest.mark.parametrize("choosing", [[], *([word] for word in CHOOSING)])
+def test_the_metric_is_part_of_a_run_s_identity_where_it_chooses(choosing):
+    one, other = (
+        identity(resolved(compose(TrainConfig, ["data=digits", *choosing, *words])), "contents")
+        for words in ([], ["task.metric=macro_f1"])
+    )
+    assert (one != other) == bool(choosing)
