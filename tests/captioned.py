@@ -4,7 +4,7 @@ import numpy as np
 
 from vitlab.config import load
 from vitlab.data.base import CaptionData, ImageData, Split
-from vitlab.data.images.caption_tokens import add_captions
+from vitlab.data.images.caption_tokens import add_captions, number_captions
 
 COLOURS = {"dark": 40, "grey": 120, "light": 220}
 
@@ -27,4 +27,6 @@ def captioned(captions=1, count=60, size=(10, 14)) -> CaptionData:
     parts = ("train", "validation", "test")
     data = ImageData("captioned", (), size, 1, **dict.fromkeys(parts, split))
     changes = {"vocabulary": 300, "target_length": 7, "exact": captions == 1}
-    return add_captions(load("data", {"name": "captioned_glyphs", **changes}), data, dict.fromkeys(parts, texts))
+    return add_captions(
+        load("data", {"name": "captioned_glyphs", **changes}), *number_captions(data, dict.fromkeys(parts, texts))
+    )

@@ -55,6 +55,10 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     problems = list(misfits(config, data))
     if problems:
         raise UserError(problems)
+    if captions := find_function(module, "captions"):
+        from vitlab.data.images.caption_tokens import add_captions, number_captions
+
+        data, texts = number_captions(data, captions(config))
     if config.holdout != "fixed":
         from vitlab.data.split import draw_again
 
@@ -63,11 +67,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
         from vitlab.data.split import carve_images
 
         data = carve_images(data)
-    if captions := find_function(module, "captions"):
-        from vitlab.data.images.caption_tokens import add_captions
-
-        data = add_captions(config, data, captions(config))
-    return data
+    return add_captions(config, data, texts) if captions else data
 
 
 def misfits(config: DataConfig, data: ImageData) -> Iterator[str]:

@@ -15,12 +15,28 @@ from vitlab.data.text.tokenization import Tokenizer
 Captions = Sequence[Sequence[str]]  # of each image, one or several
 
 
-def add_captions(config: ImageDataConfig, data: ImageData, captions: Mapping[str, Captions]) -> CaptionData:
-    """The images of a data set with the captions of each split as targets.
+def number_captions(data: ImageData, captions: Mapping[str, Captions]) -> tuple[ImageData, Captions]:
+    """The images with a number each as target, and a list of captions in which it finds its own by that.
+
+    So captions follow their images when another test set is drawn. captions: of each split, in its order.
+    """
+    texts, splits = [], {}
+    for part, of_split in captions.items():
+        numbers = np.arange(len(texts), len(texts) + len(of_split))
+        splits[part] = replace(vars(data)[part], targets=numbers)
+        texts += of_split
+    return replace(data, **splits), texts
+
+
+def add_captions(config: ImageDataConfig, data: ImageData, texts: Captions) -> CaptionData:
+    """The images of a data set with their captions' tokens as targets, in place of the numbers of `number_captions`.
 
     A tokenizer that is not a file's is trained on the training captions. Raises UserError for captions that are longer
     than `data.target_length`.
     """
+    captions = {
+        part: [texts[number] for number in vars(data)[part].targets] for part in ("train", "validation", "test")
+    }
     if tokenization.is_path(config.tokenizer):
         tokenizer = tokenization.from_file(config.tokenizer)
     else:

@@ -10,6 +10,11 @@ from vitlab.data.cache.content_hash import contents
 from vitlab.data.sequences.blocks import IGNORE_INDEX
 
 
+@pytest.fixture(autouse=True)
+def uncarved():
+    """Here validation images are carved."""
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Twelve pictures, each of its own grey level, the first four with two captions; two more that no row names."""
@@ -33,10 +38,11 @@ def problems(folder, **changes):
     return caught.value.problems
 
 
-def test_each_picture_has_its_captions(folder):
-    found, _ = load(folder)
-    assert [len(split) for split in (found.train, found.validation, found.test)] == [10, 1, 1]
-    assert found.train.targets.shape == (10, 2, 65)
+@pytest.mark.parametrize(("holdout", "sizes"), [("fixed", [10, 1, 1]), ("repeated", [9, 2, 1]), (1, [9, 2, 1])])
+def test_each_picture_has_its_captions(folder, holdout, sizes):
+    found, _ = load(folder, holdout=holdout)
+    assert [len(split) for split in (found.train, found.validation, found.test)] == sizes
+    assert found.train.targets.shape == (sizes[0], 2, 65)
     seen = set()
     for split in (found.train, found.validation, found.test):
         for image, rows in zip(split.read(np.arange(len(split))), split.targets, strict=True):
