@@ -175,8 +175,9 @@ def check_images(config: DictConfig) -> Iterator[str]:
         if isinstance(value, ListConfig) and len(value) != 2:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
-    if OmegaConf.select(config, "model.pool") == "none" and OmegaConf.select(config, "task.kind") == "classification":
-        yield "model.pool=none gives logits per patch; classification needs pool=token or mean"
+    task = OmegaConf.select(config, "task.kind")
+    if OmegaConf.select(config, "model.pool") == "none" and task in ("classification", "multilabel", "regression"):
+        yield f"model.pool=none gives logits per patch; {task} needs pool=token or mean"
     image_size = read_image_size(config)
     divisible = image_size is not None and shaped and not any(line for line in check_ranges(config))
     for slot in ("model", "model.encoder"):

@@ -2,10 +2,16 @@
 
 import difflib
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
-NO_VALUE: Any = object()  # of a problem that is not of one value
-IS_MISSING: Any = object()  # of a setting without a value
+
+class Absent(Enum):  # each is the same object after pickling
+    NO_VALUE = "of a problem that is not of one value"
+    IS_MISSING = "of a setting without a value"
+
+
+NO_VALUE, IS_MISSING = Absent
 
 
 class Problem(str):
@@ -18,11 +24,11 @@ class Problem(str):
     def __new__(cls, key: str, value: Any, text: str, prefix: str = "") -> "Problem":
         given = "" if value is NO_VALUE else " is missing" if value is IS_MISSING else f"={to_text(value)}"
         self = super().__new__(cls, f"{prefix}{key}{given}: {text}")
-        self.key, self.value, self.text = key, value, text
+        self.key, self.value, self.text, self.prefix = key, value, text, prefix
         return self
 
-    def __getnewargs__(self) -> tuple[str, Any, str]:
-        return self.key, self.value, self.text
+    def __getnewargs__(self) -> tuple[str, Any, str, str]:
+        return self.key, self.value, self.text, self.prefix
 
     def at(self, key: str) -> "Problem":
         """The same problem of another key."""

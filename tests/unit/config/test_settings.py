@@ -1,6 +1,7 @@
 """What a field of a settings dataclass declares is what identity, caches, exclusions and the list of keys say."""
 
 import json
+import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, fields, make_dataclass
@@ -105,9 +106,16 @@ def test_every_exclusion_has_a_reason_and_names_the_value_to_give():
 def test_a_problem_knows_its_key_and_value_and_survives_a_pipe():
     with pytest.raises(UserError) as caught:
         train("recipe.lr=-1")
-    (found,) = caught.value.problems
+    (found,) = pickle.loads(pickle.dumps(caught.value)).problems
     assert (found.key, found.value, found.text) == ("recipe.lr", -1.0, "must be above 0")
     assert found.at("tune.recipe.lr") == "tune.recipe.lr=-1.0: must be above 0"
+
+
+@pytest.mark.parametrize("wrong", ["recipe.lr=-1", "recipe.lrr=1", "data=imagefolder", "seed.x=1", "nothing"])
+def test_a_problem_says_the_same_behind_a_pipe(wrong):
+    with pytest.raises(UserError) as caught:
+        train(wrong)
+    assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
 
 
 @pytest.mark.parametrize(
