@@ -7,6 +7,7 @@ from timm.layers import resample_abs_pos_embed
 from torch import nn
 
 from vitlab import UserError, build_model, export_weights, load_weights
+from vitlab.models.mixers.attention import Attention
 from vitlab.models.weights.load import Weights, describe_weights, fit
 
 TINY = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 20}
@@ -156,6 +157,27 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
         UserError, match=r"none of its parameters is one of the model's: it has a .*, the model cls_token"
     ):
         load_weights(target, {"a": torch.zeros(3)})
+
+
+class Linear(Attention):
+    """Attention without a softmax, which has the very weights of it."""
+
+    def forward(self, x, mask=None, causal=False, context=None, rotary=None, cache=None):
+        q, k, v = self.queries_keys_values(x, context, rotary, cache)
+        return self.proj((q @ (k.mT @ v)).transpose(1, 2).flatten(2))
+
+
+def test_weights_of_another_mixer_are_refused():
+    source, target = vit(pool="mean"), vit(pool="mean", seed=2)
+    for block in target.encoder.blocks:
+        block.mixer.__class__ = Linear
+    with pytest.raises(
+        UserError, match="its model has mixer=attention, this one mixer=tests.*; give model.mixer=attention$"
+    ):
+        fit(target, describe_weights(source, source.state_dict(), "x"))
+    source, target = (vit(pool="mean", mixer=mixer) for mixer in ("fourier", "pooling"))
+    with pytest.raises(UserError, match="give model.mixer=fourier$"):
+        fit(target, describe_weights(source, source.state_dict(), "x"))
 
 
 # ---- sizes

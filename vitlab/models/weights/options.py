@@ -1,4 +1,4 @@
-"""Options of a model that decide its outputs but not the shapes of its weights: heads, epsilon, activation, ..."""
+"""Options of a model that decide its outputs but not the shapes of its weights: mixer, heads, epsilon, activation, ..."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import timm.layers
 from torch import nn
 
-from vitlab.models.encoder import TokenBatchNorm
+from vitlab.models.encoder import Block, TokenBatchNorm
 from vitlab.models.layers import GatedMlp, Mlp
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.text import TextEncoder
@@ -43,13 +43,20 @@ def _(module: TextEncoder) -> dict[str, Any]:
 
 
 @read_options.register
+def _(module: Block) -> dict[str, Any]:
+    kind = type(module.mixer)
+    kind = Attention if issubclass(kind, Attention) and kind.in_timm else kind  # the same layer, written otherwise
+    return {"mixer": kind.__module__.removeprefix("vitlab.models.mixers.")}
+
+
+@read_options.register
 def _(module: Attention) -> dict[str, Any]:
     return {"heads": module.heads}
 
 
 @read_options.register
 def _(module: timm.layers.Attention) -> dict[str, Any]:
-    return {"heads": module.num_heads}
+    return {"mixer": "attention", "heads": module.num_heads}
 
 
 @read_options.register(nn.LayerNorm)
