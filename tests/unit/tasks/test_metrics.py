@@ -1,16 +1,20 @@
 """Metrics of single items and of uneven classes: against the collection's own means, and against scikit-learn."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
+from torch.profiler import ProfilerActivity, profile
 from torchmetrics import MetricCollection
 
 from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
 from vitlab.tasks.classification import build_class_metrics, update_class_metrics
-from vitlab.tasks.common.metrics import BalancedAccuracy
+from vitlab.tasks.common.metrics import BalancedAccuracy, Matthews
+from vitlab.tasks.metrics import TEXTS, build_metrics
 
 
 def weighted_mean(outcomes):
@@ -59,6 +63,21 @@ def test_uneven_classes_are_seen_by_balanced_accuracy_macro_f1_and_chance():
     assert found["chance"].item() == pytest.approx(np.bincount(labels).max() / 500)
     with pytest.warns(UserWarning, match="not in y_true"):
         assert found["balanced_accuracy"].item() == pytest.approx(balanced_accuracy_score(labels, predicted))
+    assert Matthews(5)(logits, torch.from_numpy(labels)).item() == pytest.approx(matthews_corrcoef(labels, predicted))
     always = BalancedAccuracy(5)
     always.update(torch.eye(5)[[0] * 500], torch.from_numpy(labels))
     assert always.compute().item() == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("key", ["f1", "macro_f1", "matthews", "balanced_accuracy", "accuracy", "chance"])
+def test_metrics_of_many_classes_need_no_array_of_all_pairs_for_each_item(key, request):
+    request.addfinalizer(partial(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()))
+    torch.use_deterministic_algorithms(True)
+    items, classes = 67, 211
+    metrics = [*build_metrics(TEXTS, classes, detailed=True)]
+    logits, labels = torch.randn(items, classes), torch.randint(classes, (items,))
+    (metric,) = (metric for name, metric in metrics if name == key)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        metric.update(logits, labels)
+        metric.compute()
+    assert max(event.cpu_memory_usage for event in profiler.events()) < 10 * 8 * classes**2

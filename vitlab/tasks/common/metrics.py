@@ -128,6 +128,16 @@ class Confusion(Metric):
         return self.counts
 
 
+class Matthews(Confusion):
+    """Matthews' correlation of the true and the chosen classes (Gorodkin, 2004); 0 where one of them is constant."""
+
+    def compute(self) -> Tensor:
+        counts = self.counts.double()
+        true, chosen, items = counts.sum(dim=1), counts.sum(dim=0), counts.sum()
+        spreads = [items**2 - classes @ classes for classes in (true, chosen)]
+        return ((counts.trace() * items - true @ chosen) / (spreads[0] * spreads[1]).sqrt()).nan_to_num(0.0).float()
+
+
 class LargestShare(Metric):
     """The share of the most frequent class: the accuracy of always choosing it."""
 

@@ -18,6 +18,6 @@ METRICS = (
 
 
 def build(key: str, outputs: int) -> Any:
-    from torchmetrics.classification import MulticlassMatthewsCorrCoef
+    from vitlab.tasks.common.metrics import Matthews
 
-    return MulticlassMatthewsCorrCoef(outputs)
+    return Matthews(outputs)
