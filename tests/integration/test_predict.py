@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors import safe_open
 
 from tests.integration.commands import vitlab
 from vitlab.config import TrainConfig, compose
@@ -137,6 +139,37 @@ def test_several_labels_and_numbers(task, tmp_path):
     else:
         assert set(item["probabilities"]) == {"even", "prime", "above 4", "loop"}
         assert all(0 <= share <= 1 for share in item["probabilities"].values())
+
+
+def test_a_run_of_numbers_needs_no_training_data(tmp_path):
+    """They were standardised by those: by their mean and deviation, also where it is measured on others."""
+    rng = np.random.default_rng(0)
+    for name, height in (("houses", 40.0), ("towers", 400.0)):
+        (tmp_path / name).mkdir()
+        for i in range(40):
+            pixels = rng.integers(0, 256, (8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+        rows = [f"{i}.png,{height + rng.normal()}" for i in range(40)]
+        (tmp_path / name / "heights.csv").write_text("\n".join(["file,height", *rows]))
+
+    def data(name):
+        return [f"data.root={tmp_path / name}", f"data.path={tmp_path / name / 'heights.csv'}"]
+
+    words = ["data=imagenumbers", *data("houses"), "data.label=height", "data.image_size=8"]
+    done = vitlab("train", "model=resnet_nano", *words, "budget.steps=2", *TRAINER, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(vitlab("eval", tmp_path / "run", *data("towers"), "--json").stdout)["mae"] > 300
+    predict = ("predict", tmp_path / "run", tmp_path / "towers" / "3.png", "--json")
+    before = vitlab(*predict).stdout
+    shutil.rmtree(tmp_path / "houses")
+    assert vitlab(*predict).stdout == before
+    assert 30 < json.loads(before)["items"][0]["prediction"] < 50
+    for file in ("model.safetensors", "model.onnx"):
+        done = vitlab("export", tmp_path / "run", tmp_path / file, "--names", "own")
+        assert done.returncode == 0, done.stderr
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        about = file.metadata()
+    assert (round(float(about["target_mean"])), round(float(about["target_std"]))) == (40, 1)
 
 
 def test_runs_that_it_is_not_for(tmp_path):

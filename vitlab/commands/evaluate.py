@@ -61,6 +61,8 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
     subject = load_subject(source, config, changed)
     data = subject.data
     task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    if subject.scale is not None:  # the model's numbers are standardised by its own training data, not by these
+        task.objective.scale = subject.scale
     sizes = [config.train_size] if config.probes else []
     problems = size_problems(sizes, task.train, task.strata, data.name, "train_size")
     if subject.mismatch and not config.probes:

@@ -115,6 +115,8 @@ def write_folder(loaded: "LoadedRun", run: str, folder: Path) -> None:
 def describe_use(loaded: "LoadedRun") -> dict[str, str]:
     """What a user of the model must know; a model of images takes (pixels / 255 - mean) / std."""
     name, data = {"model": loaded.config.model.name}, loaded.config.data
+    if loaded.scale is not None:  # a number is output * std + mean
+        name |= {"target_mean": str(loaded.scale[0]), "target_std": str(loaded.scale[1])}
     if data.modality == "text":
         return name | {key: str(value) for key, value in loaded.shape.items()}
     return {

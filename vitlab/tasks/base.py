@@ -25,6 +25,7 @@ class Task(Protocol):
     metric: "Metric | None" = None  # what choices on validation go by; `vitlab.tasks.build` sets it
     strata: Sequence[str] = ()  # classes by which training sets are stratified; or none
     eval_batch_size: int | None = None  # items evaluated at a time, where memory asks for fewer than usual
+    scale: tuple[float, float] | None = None  # mean and std of training targets, where it predicts standardised numbers
     item: str  # what one item is called, in the singular
     tokenizer: "Tokenizer | None" = None  # that of its texts; a run's folder keeps it
     training_indices: np.ndarray | None = None  # of the items of `train` that a run trains on, set by it; None: all

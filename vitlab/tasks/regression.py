@@ -3,8 +3,6 @@
 Shapes: B batch, C channels, Y x X pixels.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -20,7 +18,7 @@ from vitlab.tasks.common.metrics import ItemOutcomes, Mean
 from vitlab.tasks.common.objectives import Numbers
 from vitlab.tasks.metrics import MEASURES, build_metrics
 
-Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), standardised targets float (B,)
+Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), targets float (B,)
 
 
 class Regression(ImageTask):
@@ -35,9 +33,8 @@ class Regression(ImageTask):
         refuse_mixing(recipe, config.name)
         super().__init__(recipe, data, data_config)
         self.objective = Numbers(data.train.targets)
-        self.train, self.validation, self.test = (
-            replace(split, targets=self.objective.targets(split)) for split in (data.train, data.validation, data.test)
-        )
+        self.scale = self.objective.scale
+        self.train, self.validation, self.test = data.train, data.validation, data.test
         self.shape = {**data.shape, "num_classes": self.outputs}
 
     def prepare(self, batch: Batch, generator: Generator | None = None) -> Batch:
@@ -52,12 +49,12 @@ class Regression(ImageTask):
 
     def update(self, metrics: MetricCollection, model: nn.Module, batch: Batch) -> None:
         predicted, targets = self.logits(model, batch)[:, 0], batch[1]
-        losses = F.mse_loss(predicted, targets, reduction="none")
+        losses = F.mse_loss(predicted, self.objective.standardise(targets), reduction="none")
         for name, metric in metrics.items():
             if name in ("loss", "outcomes"):
                 metric.update(losses)
             else:
-                metric.update(self.objective.restore(predicted), self.objective.restore(targets))
+                metric.update(self.objective.restore(predicted), targets)
 
 
 def build(config: TaskConfig, *, recipe: RecipeConfig, data: ImageData, data_config: DataConfig) -> Regression:

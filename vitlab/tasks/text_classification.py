@@ -50,19 +50,14 @@ class TextClassification(Task):
         else:
             kind = Tags if self.tagged else Classes
             self.objective = kind(len(data.classes), recipe.label_smoothing)
+        self.scale = self.objective.scale
         self.classes = () if isinstance(self.objective, Numbers) else data.classes
         self.strata = data.classes if isinstance(self.objective, Classes) and not self.tagged else ()
         self.eval_batch_size = recipe.batch_size
         outputs = 1 if choices else self.objective.outputs
         self.shape = {**data.shape, "num_classes": outputs, "head": "token" if self.tagged else "sequence"}
         self.train, self.validation, self.test = (
-            frame_texts(
-                split,
-                data.tokenizer,
-                data.length,
-                both_orders=config.both_orders,
-                targets=self.objective.targets(split),
-            )
+            frame_texts(split, data.tokenizer, data.length, both_orders=config.both_orders)
             for split in (data.train, data.validation, data.test)
         )
 

@@ -14,7 +14,7 @@ from vitlab.config import UserError, first_line
 from vitlab.files import replacing
 from vitlab.training.callbacks import Clock, Interrupted, evaluation_follows
 
-KEYS = ("state_dict", "global_step", "shape", "classes")
+KEYS = ("state_dict", "global_step", "shape", "classes", "scale")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -24,6 +24,7 @@ class LoadedRun:
     """A run's configuration, its trained model in eval mode on the CPU, its result, its metrics.jsonl rows.
 
     `shape` is what the model was built for, as `vitlab.models.build` takes it; `classes` are the names of its classes.
+    `scale` is (mean, std) of the targets that it was trained on: a number that it predicts is output * std + mean.
     """
 
     config: TrainConfig
@@ -32,6 +33,7 @@ class LoadedRun:
     classes: tuple[str, ...]
     result: dict[str, Any]
     metrics: list[dict[str, Any]]
+    scale: tuple[float, float] | None = None
 
 
 def load_run(path: str | Path) -> LoadedRun:
@@ -48,7 +50,7 @@ def load_run(path: str | Path) -> LoadedRun:
         raise UserError(
             f"{files.weights_path}: does not fit this run's model ({str(error).splitlines()[0]})"
         ) from error
-    return LoadedRun(config, model.eval(), shape, tuple(state["classes"]), result, files.metrics())
+    return LoadedRun(config, model.eval(), shape, tuple(state["classes"]), result, files.metrics(), state["scale"])
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Subject:
     step: int
     folder: Path  # of its analyses
     mismatch: str  # why the model's outputs are not the data's classes; empty where they are
+    scale: tuple[float, float] | None = None  # as `LoadedRun` has it
 
 
 def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
@@ -81,7 +84,8 @@ def load_run_subject(source: str, config: TrainConfig) -> Subject:
     model, autocast = place_run(loaded)
     folder = RunFiles(source).analysis_folder / "trained"  # those made while it trained stay
     name = RunFiles(source).folder.resolve().name
-    return Subject(name, model, autocast, data, loaded.result["steps"], folder, compare_classes(loaded, data))
+    step, mismatch = loaded.result["steps"], compare_classes(loaded, data)
+    return Subject(name, model, autocast, data, step, folder, mismatch, loaded.scale)
 
 
 def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:

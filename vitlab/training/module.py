@@ -66,9 +66,10 @@ class TrainingModule(L.LightningModule):
         self.metrics = evaluation_metrics(task)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what the model was built for, so that it can be built again without its data."""
+        """Add what the model was built for and what its numbers mean, so that it can be used without its data."""
         checkpoint["shape"] = {k: list(v) if isinstance(v, tuple) else v for k, v in self.shape.items()}
         checkpoint["classes"] = list(self.classes)
+        checkpoint["scale"] = self.task.scale
 
     def find_seed(self, use: Literal["dropout", "augmentation"], number: int) -> int:
         """For this step and the `number`-th of this process's parts."""

@@ -66,8 +66,6 @@ class Predictor:
         if self.reads_text:
             self.tokenizer = from_file(self.files.tokenizer_path)
             self.refuse_texts()
-        # numbers are standardised by the run's training targets
-        self.objective = self.open_task().objective if self.is_number else None
         self.temperature, self.not_calibrated = 1.0, ""
         if not (self.is_number or self.several):
             self.calibrate()
@@ -165,7 +163,8 @@ class Predictor:
 
     def describe(self, text: str, logits: np.ndarray) -> Prediction:
         if self.is_number:
-            return Prediction(text, number=float(self.objective.restore(logits[0])))
+            mean, std = self.run.scale
+            return Prediction(text, number=float(logits[0] * std + mean))
         shares = 1 / (1 + np.exp(-logits.astype(float))) if self.several else soften(logits[None], self.temperature)[0]
         return Prediction(text, dict(zip(self.run.classes, map(float, shares), strict=True)))
 

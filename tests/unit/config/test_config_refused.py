@@ -53,7 +53,9 @@ def test_a_wrong_value_is_named_with_what_would_be_right(override, says):
 
 @pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
 def test_logits_of_patches_are_no_answer_for_an_image(task):
-    assert problem("model.pool=none", f"task={task}").startswith(f"model.pool=none gives logits per patch; {task} needs")
+    assert problem("model.pool=none", f"task={task}").startswith(
+        f"model.pool=none gives logits per patch; {task} needs"
+    )
 
 
 def test_a_held_out_share_is_below_one():

@@ -172,11 +172,11 @@ def test_weights_of_another_mixer_are_refused():
     for block in target.encoder.blocks:
         block.mixer.__class__ = Linear
     with pytest.raises(
-        UserError, match="its model has mixer=attention, this one mixer=tests.*; give model.mixer=attention$"
+        UserError, match=r"its model has mixer=attention, this one mixer=tests.*; give model.mixer=attention$"
     ):
         fit(target, describe_weights(source, source.state_dict(), "x"))
     source, target = (vit(pool="mean", mixer=mixer) for mixer in ("fourier", "pooling"))
-    with pytest.raises(UserError, match="give model.mixer=fourier$"):
+    with pytest.raises(UserError, match=r"give model\.mixer=fourier$"):
         fit(target, describe_weights(source, source.state_dict(), "x"))
 
 

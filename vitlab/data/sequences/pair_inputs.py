@@ -99,9 +99,7 @@ def list_sequences(parts: int, both_orders: bool = False) -> Sequences:
     return tuple((0, other) for other in range(1, parts))
 
 
-def frame_texts(
-    texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False, targets: np.ndarray | None = None
-) -> Split:
+def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False) -> Split:
     """An item for each text; sizes count texts."""
     read = PairInputs(
         texts.parts,
@@ -112,4 +110,4 @@ def frame_texts(
         length,
         texts.tags,
     )
-    return Split(texts.labels, read, targets, unit="text")
+    return Split(texts.labels, read, texts.targets, unit="text")

@@ -1,4 +1,4 @@
-"""Options of a model that decide its outputs but not the shapes of its weights: mixer, heads, epsilon, activation, ..."""
+"""Options of a model that decide its outputs but not the shapes of its weights: mixer, heads, epsilon, ..."""
 
 import math
 from collections.abc import Mapping

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from vitlab.data.base import Split
-from vitlab.data.text.types import NO_TAG, Texts
+from vitlab.data.text.types import NO_TAG
 from vitlab.tasks.classification import build_class_metrics, update_class_metrics
 from vitlab.tasks.common.metrics import ItemOutcomes, MacroF1, Mean
 from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS, build_metrics
@@ -20,14 +19,11 @@ class Classes:
     """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count."""
 
     dtype = torch.int64  # of targets
+    scale = None  # as a task has it
 
     def __init__(self, outputs: int, label_smoothing: float):
         self.outputs = outputs
         self.label_smoothing = label_smoothing
-
-    def targets(self, texts: Texts) -> np.ndarray | None:
-        """What a split says beside its labels."""
-        return None
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """(..., C), (...) -> the sum over the items with a label; 0 where none has one."""
@@ -58,7 +54,7 @@ class Choices(Classes):
 class Numbers:
     """A number each: mean squared error of standardised targets.
 
-    The model gives (target - mean) / std, both of all training targets, so that a recipe's rate fits any unit; the
+    The model gives (target - mean) / std, `scale`, of all training targets, so that a recipe's rate fits any unit; the
     loss of what always says the mean is 1.
     """
 
@@ -67,19 +63,19 @@ class Numbers:
 
     def __init__(self, targets: np.ndarray):
         """`targets` float (N,), of training; not all the same."""
-        self.mean, self.std = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
+        self.scale = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
 
-    def targets(self, texts: Texts | Split) -> np.ndarray:
-        """Those of a split, standardised, float32 (N,)."""
-        return ((texts.targets - self.mean) / self.std).astype(np.float32)
+    def standardise(self, targets: Tensor) -> Tensor:
+        """float32; computed in float64, for numbers far from 0."""
+        return ((targets.double() - self.scale[0]) / self.scale[1]).float()
 
     def restore(self, numbers: Tensor) -> Tensor:
         """Standardised numbers in the unit of the targets."""
-        return numbers * self.std + self.mean
+        return numbers * self.scale[1] + self.scale[0]
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(M, 1), (M,) -> the sum."""
-        return F.mse_loss(logits[:, 0].float(), targets, reduction="sum")
+        return F.mse_loss(logits[:, 0].float(), self.standardise(targets), reduction="sum")
 
     def metrics(self, detailed: bool) -> dict[str, Metric]:
         """loss, of standardised targets, and the metrics of numbers; `detailed` adds `ItemOutcomes`."""
@@ -89,6 +85,6 @@ class Numbers:
     def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:
         for name, metric in metrics.items():
             if name in ("loss", "outcomes"):
-                metric.update(F.mse_loss(logits[:, 0], targets, reduction="none"))
+                metric.update(F.mse_loss(logits[:, 0], self.standardise(targets), reduction="none"))
             else:
                 metric.update(logits[:, 0], targets)

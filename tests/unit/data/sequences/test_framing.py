@@ -87,7 +87,7 @@ def test_tags_stand_below_their_tokens():
 
 
 def test_a_split_has_the_labels_counts_texts_and_travels_to_other_processes():
-    split = frame_texts(texts([[11, 12], [13]]), GPT, 5, targets=np.array([0.5, 2.0], dtype=np.float32))
+    split = frame_texts(texts([[11, 12], [13]], targets=np.array([0.5, 2.0], dtype=np.float32)), GPT, 5)
     assert (len(split), split.total, split.unit) == (2, 2, "text")
     assert split.labels.tolist() == [0, 1]
     assert split.targets.tolist() == [0.5, 2.0]
