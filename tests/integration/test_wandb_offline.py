@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from PIL import Image
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.cli import main
-from vitlab.reports.tracking.uploads import find_upload
+from vitlab.reports.wandb import WAITING, find_upload
 from vitlab.studies.results import RunResults
 from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.files import RunFiles
@@ -160,9 +159,8 @@ def test_a_killed_run_is_held_so_far_and_whole_and_once_when_it_has_ended(tmp_pa
     # W&B keeps lines of history by their place, an offline run's begin at 0: what the second holds replaces the first
     merged = [*second.rows, *first.rows[len(second.rows) :]]
     assert merged == run.metrics()
-    uploaded = find_upload("killed", RunResults(RunFiles(tmp_path / "killed")))
-    assert uploaded.state == "waiting"
-    assert Path(uploaded.file).resolve().parent == second.files.parent, "only the whole one is uploaded"
+    state, file = find_upload(RunResults(run))
+    assert (state, file.resolve().parent) == (WAITING, second.files.parent), "only the whole one is uploaded"
 
 
 def assert_pictures_of_beginning(attempt):
@@ -178,11 +176,13 @@ def test_the_training_step_is_the_x_axis_of_every_scalar(only):
     assert all(axis in item for item in only.history), "every logged row says its step"
 
 
-def test_trials_of_tune_are_runs_of_the_group_and_keys_name_tag_and_keep_what_is_asked_for(tmp_path):
+def test_trials_of_tune_are_runs_of_the_group_and_wandbs_variables_and_keys_do_what_they_say(tmp_path, monkeypatch):
     folder = tmp_path / "tuned"
     words = ["analyses=[]", "train_size=97", "budget.steps=4", "study=mine", "tune={recipe.lr: [0.01, 0.02]}"]
-    keys = ["tags=[first,second]", "notes=why", "name=mine", "log_code=true", "log_model=true"]
-    assert main(["train", *TINY, *words, *(f"wandb.{key}" for key in keys), "--out", str(folder)]) == 0
+    for key, value in {"TAGS": "first,second", "NOTES": "why", "NAME": "mine", "ENTITY": "lab"}.items():
+        monkeypatch.setenv(f"WANDB_{key}", value)
+    keys = ["wandb.log_code=true", "wandb.log_model=true"]
+    assert commands.vitlab("train", *TINY, *words, *keys, "--out", folder).returncode == 0
     (run,) = attempts(folder)
     trials = [attempts(trial)[0] for trial in sorted((folder / "tune").iterdir())]
     assert len(trials) == 2
@@ -193,7 +193,7 @@ def test_trials_of_tune_are_runs_of_the_group_and_keys_name_tag_and_keep_what_is
     assert {"first", "second"} <= {*run.run["tags"]}
     assert "tune" not in run.run["tags"]
     assert all("tune" in trial.run["tags"] for trial in trials)
-    assert run.run["notes"] == "why"
+    assert (run.run["notes"], run.run["entity"]) == ("why", "lab")
     artifacts = [record["artifact"] for record in run.records if record["type"] == "artifact"]
     assert {artifact["type"] for artifact in artifacts} == {"code", "model"}
     (weights,) = [one["manifest"]["contents"] for one in artifacts if one["type"] == "model"]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError
-from vitlab.config.errors import first_line
 
 if TYPE_CHECKING:
     from vitlab.studies.results import Results
@@ -48,20 +47,16 @@ def report(results: "Results", *, wandb: bool) -> int:
 def dashboards(results: "Results") -> int:
     """The study's W&B workspace and report; 1 when W&B did not save them."""
     try:
-        from vitlab.reports.tracking.dashboards import Dashboards
+        from vitlab.reports.dashboards import write_dashboards
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "wandb_workspaces":
             raise
         raise UserError("--wandb needs the package wandb-workspaces: pip install wandb-workspaces") from None
-    from vitlab.reports.tracking.wandb_mode import default_mode
+    from vitlab.reports.wandb import default_mode
 
-    boards, addresses, failure = Dashboards(results), [], None
     online = default_mode() == "online"
-    try:
-        addresses = boards.save() if online else []
-    except Exception as error:  # of W&B's client, of its transport, of its server
-        failure = first_line(error)
-    print(*boards.write(), *addresses, sep="\n")
+    places, failure = write_dashboards(results, online=online)
+    print(*places, sep="\n")
     if failure:
         print(f"vitlab: W&B did not save the dashboards: {failure}; run the command again", file=sys.stderr)
     elif not online:

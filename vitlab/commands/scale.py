@@ -221,7 +221,7 @@ def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
 def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
     """Print what a study has found, why runs of this start have failed, and where the files are."""
     from vitlab.reports.provenance import advise_tuning
-    from vitlab.reports.tracking.uploads import list_uploads
+    from vitlab.reports.wandb import WAITING, list_uploads
     from vitlab.reports.words import headline, make_size_table
 
     console, files = Console(), results.files
@@ -233,7 +233,7 @@ def show(results: "Results", failed: Mapping[str, str] | None = None) -> None:
         console.print(f"[red]failed[/red]   {escape(f'{run}: {error}')}", soft_wrap=True)
     say(f"report   {files.report_path}", console)
     say(f"results  {files.results_path}", console)
-    if any(upload.state == "waiting" for upload in list_uploads(results)):
+    if any(state == WAITING for _, state, _ in list_uploads(results)):
         say(f"W&B      vitlab sync {files.folder}", console)
     urls = {run.wandb["url"].partition("/runs/")[0] for run in results.run_files.values() if run.wandb.get("url")}
     for url in sorted(urls):

@@ -1,26 +1,22 @@
-"""`vitlab sync`: upload what a study logged offline to W&B. Imports no torch."""
+"""`vitlab sync`: `wandb sync` on what a study logged offline. Imports no torch."""
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser
 from vitlab.formatting import plural
-from vitlab.reports.tracking.uploads import Upload, list_uploads, upload
 
 if TYPE_CHECKING:
     from vitlab.studies.results import Results
 
-STATES = {  # of a run, in words
-    "uploaded": "uploaded",
-    "synced": "uploaded before",
-    "online": "logged online",
-    "untracked": "not logged to W&B",
-    "gone": "its offline files are gone",
-    "failed": "failed",
-    "waiting": "not uploaded yet",
-}
+BATCH = 20  # runs of one `wandb sync`, which uploads five at a time
+NOT_OURS = ("WANDB_MODE", "WANDB_SERVICE")  # of training; an upload is online
+PATIENCE = {"WANDB__GRAPHQL_RETRY_MAX": "3", "WANDB__FILE_STREAM_RETRY_MAX": "5", "WANDB__FILE_TRANSFER_RETRY_MAX": "5"}
 
 
 def main(words: Sequence[str]) -> int:
@@ -34,35 +30,32 @@ def main(words: Sequence[str]) -> int:
 
 
 def sync(results: "Results", *, as_json: bool) -> int:
-    """Upload the offline runs of a study's folder; 0, or 1 when an upload failed. Raises UserError.
+    """Upload the offline runs of a study's folder, up to the first that fail; 0, 1 for those, 2 without a login.
 
-    Each run is one line on stdout; with `as_json` all are one document there, and the lines go to stderr.
+    Each run is one line on stdout, or all are one document there with `as_json`; what W&B says goes to stderr.
     """
-    stream = sys.stderr if as_json else sys.stdout
-    runs = {pending.run: pending for pending in list_uploads(results)}
-    waiting = [pending for pending in runs.values() if pending.state == "waiting"]
-    for pending in runs.values():
-        if pending.state != "waiting":
-            print(line(pending), file=stream, flush=True)
-    for pending in upload(waiting):
-        runs[pending.run] = pending
-        print(line(pending), file=stream, flush=True)
-    count = {state: sum(pending.state == state for pending in runs.values()) for state in STATES}
-    print(f"{plural(count['uploaded'], 'run')} uploaded", file=stream)
-    left = count["failed"] + count["waiting"]
-    if left:
-        names = ", ".join(pending.run for pending in runs.values() if pending.state in ("failed", "waiting"))
-        print(f"vitlab: {plural(left, 'run')} left to upload: {names}; run the command again", file=sys.stderr)
+    from vitlab.reports.wandb import WAITING, is_uploaded, list_uploads
+
+    uploads, code = list_uploads(results), 0
+    waiting = [file.resolve() for _, state, file in uploads if state == WAITING]
+    environment = PATIENCE | {key: value for key, value in os.environ.items() if key not in NOT_OURS}
+    with tempfile.TemporaryDirectory() as scratch:  # for W&B's logs
+        for start in range(0, len(waiting), BATCH):
+            batch = waiting[start : start + BATCH]
+            command = [sys.executable, "-m", "wandb", "sync", *map(str, batch)]
+            done = subprocess.run(command, env=environment | {"WANDB_DIR": scratch}, stdin=subprocess.DEVNULL)
+            if not all(map(is_uploaded, batch)):
+                code = 2 if done.returncode else 1
+                break
+    states = {name: "uploaded" if state == WAITING and is_uploaded(file) else state for name, state, file in uploads}
     if as_json:
+        print(json.dumps([{"run": name, "state": state} for name, state in states.items()], indent=1))
+    else:
+        print(*(f"{name}  {state}" for name, state in states.items()), sep="\n")
+        print(f"{plural([*states.values()].count('uploaded'), 'run')} uploaded")
+    if left := [name for name, state in states.items() if state == WAITING]:
         print(
-            json.dumps(
-                [{"run": pending.run, "state": pending.state, "says": pending.says} for pending in runs.values()],
-                indent=1,
-            )
+            f"vitlab: {plural(len(left), 'run')} left to upload: {', '.join(left)}; run the command again",
+            file=sys.stderr,
         )
-    return 1 if left else 0
-
-
-def line(one: Upload) -> str:
-    """`vit_nano-n500-s0  uploaded  https://...`"""
-    return "  ".join(filter(None, (one.run, STATES[one.state], one.says)))
+    return code

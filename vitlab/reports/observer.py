@@ -9,7 +9,7 @@ from lightning.pytorch.loggers import Logger
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
 from vitlab.reports.figures.analyses import draw_findings
-from vitlab.reports.tracking.wandb_logger import Tracker
+from vitlab.reports.wandb import Tracker
 from vitlab.studies.experiment import Observer
 from vitlab.training.run import Run
 

@@ -77,7 +77,7 @@ model.published_image_size=7 model.published_channels=7 model.published_num_clas
 variant=x subset_seed=7 recipe.patience=3 recipe.keep=best
 trainer.strategy=fsdp
 model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
-wandb.entity=x model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
+model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
 model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x
 init.head=new model.norm=rmsnorm model.layer_scale=0.1 wandb.mode=off trainer.analyze_every=7 train_size=7
 recipe.lr_batch=7 recipe.timescale=7 data.cache=never recipe.optimizer=sgd recipe.schedule=cosine model.heads=2
@@ -85,7 +85,7 @@ model.width=32 data.image_size=36 trainer.accelerator=cpu trainer.precision=32-t
 analyses=[] init.encoder=runs/other probes=[knn] data.sizes=[3] recipe.betas=[0.5,0.5] data.scale=[0.5,0.5]
 recipe.layer_decay=0.5 recipe.ema=0.5 recipe.freeze=body recipe.milestones=[0.5] data.augment.crop_scale=[0.5,1]
 data.augment.crop_aspect=[1,1] recipe.average=5 recipe.tuned_on=[digits]
-wandb.name=x wandb.tags=[x] wandb.notes=x data.holdout=7 task.metric=macro_f1 recipe.class_weights=balanced
+data.holdout=7 task.metric=macro_f1 recipe.class_weights=balanced
 """  # of keys whose other values do not follow from the default
 
 

@@ -144,12 +144,10 @@ class TrainerConfig:
 
 @dataclass(frozen=True)
 class WandbConfig:
+    """A run in W&B, whose own variables give the rest: WANDB_ENTITY, WANDB_NAME, WANDB_TAGS, WANDB_NOTES."""
+
     mode: Literal["auto", "offline", "online", "off"] = "auto"  # auto: online when logged in, else offline
     project: str = "vitlab"
-    entity: Optional[str] = None
-    name: Optional[str] = None  # of the run, else its folder's; in a study what the names of all runs begin with
-    tags: list[str] = setting([])  # beside the variant, the family, the data and the size
-    notes: Optional[str] = None
     log_code: bool = False  # this program's source as an artifact
     log_model: bool = False  # the final weights as an artifact
 

@@ -19,8 +19,8 @@ from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.pages.image_attention import Group, write_attention_pages
 from vitlab.reports.pages.render import bundle_vega, data_address, pack_chart, render, source
-from vitlab.reports.tracking.uploads import list_uploads
 from vitlab.reports.urls import folder_link, link
+from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import find_tables, headline, make_size_table, write_tables
 from vitlab.studies.laws.groups import list_params
 from vitlab.studies.results import Results
@@ -126,7 +126,7 @@ def render_page(results: Results, figures: list[dict[str, Any]], attention: list
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
         commands=provenance.list_commands(
-            results, waiting=any(figure.state == "waiting" for figure in list_uploads(results))
+            results, waiting=any(state == WAITING for _, state, _ in list_uploads(results))
         ),
         start=os.path.relpath(study.start_folder(), study.folder.resolve()),
         machine=provenance.describe_machines(run_results),

@@ -11,7 +11,7 @@ import wandb_workspaces.workspaces as ws
 from wandb_workspaces.reports.v2 import internal as report_internal
 from wandb_workspaces.workspaces import internal as workspace_internal
 
-from tests.unit.reports.tracking.fake_wandb import KEY, wandb_server
+from tests.unit.reports.fake_wandb import KEY, wandb_server
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.files import write_json
@@ -23,6 +23,8 @@ def study(tmp_path):
     for index, path in enumerate(sorted(study.folder.glob("*/result.json"))):
         result = json.loads(path.read_text())
         write_json(path, {**result, "wandb": {"mode": "offline", "id": f"id{index}", "path": "wandb/offline/files"}})
+        for analysis in path.parent.glob("analysis/attention_distance.json"):
+            analysis.with_suffix(".png").touch()  # as training leaves it that logs the picture
     return study
 
 
@@ -146,7 +148,7 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
 
 
 def test_without_the_package_one_line_says_what_to_install(study, offline, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "vitlab.reports.tracking.dashboards", raising=False)
+    monkeypatch.delitem(sys.modules, "vitlab.reports.dashboards", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["report", str(study.folder), "--wandb"]) == 2
@@ -184,7 +186,7 @@ def test_a_server_that_refuses_leaves_the_files_and_one_line(study, monkeypatch,
     def refuse(workspace):
         raise ConnectionError("W&B is down\nsecond line")
 
-    monkeypatch.setattr("vitlab.reports.tracking.wandb_mode.default_mode", lambda: "online")
+    monkeypatch.setattr("vitlab.reports.wandb.default_mode", lambda: "online")
     monkeypatch.setattr(ws.Workspace, "save", refuse)
     monkeypatch.setattr("wandb.Api", lambda: SimpleNamespace(default_entity="someone"))
     assert main(["report", str(study.folder), "--wandb"]) == 1

@@ -1,0 +1,145 @@
+"""A study's workspace and report in W&B, with panels for what its runs logged.
+
+Both are W&B's own objects (wandb-workspaces): their JSON is what W&B stores, and no network is needed to write it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import wandb
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+from wandb_workspaces import expr
+from wandb_workspaces.reports.v2.internal import ReportViewspec
+from wandb_workspaces.workspaces.internal import View
+
+from vitlab.config import UserError, load, names
+from vitlab.config.errors import first_line
+from vitlab.config.schema import WandbConfig
+from vitlab.files import write_text
+from vitlab.reports.figures.theme import THEMES, looks
+from vitlab.reports.wandb import STEP
+from vitlab.reports.words import format_markdown, headline
+from vitlab.studies.results import Results, family_name
+
+CURVES = ("train/lr", "train/grad_norm", "train/images_per_s")
+
+
+def write_dashboards(results: Results, *, online: bool) -> tuple[list[str], str]:
+    """Write wandb-workspace.json and wandb-report.json of a study; with `online` save both in W&B first.
+
+    Gives the files and W&B's addresses, and why W&B did not save them. The files keep the ids that W&B gave, so that
+    saving again updates both. Raises UserError for a study without a finished run and for files that cannot be read.
+    """
+    folder = results.files.folder
+    if not results.rows:
+        raise UserError(f"{folder}: no run has finished yet, so a dashboard has nothing to show")
+    if quoted := [text for text in (results.name, *results.families.values()) if "'" in text]:
+        raise UserError(f"{folder}: {quoted[0]}: W&B's filters take no quotes; give a name or family without")
+    paths = folder / "wandb-workspace.json", folder / "wandb-report.json"
+    view, page = read_model(paths[0], View), read_model(paths[1], ReportViewspec)
+    place = {
+        "entity": os.environ.get("WANDB_ENTITY") or (view.entity if view else ""),  # empty: whoever is logged in
+        "project": (results.config.get("wandb") or {}).get("project") or WandbConfig().project,
+    }
+    workspace, report = make_workspace(results, place), make_report(results, place)
+    if view and {"entity": view.entity, "project": view.project} == place:
+        workspace._internal_name, workspace._internal_id = view.name, view.id
+    if page and {"entity": page.project.entity_name, "project": page.project.name} == place:
+        report.id = page.id
+    addresses, failure = [], ""
+    try:
+        if online:
+            workspace.entity = report.entity = place["entity"] or wandb.Api().default_entity
+            addresses = [workspace.save().url, report.save().url]
+    except Exception as error:  # of W&B's client, of its transport, of its server
+        failure = first_line(error)
+    for path, board in zip(paths, (workspace, report), strict=True):
+        write_text(path, board._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
+    return [*map(str, paths), *addresses], failure
+
+
+def read_model(path: Path, kind: Any) -> Any:
+    """A file that `write_dashboards` wrote, as W&B's model; None without one. Raises UserError."""
+    try:
+        return kind.model_validate_json(path.read_text()) if path.exists() else None
+    except (OSError, ValueError):
+        raise UserError(f"{path}: cannot read it; delete the file to save a new one in W&B") from None
+
+
+def make_workspace(results: Results, place: dict[str, str]) -> ws.Workspace:
+    """All runs of the study in one set, each in the colour of its family."""
+    columns = ("family", "train_size", results.metric.key, "train_flops")
+    return ws.Workspace(
+        **place,
+        name=results.name,
+        sections=[ws.Section(name=title, panels=made, is_open=True) for title, made in make_panels(results).items()],
+        settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
+        runset_settings=ws.RunsetSettings(
+            filters=expr.And(*filter_runs(results)),
+            pinned_columns=["run:displayName", *(f"summary:{key}" for key in columns)],
+            run_settings=color_runs(results, ws),
+        ),
+    )
+
+
+def make_report(results: Results, place: dict[str, str]) -> wr.Report:
+    """The conclusion, the table, and the same panels with a run set for each family."""
+    runsets = [  # in the report's own project: naming the project would ask the server for it
+        wr.Runset(
+            name=family_name(family),
+            filters=expr.And(*filter_runs(results), expr.Summary("family") == family),
+            run_settings=color_runs(results, wr),
+        )
+        for family in dict.fromkeys(results.families.values())
+    ]
+    blocks = [wr.P(" ".join(headline(results))), wr.MarkdownBlock(text=format_markdown(results))]
+    for title, panels in make_panels(results).items():
+        blocks += [wr.H2(title), wr.PanelGrid(runsets=runsets, panels=panels)]
+    return wr.Report(**place, title=results.name, description=headline(results)[0], blocks=blocks, width="fluid")
+
+
+def filter_runs(results: Results) -> list[Any]:
+    """The study's runs without the trials of `tune`."""
+    return [expr.Metric("Group") == results.name, expr.Metric("JobType") == "train"]
+
+
+def color_runs(results: Results, module: Any) -> dict[str, Any]:
+    """W&B's id of each run -> its settings, with the colour that its family has in the study's report."""
+    look = looks(results.families)
+    colours = {row["run"]: THEMES["light"][look[row["model"]].colour] for row in results.rows}
+    ids = {run: results.run_files[run].wandb.get("id") for run in colours}
+    return {key: module.RunSettings(color=colours[run]) for run, key in ids.items() if key}
+
+
+def make_panels(results: Results) -> dict[str, list[Any]]:
+    """Section title -> panels; a section without panels is left out."""
+    metric, runs = results.metric, [*results.run_files.values()]
+    logged = {key for row in runs[0].metrics for key in row}
+    curves = dict.fromkeys(["train/loss", "validation/loss", f"validation/{metric.key}", *CURVES])
+    against = {
+        key: wr.ScatterPlot(
+            title=f"{metric.name} against {key} by family",
+            x=wr.SummaryMetric(key),
+            y=wr.SummaryMetric(metric.key),
+            log_x=True,
+            legend_template="${summary:family} ${run:displayName}",
+        )
+        for key in ("train_size", "train_flops")
+    }
+    flops = wr.BarPlot(title="train_flops of each run", metrics=["train_flops"], max_bars_to_show=100)
+    figures = sorted({path.stem for run in runs for path in run.files.analysis_folder.glob("*.png")})
+    analyses = []
+    for name in sorted({name for run in runs for name in run.analyses}):
+        if shown := [f"{stem}/picture" for stem in figures if stem == name or stem.startswith(f"{name}-")]:
+            title = load("analysis", name).title if name in names("analysis") else name
+            analyses.append(wr.MediaBrowser(title=title, num_columns=2, media_keys=shown))
+    sections = {
+        "Result": [against["train_size"]],
+        "Curves": [wr.LinePlot(title=key, x=STEP, y=[key], max_runs_to_show=100) for key in curves if key in logged],
+        "Analyses": analyses,
+        "Compute": [against["train_flops"], flops],
+        "Runs": [wr.RunComparer(diff_only=True)],
+    }
+    return {title: panels for title, panels in sections.items() if panels}

@@ -1,0 +1,236 @@
+"""Weights & Biases: a run as it trains, offline when nobody is logged in, and what is not uploaded yet.
+
+metrics.jsonl is the record; this mirrors it. A failure here is a warning and never ends a run. Neither wandb nor
+Lightning is imported before a run is logged. W&B's own variables (WANDB_ENTITY, WANDB_NOTES and so on) hold.
+"""
+
+import os
+import secrets
+import shutil
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import vitlab
+from vitlab.config import resolved
+from vitlab.config.schema import TrainConfig
+from vitlab.files import replacing, write_text
+from vitlab.studies.results import Results, RunResults
+from vitlab.studies.store import list_trials
+from vitlab.training.files import RunFiles
+
+STEP = "trainer/global_step"  # the training step in W&B's rows, as Lightning's logger names it
+LONGEST_TAG = 64  # characters
+SETTINGS = {
+    "console": "off",
+    "silent": True,
+    "x_transaction_log_flush_interval": 0.5,  # seconds; the default of 15 would lose the last rows of a killed run
+    "init_timeout": 30,
+}
+WAITING = "not uploaded yet"
+
+
+def default_mode() -> str:
+    """WANDB_MODE if set, else online for a user who is logged in, else offline."""
+    if mode := os.environ.get("WANDB_MODE"):
+        return {"disabled": "off", "online": "online"}.get(mode, "offline")
+    import wandb
+
+    return "online" if wandb.login(prompt=False, verify=False) else "offline"
+
+
+def harmless(method: Callable[..., None]) -> Callable[..., None]:
+    """Does nothing in mode `off`, which a failure leads to: W&B must not end a training run."""
+
+    @wraps(method)
+    def call(tracker: "Tracker", *args: Any, **options: Any) -> None:
+        try:
+            if tracker.mode != "off":
+                method(tracker, *args, **options)
+        except Exception as error:
+            tracker.mode = "off"
+            warnings.warn(f"W&B logging stopped: {type(error).__name__}: {error}", stacklevel=2)
+
+    return call
+
+
+class Tracker:
+    """One W&B run of one training run, or of a trial of `tune` for the run `trial_of`.
+
+    Until a run ends, its pictures are also kept in wandb/figures/<step>, for an attempt that resumes the run.
+    """
+
+    def __init__(self, config: TrainConfig, files: RunFiles, *, family: str, params: int, trial_of: str = ""):
+        self.config, self.files, self.trial_of = config, files, trial_of
+        self.figures = files.folder / "wandb" / "figures"
+        self.mode, self.run = config.wandb.mode, None
+        self.start(family, params)
+
+    @harmless
+    def start(self, family: str, params: int) -> None:
+        self.mode = default_mode() if self.mode == "auto" else self.mode
+        if self.mode == "off":
+            return
+        import wandb  # 1 s: for runs that are logged alone
+
+        config, id_path = self.config, self.files.folder / "wandb" / "id"
+        self.fresh = not id_path.exists()  # whether W&B has nothing of this run yet
+        if self.fresh:  # one run in W&B however often training was interrupted
+            write_text(id_path, secrets.token_hex(4))
+        tags = [
+            config.variant,
+            family,
+            config.data.name,
+            f"n={config.train_size}",
+            *(["tune"] if self.trial_of else []),
+        ]
+        tags += os.environ.get("WANDB_TAGS", "").split(",")
+        asked, own = os.environ.get("WANDB_NAME"), [self.trial_of, self.files.folder.resolve().name]
+        alone = asked and not (config.study or self.trial_of)  # a study's runs need names of their own
+        options = {
+            "project": config.wandb.project,
+            "id": id_path.read_text().strip(),
+            "name": asked if alone else " ".join(filter(None, [asked, *own])),
+            "group": config.study or None,
+            "job_type": "tune" if self.trial_of else "train",
+            "tags": list(dict.fromkeys(filter(None, (tag.strip()[:LONGEST_TAG] for tag in tags)))),
+            "config": {**resolved(config), "params": params},
+            "dir": self.files.folder,
+            "reinit": "create_new",  # beside a run of this process that failed
+            "settings": SETTINGS,
+        }
+        try:
+            self.run = wandb.init(mode=self.mode, resume="allow" if self.mode == "online" else None, **options)
+        except wandb.Error as error:
+            if self.mode == "online":
+                warnings.warn(f"cannot reach W&B ({error}); this run is logged offline", stacklevel=2)
+            # a service that outlived a killed process may hold the id
+            self.mode, options["id"] = "offline", secrets.token_hex(4)
+            self.run = wandb.init(mode="offline", **options)
+        self.run.define_metric(STEP)
+        self.run.define_metric("*", step_metric=STEP, step_sync=True)  # the x axis of every chart
+        if config.wandb.log_code and not self.trial_of:
+            self.run.log_code(str(Path(vitlab.__file__).parent), name="vitlab-code")
+
+    @property
+    def loggers(self) -> list[Any]:
+        """Lightning's logger, which logs its rows here; none in mode `off`."""
+        from lightning.pytorch.loggers import WandbLogger
+
+        return [] if self.mode == "off" else [WandbLogger(experiment=self)]
+
+    @harmless
+    def log(self, values: dict[str, Any]) -> None:
+        self.run.log(values)
+
+    @harmless
+    def replay(self, rows: list[dict[str, Any]], last_step: int) -> None:
+        """Log again what an interrupted attempt logged before its checkpoint, so that the last attempt is complete.
+
+        That is the rows of its metrics.jsonl, and its pictures up to `last_step`. Offline, where each attempt has its
+        own folder; online only where W&B has nothing of the run yet: a tuned run begins as its best trial.
+        """
+        if self.mode == "online" and not self.fresh:
+            return
+        for row in rows:
+            self.run.log({STEP if key == "step" else key: value for key, value in row.items()})
+        for step, path in sorted((int(path.parent.name), path) for path in self.figures.glob("[0-9]*/*.png")):
+            if step <= last_step:
+                self.log_kept(path, step)
+
+    @harmless
+    def log_picture(self, picture: Path, step: int) -> None:
+        """Log the PNG of a figure at a step, and keep it for `replay`."""
+        path = self.figures / str(step) / picture.name
+        with replacing(path) as file:
+            file.write(picture.read_bytes())
+        self.log_kept(path, step)
+
+    def log_kept(self, path: Path, step: int) -> None:
+        import wandb
+        from PIL import Image
+
+        with Image.open(BytesIO(path.read_bytes())) as picture:
+            image = wandb.Image(picture, caption=picture.text.get("Title"))
+        self.run.log({f"{path.stem}/picture": image, STEP: step})
+
+    @harmless
+    def log_rows(self, name: str, rows: list[dict[str, Any]], step: int) -> None:
+        """Log the rows of an analysis as a table; values that are no scalars as text."""
+        import wandb
+
+        columns, plain = list(dict.fromkeys(key for row in rows for key in row)), (str, int, float, type(None))
+        cells = [[row.get(key) for key in columns] for row in rows]
+        values = [[cell if isinstance(cell, plain) else str(cell) for cell in row] for row in cells]
+        if rows:
+            self.run.log({f"{name}/rows": wandb.Table(columns, values), STEP: step})
+
+    def finish(self, result: dict[str, Any], exit_code: int = 0) -> dict[str, Any] | None:
+        """Write the summary and end the run; return where it is, for result.json."""
+        if self.mode == "off":
+            return None
+        where = {"mode": self.mode, "id": self.run.id, "path": os.path.relpath(self.run.dir, self.files.folder)}
+        if self.mode == "online":
+            where["url"] = self.run.url
+        self.end({key: value for key, value in result.items() if isinstance(value, str | int | float)}, exit_code)
+        return where
+
+    @harmless
+    def end(self, summary: dict[str, Any], exit_code: int) -> None:
+        try:
+            self.run.summary.update(summary)
+            if self.config.wandb.log_model and exit_code == 0 and not self.trial_of:
+                self.log_weights(summary)
+        finally:
+            self.run.finish(exit_code=exit_code)
+
+    def log_weights(self, metadata: dict[str, Any]) -> None:
+        """The weights that count, without the optimizer's state, as an artifact of type `model`."""
+        import torch
+        import wandb
+
+        from vitlab.training.checkpoint import KEYS, read_checkpoint
+
+        best = self.files.best_path
+        state = read_checkpoint(best if best.is_file() else self.files.checkpoint_path)
+        artifact = wandb.Artifact(f"model-{self.run.id}", type="model", metadata=metadata)
+        with artifact.new_file("weights.ckpt", mode="wb") as file:
+            torch.save({key: state[key] for key in KEYS}, file)
+        self.run.log_artifact(artifact)
+
+    def forget(self) -> None:
+        """Delete the pictures that were kept: a run that has ended is not resumed."""
+        shutil.rmtree(self.figures, ignore_errors=True)
+
+
+def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:
+    """`(name, state, file)` of every finished run in the order of results.csv, each behind its trials.
+
+    The state is WAITING where the file is not uploaded, or why there is nothing to do.
+    """
+    found = []
+    for name, run in results.run_files.items():
+        trials = {f"{name}, trial {files.folder.name}": RunResults(files) for files in list_trials(run.files)}
+        found += [(trial, *find_upload(of)) for trial, of in trials.items() if of.wandb]
+        found.append((name, *find_upload(run)))
+    return found
+
+
+def find_upload(run: RunResults) -> tuple[str, Path | None]:
+    """The state of a run and the .wandb file of its last attempt, which holds the whole run."""
+    if run.wandb.get("mode") != "offline":
+        return ("logged online" if run.wandb.get("mode") == "online" else "not logged to W&B"), None
+    # the name alone, so that result.json names no folder of others
+    folder = run.files.folder / "wandb" / Path(str(run.wandb.get("path"))).parent.name
+    file = min(folder.glob("*.wandb"), default=None)
+    if file is None:
+        return "its offline files are gone", None
+    return ("uploaded before" if is_uploaded(file) else WAITING), file
+
+
+def is_uploaded(file: Path) -> bool:
+    """Whether W&B has put its marker beside a file. The exit code of `wandb sync` is 0 also without a server."""
+    return file.with_name(f"{file.name}.synced").exists()
