@@ -147,6 +147,13 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
     assert not any("accuracy" in title for title in found)
 
 
+def test_a_study_with_keys_that_an_earlier_version_had_is_read(study, offline):
+    config = study.config()
+    study.write_config({**config, "wandb": {**config["wandb"], "entity": "lab", "tags": [], "project": "mine"}})
+    assert main(["report", str(study.folder), "--wandb"]) == 0
+    assert workspace_of(study).project == "mine"
+
+
 def test_without_the_package_one_line_says_what_to_install(study, offline, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "vitlab.reports.dashboards", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "wandb_workspaces"]:

@@ -13,6 +13,7 @@ from vitlab.config import TrainConfig, compose
 from vitlab.files import write_json
 from vitlab.reports.wandb import Tracker
 from vitlab.studies.store import StudyFiles
+from vitlab.training.files import RunFiles
 
 RUNS = ["vit_nano-n53-s0", "vit_nano-n59-s0", "resnet_nano-n53-s0", "resnet_nano-n59-s0"]  # as in results.csv
 
@@ -26,6 +27,17 @@ def track(run, rows, result=None, replayed=()):
         (logger,) = tracker.loggers
         logger.log_metrics({"train/loss": row["train/loss"]}, row["step"])
     return tracker.finish(result or {"status": "failed"}, exit_code=0 if result else 1)
+
+
+def test_a_failure_is_a_warning_and_leaves_the_training_alone(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "wandb").touch()  # where W&B's folder would be
+    config = compose(TrainConfig, ["wandb.mode=offline", "data=digits"])
+    with pytest.warns(UserWarning, match="W&B logging stopped"):
+        tracker = Tracker(config, RunFiles(tmp_path / "run"), family="vit", params=7)
+    tracker.replay([{"step": 1, "train/loss": 2.0}], last_step=1)
+    tracker.log_picture(tmp_path / "none.png", 1)
+    assert (tracker.loggers, tracker.finish({"accuracy": 0.5})) == ([], None)
 
 
 @pytest.fixture(scope="module")
