@@ -172,7 +172,6 @@ def scale(
         if target:
             failed |= study_runs.run_rounds(files, plan, target, {*failed}, live, console)
         failed |= study_runs.retrain_missing(files, plan, failed, live, console)
-        live.close()
         with hold(folder, wait="turn"):  # of two starts that end at once the later one writes all results
             collect(files)
             return max(finish(files, failed), 1 if failed else 0)

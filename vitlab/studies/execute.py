@@ -57,10 +57,10 @@ def execute(
     try:
         while loop.waiting or loop.running or loop.elsewhere:
             loop.start_waiting()
+            notify(Event("tick", ""))  # here, where no run waits for what it takes
             for event in executor.wait(tick):
                 loop.handle(event)
             loop.look()
-            notify(Event("tick", ""))
     except BaseException:
         executor.stop()
         raise

@@ -1,41 +1,39 @@
-"""The report of a study that runs: written as runs finish, in another process, and its errors stay there."""
+"""The report of a study that runs: written as runs finish, and its errors stay out of the study."""
 
 import time
 
 import pytest
 
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.pages.live import LiveReport, live_report
+from vitlab.reports.pages.live import EVERY, live_report
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 
 SMALL = {"models": {"resnet_nano": "resnet"}, "sizes": (500, 2000), "seeds": (0,)}
 
 
-def let_pass(live, done):
-    """Events of a study in which nothing finishes, until something has come about."""
-    deadline = time.monotonic() + 200
-    while not done() and time.monotonic() < deadline:
-        live.update(changed=False)
-        time.sleep(0.05)
-    assert done()
-
-
-def test_the_page_is_written_when_a_run_has_finished_but_not_again_at_once(tmp_path):
+def test_the_page_is_written_between_two_events_but_not_again_at_once(tmp_path):
     study = make_study(tmp_path / "quick", **SMALL)
     with live_report(study.folder) as live:
         live.update(changed=False)
-        assert not live.started
         live.update(changed=True)
-        let_pass(live, lambda: not live.writing)
-        text = study.report_path.read_text()
-        assert "1 of 2 runs finished. The study is running" in text
+        assert not study.report_path.exists(), "the next run starts first"
+        begun = time.monotonic()
+        live.update(changed=False)
+        assert "1 of 2 runs finished. The study is running" in study.report_path.read_text()
         written = study.report_path.stat().st_mtime_ns
         live.update(changed=True)
-        assert not live.writing, "5% of the time at most"
-        assert live.due > time.monotonic()
-    assert study.report_path.stat().st_mtime_ns == written
-    assert not live.process.is_alive()
+        live.update(changed=False)
+        assert study.report_path.stat().st_mtime_ns == written
+        taken = time.monotonic() - begun
+        assert live.due - begun >= max(EVERY, taken), "at most every 15 s"
+        live.due = 0.0
+        live.update(changed=False)
+        assert study.report_path.stat().st_mtime_ns > written
+        live.due = 0.0
+        written = study.report_path.stat().st_mtime_ns
+        live.update(changed=False)
+        assert study.report_path.stat().st_mtime_ns == written, "nothing has finished since"
     assert "The study is running" not in write_report(load_results(study.folder)).read_text()
 
 
@@ -44,27 +42,15 @@ def test_what_goes_wrong_in_the_report_leaves_the_study_alone(tmp_path):
     study.results_path.write_text("broken")
     with live_report(study.folder) as live:
         live.update(changed=True)
-        let_pass(live, lambda: not live.writing)
+        live.update(changed=False)
         assert "results.csv: cannot read it" in (study.folder / "report.log").read_text()
-        live.process.kill()
-        live.process.join()
-        live.due = 0.0
-        live.update(changed=True)
 
 
 def test_a_study_that_ends_early_leaves_a_page_that_no_longer_reloads(tmp_path):
     study = make_study(tmp_path / "quick", **SMALL)
-    killed = LiveReport(study.folder)
-    killed.update(changed=True)
-    let_pass(killed, lambda: not killed.writing)
-    assert "The study is running" in study.report_path.read_text()
-    killed.connection.close()
-    killed.process.join(200)
-    assert "The study is running" not in study.report_path.read_text()
-
     with pytest.raises(RuntimeError), live_report(study.folder) as live:  # noqa: PT012
         live.update(changed=True)
-        let_pass(live, lambda: not live.writing)
+        live.update(changed=False)
         assert "The study is running" in study.report_path.read_text()
         raise RuntimeError
     assert "The study is running" not in study.report_path.read_text()

@@ -127,6 +127,14 @@ def report_until_stopped(spec, report, stop):
 # ---- the ordinary course
 
 
+def test_the_next_run_starts_before_anything_else_is_done():
+    seen = []
+    run(say_pid, specs("a", "b"), notify=seen.append)
+    ended = next(place for place, event in enumerate(seen) if event.kind == "done")
+    following = seen[ended + 1]
+    assert (following.kind, following.run) == ("started", "b"), "a tick, at which a report may be drawn, comes later"
+
+
 def test_a_process_is_kept_from_run_to_run():
     events = run(say_pid, specs("a", "b", "c", "d"))
     pids = {value(events, name) for name in "abcd"}
