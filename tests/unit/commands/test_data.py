@@ -81,8 +81,8 @@ def test_the_page_in_a_browser(folder, tmp_path, chromium):
         browser.assert_quiet()
         assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.run("[...document.images].every((image) => image.loading === 'lazy' || image.complete)")
-    shown = browser.run("[...document.querySelectorAll('.pairs figcaption')].map((caption) => caption.innerText)")
-    assert shown[0].splitlines()[-1] == "another split"
+    shown = browser.run("[...document.querySelectorAll('.figures figcaption')].map((caption) => caption.innerText)")
+    assert shown[-1].splitlines()[-1] == "another split"
 
 
 @pytest.mark.parametrize(

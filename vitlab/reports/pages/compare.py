@@ -15,8 +15,7 @@ from vitlab.reports import provenance
 from vitlab.reports.figures.figure import Axis, Figure, Key, compose_page, draw_curves
 from vitlab.reports.figures.study.training import thin_curves
 from vitlab.reports.figures.theme import families, looks
-from vitlab.reports.pages import map_payload, runs_table
-from vitlab.reports.pages.image_attention import format_command, page_link
+from vitlab.reports.pages import attention, runs_table
 from vitlab.reports.pages.render import bundle_vega, render, source
 from vitlab.reports.pages.runs_table import Column
 from vitlab.reports.urls import folder_link
@@ -24,7 +23,7 @@ from vitlab.studies.results import AttentionMaps, Results, RunResults
 from vitlab.tasks.metrics import Metric, find_metric, list_metrics
 
 Rows = list[dict[str, Any]]
-SCRIPTS = ("theme_button.js", "packed.js", "layer_slider.js", "maps_view.js", "charts.js")
+SCRIPTS = ("theme_button.js", "maps.js", "charts.js")
 SCRIPTS += ("compare_pictures.js", "compare.js")
 RATIOS = ("train_size", "params", "steps", "train_flops", "images_per_s", "wall_s")  # compared as a ratio
 MOST = 1_200_000  # bytes of maps in the page, all runs together; the maps of further runs are left out
@@ -89,13 +88,13 @@ def render_page(results: Results) -> str:
             "charts": make_charts(metric),
             "gaps": dict(find_gaps(results)),
             "sets": sets,
-            "shades": map_payload.encode_shades(),
+            "shades": attention.SHADE_TABLE,
         },
         name=results.name,
         by_model={model: [row["run"] for row in rows if row["model"] == model] for model in families(rows)},
         distances=any(distances),
         metric=None if metric.key == "loss" else metric.name,
-        gradient=map_payload.format_gradient(),
+        gradient=attention.GRADIENT,
     )
 
 
@@ -199,24 +198,27 @@ def pack_maps(results: Results) -> tuple[list[dict[str, Any]], list[dict[str, An
             by_run[run] = explain_missing(results, run)
             continue
         mean = maps.maps.mean(axis=2)
-        shown = map_payload.count_fitting(MOST_PICTURES, mean)
+        shown = attention.count_fitting(MOST_PICTURES, mean)
         size = mean[:shown].size
         if total + size > MOST:
-            by_run[run] = {"why": "has maps, which are left out to keep this page small", "address": page_link(run)}
+            by_run[run] = {
+                "why": "has maps, which are left out to keep this page small",
+                "address": attention.page_link(run),
+            }
             continue
         total += size
         key = hash_pictures(maps)
         of_set = sets.setdefault(key, {"pictures": [], "count": len(maps.pictures)})
         if len(of_set["pictures"]) < shown:
-            of_set["pictures"] = map_payload.encode_pictures(maps, shown)
+            of_set["pictures"] = attention.encode_pictures(maps, shown)
         by_run[run] = {
             "set": list(sets).index(key),
             "pictures": shown,
             "layers": mean.shape[1],
             "grid": mean.shape[2:],
             "reads": "class token" if maps.class_token else "mean over the patches",
-            "address": page_link(run),
-            **map_payload.quantize_maps(mean[:shown]),
+            "address": attention.page_link(run),
+            **attention.quantize(mean[:shown].reshape(shown, mean.shape[1], -1)),
         }
     return [by_run[run] for run in results.run_files], list(sets.values())
 
@@ -235,4 +237,4 @@ def explain_missing(results: Results, run: str) -> dict[str, str]:
         return {"why": "has no attention" if texts else "has no attention over patches"}
     if texts:
         return {"why": "attends to tokens, not to patches"}
-    return {"why": "has no attention maps yet", "command": format_command(results.files, run)}
+    return {"why": "has no attention maps yet", "command": attention.format_command(results.files, run)}

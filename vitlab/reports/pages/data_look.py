@@ -29,46 +29,47 @@ def write_data_page(path: Path, look: Look, facts: Mapping[str, Any]) -> Path:
 def render_page(look: Look, facts: Mapping[str, Any]) -> str:
     """The whole document. Names of files and classes are shown with their control characters, as text."""
     classes, pairs = list(facts["classes"].items()), facts["duplicates"]
-    left = len(classes) - CLASSES
+    left, name = len(classes) - CLASSES, printable(look.root.resolve().name)
+    suggested = [("suggested image size", f"data.image_size={facts['image_size']}")] if facts["image_size"] else []
     return render(
         "data_look.html.j2",
-        styles=["data_look.css"],
+        styles=["looks.css"],
         scripts=[source("theme_button.js")],
         script_data={},
-        name=printable(look.root.resolve().name),
-        title=f"{plural(facts['pictures'], 'picture')} in {plural(len(classes), 'class', 'classes')}",
+        title=f"{name}: a look at the data",
+        name=name,
+        about="a look at the data",
+        heading=f"{plural(facts['pictures'], 'picture')} in {plural(len(classes), 'class', 'classes')}",
         problems=[printable(problem) for problem in facts["problems"]],
-        facts=[(printable(what), printable(text)) for what, text in describe(facts)],
-        image_size=facts["image_size"],
-        splits=facts["splits"],
-        counts=[(printable(label), [f"{n:,}" for n in numbers.values()]) for label, numbers in classes],
-        examples=[(printable(label), show_examples(look, label)) for label, _ in spread(classes, CLASSES)],
+        facts=[(printable(what), printable(text)) for what, text in [*describe(facts), *suggested]],
+        splits=list(facts["splits"]),
+        counts=[[printable(label), *(f"{n:,}" for n in numbers.values())] for label, numbers in classes],
+        examples=[draw(look.root, list_examples(look, label), [label]) for label, _ in spread(classes, CLASSES)],
         more_classes=plural(left, "class", "classes") if left > 0 else "",
         duplicates=describe_duplicates(facts),
-        pairs=[show_pair(look.root, pair) for pair in pairs[:PAIRS]],
+        pairs=[
+            draw(look.root, both, [*both, describe_pair(pair)])
+            for pair in pairs[:PAIRS]
+            for both in [(pair["first"], pair["second"])]
+        ],
         more_pairs=max(0, len(pairs) - PAIRS),
-        unreadable=[{key: printable(text) for key, text in file.items()} for file in facts["unreadable"]],
+        unreadable=[(printable(file["reason"]), printable(file["path"])) for file in facts["unreadable"]],
     )
 
 
-def show_examples(look: Look, label: str) -> list[tuple[str, str]]:
-    """(data address, path) of pictures of a class, spread over its files, of the first split that has any."""
+def list_examples(look: Look, label: str) -> list[str]:
+    """Paths of pictures of a class, spread over its files, of the first split that has any."""
     paths: dict[str, list[str]] = {}
     for picture, (part, name) in zip(look.pictures, look.places, strict=True):
         if name == label:
             paths.setdefault(part, []).append(picture.path)
-    found = next((paths[part] for part in look.listed if part in paths), [])
-    return [(draw_thumbnail(look.root / path), printable(path)) for path in spread(found, EXAMPLES)]
+    return spread(next((paths[part] for part in look.listed if part in paths), []), EXAMPLES)
 
 
-def show_pair(root: Path, pair: Mapping[str, Any]) -> dict[str, Any]:
-    both = pair["first"], pair["second"]
-    return {
-        "sources": [draw_thumbnail(root / path) for path in both],
-        "first": printable(both[0]),
-        "second": printable(both[1]),
-        "note": describe_pair(pair),
-    }
+def draw(root: Path, paths: Sequence[str], lines: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Pictures side by side, each (data address, path), and the lines of text below them."""
+    pictures = [(draw_thumbnail(root / path), printable(path)) for path in paths]
+    return pictures, [printable(line) for line in lines]
 
 
 def spread(items: Sequence[Any], most: int) -> list[Any]:

@@ -2,12 +2,15 @@
 
 import base64
 import hashlib
+import io
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
+from PIL import Image
 
 from vitlab.reports.figures.theme import css_variables
 
@@ -73,6 +76,13 @@ def pack_chart(chart: dict[str, Any]) -> dict[str, Any]:
 
 def data_address(content: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def draw_picture(image: np.ndarray) -> str:
+    """The data address of an image uint8 (C, Y, X); a single channel is a greyscale file, which is a third as large."""
+    file = io.BytesIO()
+    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG", optimize=True)
+    return data_address(file.getvalue(), "image/png")
 
 
 def sha256(text: str) -> str:

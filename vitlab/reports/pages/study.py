@@ -16,8 +16,8 @@ from vitlab.reports.figures.figure import Figure, compose_page, save_figure
 from vitlab.reports.figures.study import draw_study
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.pages import runs_table
+from vitlab.reports.pages.attention import Group, write_attention_pages
 from vitlab.reports.pages.compare import write_compare_page
-from vitlab.reports.pages.image_attention import Group, write_attention_pages
 from vitlab.reports.pages.render import bundle_vega, data_address, pack_chart, render, source
 from vitlab.reports.urls import folder_link, link
 from vitlab.reports.wandb import WAITING, list_uploads

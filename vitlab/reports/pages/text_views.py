@@ -20,7 +20,7 @@ from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.recurrent import RecurrentEncoderDecoder
 from vitlab.reports.figures import position_embeddings
 from vitlab.reports.figures.figure import save_figure
-from vitlab.reports.pages.token_attention import TargetAttention, TokenAttention, write_token_attention
+from vitlab.reports.pages.attention import pack_text, write_text_page
 from vitlab.tasks.base import Task
 
 
@@ -52,12 +52,9 @@ def write_views(
     """
     paths = []
     if has_attention(model):
-        shown = [compute_attention(model, tokenizer, text) for text in texts or read_validation(task)]
-        paths.append(
-            write_token_attention(folder / "attention.html", f"Attention between tokens, {name}", shown, heads)
-        )
-    table = model.text.embed.positions
-    if table is not None:
+        shown = [pack_attention(model, tokenizer, text) for text in texts or read_validation(task)]
+        paths.append(write_text_page(folder / "attention.html", f"Attention between tokens, {name}", shown, heads))
+    if (table := model.text.embed.positions) is not None:
         paths += save_figure(position_embeddings.plot_distances(position_distances(table).tolist(), name), folder)
         paths += save_figure(position_embeddings.plot_similarities(position_similarities(table).tolist(), name), folder)
     return paths
@@ -79,12 +76,12 @@ def read_validation(task: Task) -> list[TextInput]:
     inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
     texts = []
     for row in range(len(numbers)):
-        count = min(int(inputs.mask[row].sum()), LONGEST)
-        text = TextInput(inputs.tokens[row, :count], None if inputs.segments is None else inputs.segments[row, :count])
+        parts = {"tokens": inputs.tokens, "segments": inputs.segments}
+        parts = {name: part[row, : int(inputs.mask[row].sum())] for name, part in parts.items() if part is not None}
         if inputs.following is not None:
-            count = min(int((inputs.following[row] != IGNORE_INDEX).sum()), LONGEST)
-            text = text._replace(given=inputs.given[row, :count], following=inputs.following[row, :count])
-        texts.append(text)
+            count = int((inputs.following[row] != IGNORE_INDEX).sum())
+            parts |= {"given": inputs.given[row, :count], "following": inputs.following[row, :count]}
+        texts.append(TextInput(**{name: part[:LONGEST] for name, part in parts.items()}))
     return texts
 
 
@@ -97,56 +94,52 @@ def encode_text(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[str]) ->
     if not all(encoded):
         raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: the text has no tokens; give some words")
     if isinstance(model, (EncoderDecoder, RecurrentEncoderDecoder)):
-        return encode_pair(model, tokenizer, encoded, parts[0])
-    if model.text.causal:
-        tokens = [token for part in encoded for token in part]
-        segments = [number for number, part in enumerate(encoded) for _ in part]
-    else:
-        tokens, segments = [tokenizer.start], [0]
-        for number, part in enumerate(encoded):
-            tokens += [*part, tokenizer.end if number == len(encoded) - 1 else tokenizer.separator]
-            segments += [number] * (len(part) + 1)
-    if len(tokens) > model.text.embed.length:
-        raise too_long(parts[0], len(tokens), model.text.embed.length)
-    return TextInput(torch.tensor(tokens), torch.tensor(segments) if len(parts) > 1 else None)
+        source = refuse_longer([*encoded[0], tokenizer.end], model.text.embed.length, parts[0])
+        start = torch.tensor([tokenizer.decoder_start])
+        if len(parts) == 1:
+            device = next(model.parameters()).device
+            decoding = model.eval().decoding(source[None].to(device))
+            (following,) = generate(decoding, start[None].to(device), model.target_length, end=tokenizer.end)
+            following = following.cpu()
+        else:
+            following = refuse_longer([*encoded[1], tokenizer.end], model.target_length, parts[1])
+        return TextInput(source, None, torch.cat([start, following[:-1]]), following)
+    causal = model.text.causal
+    tokens, segments = ([], []) if causal else ([tokenizer.start], [0])
+    for number, part in enumerate(encoded):
+        ends = [] if causal else [tokenizer.end if number == len(encoded) - 1 else tokenizer.separator]
+        tokens += [*part, *ends]
+        segments += [number] * len([*part, *ends])
+    text = refuse_longer(tokens, model.text.embed.length, parts[0])
+    return TextInput(text, torch.tensor(segments) if len(parts) > 1 else None)
 
 
-def too_long(text: str, count: int, most: int) -> UserError:
-    return UserError(f"--text '{text}': has {count} tokens, the model takes up to {most}")
+def refuse_longer(tokens: Sequence[int], most: int, text: str) -> Tensor:
+    """The tokens (N,), or UserError."""
+    if len(tokens) > most:
+        raise UserError(f"--text '{text}': has {len(tokens)} tokens, the model takes up to {most}")
+    return torch.tensor(tokens)
 
 
-def encode_pair(model: nn.Module, tokenizer: Tokenizer, parts: Sequence[Sequence[int]], name: str) -> TextInput:
-    """A source's tokens, and those of a target or else the ones that the model writes; framed as in training."""
-    source = torch.tensor([*parts[0], tokenizer.end])
-    if len(source) > model.text.embed.length:
-        raise too_long(name, len(source), model.text.embed.length)
-    start = torch.tensor([tokenizer.decoder_start])
-    if len(parts) == 1:
-        device = next(model.parameters()).device
-        decoding = model.eval().decoding(source[None].to(device))
-        (following,) = generate(decoding, start[None].to(device), model.target_length, end=tokenizer.end)
-        following = following.cpu()
-    else:
-        following = torch.tensor([*parts[1], tokenizer.end])
-    if len(following) > model.target_length:
-        raise too_long(tokenizer.decode(parts[1]), len(following), model.target_length)
-    return TextInput(source, None, torch.cat([start, following[:-1]]), following)
-
-
-def compute_attention(model: nn.Module, tokenizer: Tokenizer, text: TextInput) -> TokenAttention:
+def pack_attention(model: nn.Module, tokenizer: Tokenizer, text: TextInput) -> dict[str, Any]:
+    """A text and the weights of each layer over it, as the page takes them."""
     device = next(model.parameters()).device
-    tokens, segments, given, following = (None if part is None else part[None].to(device) for part in text)
+    tokens, segments, given, _ = (None if part is None else part[None].to(device) for part in text)
     options = {} if segments is None or model.text.embed.segments is None else {"segments": segments}
     options |= {} if given is None else {"target": given}
-    layers = find_attention_layers(model)
-    maps = dict(attention_maps(model, tokens, **options)) if layers else {}
-    weights = [maps[layer][0].cpu() for layer in sorted(maps)]
-    target = None
-    if given is not None:
-        cross, encoder = find_cross_layers(model), len(find_attention_layers(model.text))
-        looked = [weights[layer] for layer in cross] or [align(model, tokens, given)[1][0].cpu()]
-        decoder_layers = [weights[layer] for layer in range(encoder, len(weights)) if layer not in cross]
-        read, wrote = (tokenizer.token_texts(part[0].tolist()) for part in (given, following))
-        target, weights = TargetAttention(read, wrote, decoder_layers, looked), weights[:encoder]
-    shown = tokenizer.token_texts(text.tokens.tolist())
-    return TokenAttention(shown, weights, None if text.segments is None else text.segments.tolist(), target=target)
+    maps = dict(attention_maps(model, tokens, **options)) if find_attention_layers(model) else {}
+    weights = {layer: maps[layer][0].cpu() for layer in sorted(maps)}
+    lists = {"tokens": text.tokens, "given": text.given, "following": text.following}
+    words = {name: tokenizer.token_texts(part.tolist()) for name, part in lists.items() if part is not None}
+    of_segments = None if text.segments is None else text.segments.tolist()
+    if given is None:
+        return pack_text(words, {"layer": [(one, "tokens", "tokens") for one in weights.values()]}, of_segments)
+    cross = [weights.pop(layer) for layer in find_cross_layers(model)] or [align(model, tokens, given)[1][0].cpu()]
+    encoder = len(find_attention_layers(model.text))
+    own = list(weights.values())
+    layers = {
+        "encoder": [(one, "tokens", "tokens") for one in own[:encoder]],
+        "decoder": [(one, "given", "given") for one in own[encoder:]],
+        "cross-attention": [(one, "following", "tokens") for one in cross],
+    }
+    return pack_text(words, layers, of_segments)

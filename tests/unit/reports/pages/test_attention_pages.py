@@ -26,18 +26,17 @@ def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_run
     maps = RunResults(few_runs.run(FOUR)).attention_maps()
     assert maps.maps.shape == (8, 5, 4, 4, 2)
     browser.run("document.getElementById('layer').focus()")
-    canvases = {kind: f'[data-picture="2"] [data-map="{kind}"] canvas' for kind in ("map", "rollout")}
+    canvases = {kind: f'[data-item="2"] [data-map="{kind}"] canvas' for kind in ("attention", "rollout")}
     pictures = []
     for layer in (5, 4, 3):
         assert layer_text(browser) == f"layer {layer} of 5"
         mean = maps.maps.mean(axis=2)[:, layer - 1]
-        pictures.append(browser.read_pixels(canvases["map"]))
-        assert draws_shares(browser, canvases["map"], mean[2], mean.max())
+        pictures.append(browser.read_pixels(canvases["attention"]))
+        assert draws_shares(browser, canvases["attention"], mean[2], mean.max())
         reached = maps.rollout[:, layer - 1]
         assert draws_shares(browser, canvases["rollout"], reached[2], reached.max())
-        shown = browser.run("[...document.querySelectorAll('tr[data-layer]:not([hidden])')].map(r => r.dataset.layer)")
-        assert shown == [str(layer)] * 4
-        assert browser.run("[...document.querySelectorAll('g.now')].map(g => g.dataset.layer)") == [str(layer)] * 2
+        marked = browser.run("[...document.querySelectorAll('tr.now')].map(row => row.dataset.layer)")
+        assert marked == [str(layer)] * 4
         browser.press("ArrowLeft")
     assert not np.array_equal(pictures[0], pictures[1])
     browser.assert_quiet()
@@ -46,19 +45,22 @@ def test_the_slider_moves_by_keyboard_and_shows_the_layers_maps(browser, few_run
 def test_a_head_and_a_scale_are_chosen(browser, few_runs, page):
     browser.open(page)
     maps = RunResults(few_runs.run(FOUR)).attention_maps().maps
-    browser.choose("#head", "1")
+    browser.run('document.querySelector(\'.go[data-layer="4"][data-head="3"]\').click()')
+    assert browser.run("document.querySelector('#maps h2').textContent").strip() == "layer 4 of 5, head 3"
+    browser.choose("#layer", "5")
+    browser.choose("#head", "2")
     browser.choose("#scale", "all")
-    assert draws_shares(browser, '[data-picture="5"] [data-map="map"] canvas', maps[5, 4, 1], maps[:, :, 1].max())
-    assert browser.run("document.querySelector('#maps h2').textContent") == "layer 5 of 5, head 2"
+    assert draws_shares(browser, '[data-item="5"] [data-map="attention"] canvas', maps[5, 4, 1], maps[:, :, 1].max())
+    assert browser.run("document.querySelector('#maps h2').textContent").strip() == "layer 5 of 5, head 2"
     browser.choose("#scale", "map")
-    assert draws_shares(browser, '[data-picture="5"] [data-map="map"] canvas', maps[5, 4, 1], maps[5, 4, 1].max())
+    assert draws_shares(browser, '[data-item="5"] [data-map="attention"] canvas', maps[5, 4, 1], maps[5, 4, 1].max())
 
 
 def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
     browser.open(page)
     maps = RunResults(few_runs.run(FOUR)).attention_maps()
     mean = maps.maps.mean(axis=2)
-    browser.run("document.querySelector('[data-picture=\"0\"]').focus({focusVisible: true})")
+    browser.run("document.querySelector('[data-item=\"0\"]').focus({focusVisible: true})")
     browser.press("ArrowRight")
     reading = "document.getElementById('reading').textContent"
     words, attention, reached = re.fullmatch(r"(.*): attention (.*), rollout (.*)", browser.run(reading)).groups()
@@ -67,7 +69,7 @@ def test_a_patch_is_read_by_keyboard_and_by_pointer(browser, few_runs, page):
     assert float(reached) == pytest.approx(maps.rollout[0, 4, 0, 1], rel=0.06)
     assert browser.run("document.querySelectorAll('.cursor').length") == 3  # in the picture and in both maps
     box = browser.run("""new Promise((done) => {
-        const map = document.querySelector('[data-picture="3"] [data-map="map"]');
+        const map = document.querySelector('[data-item="3"] [data-map="attention"]');
         map.scrollIntoView({ behavior: 'instant', block: 'center' });
         requestAnimationFrame(() => requestAnimationFrame(() => {
             const r = map.getBoundingClientRect();
@@ -96,9 +98,8 @@ def test_the_page_holds_the_heads_numbers(few_runs, page):
     analysis = json.loads((few_runs.run(FOUR).analysis_folder / "head_types.json").read_text())
     last = [row for row in analysis["rows"] if row["step"] == 4]
     assert len(last) == 20
-    assert [attributes["data-layer"] for attributes in found.all("tr") if "data-layer" in attributes] == [
-        str(row["layer"]) for row in last
-    ]
+    layers = [attributes["data-layer"] for attributes in found.all("tr") if "data-layer" in attributes]
+    assert layers == [str(row["layer"]) for row in last]
     assert f"{last[0]['type']} " in found.text
     assert "does not read a class token" in found.text
     assert "Attention of the class token" in Page((few_runs.folder / "attention" / f"{EVIL_RUN}.html").read_text()).text

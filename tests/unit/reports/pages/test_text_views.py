@@ -6,11 +6,11 @@ import torch
 
 from tests.texts import text_data, texts
 from tests.unit.reports.html_page import read_script_data
+from tests.unit.reports.pages.test_token_attention import unpacked
 from tests.unit.tasks.test_text_tasks import built, task_of
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
-from vitlab.reports.pages.text_views import compute_attention, encode_text, write_views
-from vitlab.reports.pages.token_attention import render_page
+from vitlab.reports.pages.text_views import encode_text, pack_attention, write_views
 
 LAYERS = {"transformer_nano": ["tokens", "given", "following"], "gru_seq2seq_nano": ["following"]}
 
@@ -37,12 +37,11 @@ def test_a_source_is_shown_with_its_target_or_with_what_the_model_writes(name, t
     assert pair.tokens.equal(written.tokens)
     assert tokenizer.decode(pair.following.tolist()) == "2 3"
     assert pair.given.tolist() == [tokenizer.decoder_start, *pair.following[:-1].tolist()]
-    shown = compute_attention(model, tokenizer, pair)
-    (packed,) = read_script_data(render_page("translator", [shown]))["texts"]
+    packed = pack_attention(model, tokenizer, pair)
     assert [layer["queries"] for layer in packed["layers"]] == LAYERS[name]
-    for weights in (*shown.weights, *shown.target.own, *shown.target.cross):
-        np.testing.assert_allclose(np.asarray(weights).sum(axis=-1), 1, rtol=1e-5)
-    assert np.shape(shown.target.cross[0])[-2:] == (len(pair.following), len(pair.tokens))
+    for layer in packed["layers"]:
+        np.testing.assert_allclose(unpacked(layer).sum(axis=-1), 1, atol=0.02)
+    assert packed["layers"][-1]["grid"] == [len(pair.following), len(pair.tokens)]
 
 
 def test_by_default_validation_texts_are_shown(tmp_path, tokenizer):

@@ -14,7 +14,7 @@ from vitlab.analysis.position_similarity import position_distances, position_sim
 from vitlab.models.text import bert, language_model
 from vitlab.reports.figures import position_embeddings
 from vitlab.reports.figures.figure import save_figure
-from vitlab.reports.pages.token_attention import TargetAttention, TokenAttention, render_page, write_token_attention
+from vitlab.reports.pages.attention import pack_text, write_text_page
 
 LAYERS, HEADS, N = 2, 3, 11
 TOKENS = ["[CLS]", "the", "cat", "saw", "the", "[SEP]", "a", "d<b>og", "ran", "&amp;", "[SEP]"]
@@ -26,9 +26,15 @@ def random_weights(layers=LAYERS, heads=HEADS, tokens=N, seed=0):
     return np.random.default_rng(seed).dirichlet(np.full(tokens, 0.1), (layers, heads, tokens))
 
 
-def unpacked(layer, tokens):
-    levels = np.frombuffer(base64.b64decode(layer["levels"]), np.uint8).reshape(-1, tokens, tokens)
-    largest = np.frombuffer(base64.b64decode(layer["largest"]), "<f4").reshape(-1, tokens, 1)
+def pack(tokens, weights, segments=None, name=""):
+    return pack_text({"tokens": tokens}, {"layer": [(one, "tokens", "tokens") for one in weights]}, segments, name)
+
+
+def unpacked(layer):
+    """(heads, queries, keys)"""
+    queries, keys = layer["grid"]
+    levels = np.frombuffer(base64.b64decode(layer["attention"]["levels"]), np.uint8).reshape(-1, queries, keys)
+    largest = np.frombuffer(base64.b64decode(layer["attention"]["largest"]), "<f4").reshape(-1, queries, 1)
     assert len(levels) == len(largest) == layer["heads"]
     return levels * largest.astype(np.float64) / 255
 
@@ -46,13 +52,14 @@ def labels():
 # ---- what is in the page
 
 
-def test_weights_are_off_by_at_most_a_510th_of_the_querys_largest():
+def test_weights_are_off_by_at_most_a_510th_of_the_querys_largest(tmp_path):
     weights = random_weights() * np.array([1, 0.5, 0.01])[None, :, None, None]
-    (text,) = read_script_data(render_page("heads", [TokenAttention(TOKENS, weights, SEGMENTS)]))["texts"]
-    assert text["tokens"] == TOKENS
+    path = write_text_page(tmp_path / "page.html", "heads", [pack(TOKENS, weights, SEGMENTS)])
+    (text,) = read_script_data(path.read_text())["items"]
+    assert text["tokens"] == {"tokens": TOKENS}
     assert text["segments"] == SEGMENTS
     for layer, expected in zip(text["layers"], weights, strict=True):
-        found = unpacked(layer, N)
+        found = unpacked(layer)
         assert found.shape == (HEADS, N, N)
         largest = expected.max(axis=2, keepdims=True)
         error = np.abs(found - expected) / largest
@@ -60,19 +67,21 @@ def test_weights_are_off_by_at_most_a_510th_of_the_querys_largest():
         np.testing.assert_allclose(found.max(axis=2, keepdims=True), largest)
 
 
-def test_user_text_is_never_markup():
-    text = TokenAttention([EVIL, "\u2028", "a b", "\n", "", *TOKENS[5:]], random_weights(), SEGMENTS, name=EVIL)
+def test_user_text_is_never_markup(tmp_path):
+    text = pack([EVIL, "\u2028", "a b", "\n", "", *TOKENS[5:]], random_weights(), SEGMENTS, EVIL)
     rows = labels()
     rows[0]["label"] = EVIL
-    found = Page(render_page(EVIL, [text, TokenAttention(TOKENS, random_weights())], rows))
-    plain = Page(render_page("title", [TokenAttention(TOKENS, random_weights(), SEGMENTS)], labels()))
+    path = tmp_path / "page.html"
+    plain = Page(write_text_page(path, "title", [pack(TOKENS, random_weights(), SEGMENTS)], labels()).read_text())
+    found = Page(write_text_page(path, EVIL, [text, pack(TOKENS, random_weights())], rows).read_text())
     assert len(found.scripts) == len(plain.scripts)
     assert [tag for tag, _ in found.elements].count("iframe") == 0
     assert not [tag for tag, _ in found.elements if tag == "b"]
     assert not [key for _, attributes in found.elements for key in attributes if key.startswith("on")]
     data = next(script for script in found.scripts if script.startswith("{"))
     assert not set("<>&\u2028\u2029") & set(data)
-    assert json.loads(data)["texts"][0]["tokens"][:5] == [EVIL, "\\u2028", "a\u2423b", "\\n", "\u2205"]
+    shown = json.loads(data)["items"][0]["tokens"]["tokens"][:5]
+    assert shown == [EVIL, "\\u2028", "a\u2423b", "\\n", "\u2205"]
     assert found.text.count(EVIL) >= 4  # in the title, the heading, the name of the text, a label
 
 
@@ -115,12 +124,12 @@ def pages(tmp_path_factory):
         for layer, map_ in attention_maps(model, IDS, **options):
             found.add(layer, map_, targets)
             weights.append(map_[0])
-        texts = [TokenAttention(TOKENS, weights, SEGMENTS if options else None, "first")]
+        texts = [pack(TOKENS, weights, SEGMENTS if options else None, "first")]
         if name == "bert":
-            texts.append(TokenAttention(["\u201cx\u201d"] * 5, random_weights(tokens=5), None, "second"))
+            texts.append(pack(["\u201cx\u201d"] * 5, random_weights(tokens=5), None, "second"))
         rows = found.rows()
         paths[name] = (
-            write_token_attention(folder / f"{name}.html", f"A tiny {name} {EVIL}", texts, rows),
+            write_text_page(folder / f"{name}.html", f"A tiny {name} {EVIL}", texts, rows),
             weights,
             rows,
         )
@@ -128,16 +137,13 @@ def pages(tmp_path_factory):
 
 
 def chosen(browser):
-    return browser.run("document.querySelector('#chosen').textContent")
+    return browser.run(
+        "document.querySelector('#chosen').textContent.replace(document.querySelector('#label').textContent, '').trim()"
+    )
 
 
 def reading(browser):
     return browser.run("document.querySelector('#reading').textContent")
-
-
-def count_drawn(browser, canvas):
-    """How many points of a canvas are not empty."""
-    return np.count_nonzero(browser.read_pixels(canvas)[..., 3])
 
 
 @pytest.mark.parametrize("name", ["bert", "lm"])
@@ -149,7 +155,7 @@ def test_opens_without_an_error_or_a_request(browser, pages, name):
     assert browser.run("document.querySelectorAll('.thumb canvas').length") == LAYERS * HEADS
     assert browser.run("document.querySelectorAll('b').length") == 0
     # the square root of a weight is the opacity, on a scale without a first query that has but itself to attend to
-    image = browser.read_pixels(".thumb[data-layer='1'][data-head='1'] canvas")[..., 3]
+    image = browser.read_pixels(".thumb[data-layer='2'][data-head='2'] canvas")[..., 3]
     head = weights[1][1].numpy()
     largest = head[name == "lm" :].max()
     np.testing.assert_allclose(np.reshape(image, (N, N)) / 255, np.sqrt(head / largest).clip(max=1), atol=0.05)
@@ -158,61 +164,82 @@ def test_opens_without_an_error_or_a_request(browser, pages, name):
 def test_a_picture_chooses_its_head_by_click_and_by_keys(browser, pages):
     path, _, rows = pages["bert"]
     browser.open(path)
-    assert chosen(browser) == "Layer 1, head 1"
+    assert chosen(browser) == "layer 1, head 1"
     browser.run("document.querySelectorAll('.thumb')[4].click()")
-    assert chosen(browser) == "Layer 2, head 2"
-    label = f"{rows[4]['label']} {rows[4]['score']:.2f}"
-    assert browser.run("document.querySelector('#chosen-label').textContent") == label
-    assert (
-        browser.run("[document.querySelector('#layer').value, document.querySelector('#head-choice').value].join()")
-        == "1,1"
-    )
+    assert chosen(browser) == "layer 2, head 2"
+    assert browser.run("document.querySelector('#label').textContent") == rows[4]["label"]
+    assert browser.run("['layer', 'head'].map((id) => document.getElementById(id).value).join()") == "2,2"
     browser.run("document.querySelector('.thumb[tabindex=\"0\"]').focus()")
     for name in ("ArrowUp", "ArrowRight", "ArrowRight", "Enter"):
         browser.press(name)
-    assert chosen(browser) == "Layer 1, head 3"
+    assert chosen(browser) == "layer 1, head 3"
     assert browser.run("document.querySelectorAll('.thumb[aria-current=true]').length") == 1
     browser.run("document.querySelectorAll('.go')[3].click()")
-    assert chosen(browser) == "Layer 2, head 1"
-    browser.choose("#head-choice", "-1")
-    assert chosen(browser) == "Layer 2, all heads"
+    assert chosen(browser) == "layer 2, head 1"
+    browser.choose("#head", "")
+    assert chosen(browser) == f"layer 2, mean over {HEADS} heads"
     assert browser.errors == []
 
 
 def test_the_heat_map_is_read_cell_by_cell(browser, pages):
     path, weights, _ = pages["lm"]
     browser.open(path)
-    browser.run("document.querySelector('#map').focus()")
+    browser.run("document.querySelector('#map').focus({focusVisible: true})")
     for name in ("ArrowDown", "ArrowDown", "ArrowRight"):
         browser.press(name)
     words = reading(browser)
-    assert words.startswith("\u201ccat\u201d (3) gives \u201cthe\u201d (2) ")
+    assert words.startswith("\u201ccat\u201d (3) gives \u201cthe\u201d (2)")
     assert float(words.split()[-1]) == pytest.approx(weights[0][0][2, 1].item(), abs=1 / 510 + 0.0005)
     browser.press("ArrowRight")
     browser.press("ArrowRight")
-    assert reading(browser).endswith(" 0.000")  # it cannot look ahead
-    assert count_drawn(browser, "#map") > 1000
+    assert reading(browser).endswith(" 0.00")  # it cannot look ahead
+    drawn = browser.read_pixels("#map canvas")[..., 3] / 255  # the weight is the opacity
+    np.testing.assert_allclose(drawn, weights[0][0].numpy(), atol=0.006)
+    names = browser.run(
+        "['keys', 'queries'].map((id) => [...document.getElementById(id).children].map((n) => n.textContent))"
+    )
+    assert names == [TOKENS, TOKENS]
+    assert browser.errors == []
+
+
+def test_another_text_and_another_scale(browser, pages):
+    path, weights, _ = pages["bert"]
+    browser.open(path)
+    assert browser.run("document.querySelectorAll('.between').length") == 2, "across and down between two sentences"
+    browser.choose("#scale", "all")
+    opacity = browser.read_pixels("#map canvas")[..., 3] / 255
+    most = max(layer[0].max().item() for layer in weights)
+    np.testing.assert_allclose(opacity, weights[0][0].numpy() / most, atol=0.006)
+    browser.choose("#text", "1")
+    assert browser.read_pixels("#map canvas").shape[:2] == (5, 5)
+    assert browser.run("document.querySelectorAll('.between').length") == 0
     assert browser.errors == []
 
 
 def test_a_target_has_the_decoders_layers_and_looks_at_the_source(browser, tmp_path):
-    given, following = ["[BOS]", "4", "2"], ["4", "2", "[EOS]"]
+    words = {"tokens": TOKENS, "given": ["[BOS]", "4", "2"], "following": ["4", "2", "[EOS]"]}
     own, cross = random_weights(1, tokens=3), np.random.default_rng(1).dirichlet(np.ones(N), (1, 2, 3))
-    target = TargetAttention(given, following, own, cross)
-    text = TokenAttention(TOKENS, random_weights(), SEGMENTS, "first", target)
-    browser.open(write_token_attention(tmp_path / "page.html", "translator", [text], labels()))
-    names = browser.run("[...document.querySelector('#layer').options].map(o => o.textContent)")
-    assert names == ["encoder 1", "encoder 2", "decoder 1", "cross 1"]
-    assert browser.run("document.querySelectorAll('.thumb .label').length") == LAYERS * HEADS  # none of the decoder's
-    browser.choose("#layer", "3")
-    assert chosen(browser) == "Cross-attention 1, head 1"
-    browser.run("document.querySelector('#map').focus()")
+    layers = {
+        "encoder": [(one, "tokens", "tokens") for one in random_weights()],
+        "decoder": [(own[0], "given", "given")],
+        "cross-attention": [(cross[0], "following", "tokens")],
+    }
+    text = pack_text(words, layers, SEGMENTS, "first")
+    browser.open(write_text_page(tmp_path / "page.html", "translator", [text], labels()))
+    names = browser.run("[...document.querySelectorAll('.heads tbody th')].map((name) => name.textContent)")
+    assert names == ["encoder 1", "encoder 2", "decoder 1", "cross-attention 1"]
+    assert browser.run("document.querySelectorAll('.thumb:not([data-label=\"\"])').length") == LAYERS * HEADS
+    browser.choose("#head", "3")
+    browser.choose("#layer", "4")
+    assert chosen(browser) == "cross-attention 1, head 2", "it has two"
+    browser.choose("#head", "1")
+    browser.run("document.querySelector('#map').focus({focusVisible: true})")
     for name in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
         browser.press(name)
-    words = reading(browser)
-    assert words.startswith("\u201c[EOS]\u201d (3) gives \u201cthe\u201d (2) ")
-    assert float(words.split()[-1]) == pytest.approx(cross[0, 0, 2, 1], abs=1 / 510 + 0.0005)
-    thumb = browser.read_pixels(".thumb[data-layer='3'][data-head='1'] canvas")[..., 3]
+    found = reading(browser)
+    assert found.startswith("\u201c[EOS]\u201d (3) gives \u201cthe\u201d (2)")
+    assert float(found.split()[-1]) == pytest.approx(cross[0, 0, 2, 1], abs=1 / 510 + 0.0005)
+    thumb = browser.read_pixels(".thumb[data-layer='4'][data-head='2'] canvas")[..., 3]
     expected = np.sqrt(cross[0, 1] / cross[0, 1].max())
     np.testing.assert_allclose(np.reshape(thumb, (3, N)) / 255, expected, atol=0.05)
     assert browser.errors == []
