@@ -48,5 +48,5 @@ def test_by_default_validation_texts_are_shown(tmp_path, tokenizer):
     task, config = task_of("causal_lm", data=text_data(test=texts([[7, 8, 9] * 20])))
     task.test = None
     write_views(built(task, config).eval(), task, tokenizer, [], [], "gpt", tmp_path)
-    shown = read_script_data((tmp_path / "attention.html").read_text())["texts"]
-    assert {token for text in shown for token in text["tokens"]} == {*tokenizer.token_texts([7, 8, 9])}
+    shown = read_script_data((tmp_path / "attention.html").read_text())["items"]
+    assert {token for text in shown for token in text["tokens"]["tokens"]} == {*tokenizer.token_texts([7, 8, 9])}
