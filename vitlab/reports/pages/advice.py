@@ -30,7 +30,7 @@ def write_advice_page(
         script_data={},
         title=f"{results.name}: which model",
         name=results.name,
-        about="which model",
+        about=["which model"],
         heading=sentences[0],
         sentences=sentences[1:],
         figure=figure,

@@ -264,7 +264,7 @@ def render_page(
         styles=["maps.css", "attention.css"],
         scripts=[source(name) for name in SCRIPTS],
         script_data={"items": items, "layers": layers, "shades": shades},
-        about=f"{plural(len(layers), 'layer')}, {plural(max(heads), 'head')} each",
+        about=[f"{plural(len(layers), 'layer')}, {plural(max(heads), 'head')} each"],
         layers=layers,
         heads=heads,
         rows=rows,

@@ -38,7 +38,7 @@ def render_page(look: Look, facts: Mapping[str, Any]) -> str:
         script_data={},
         title=f"{name}: a look at the data",
         name=name,
-        about="a look at the data",
+        about=["a look at the data"],
         heading=f"{plural(facts['pictures'], 'picture')} in {plural(len(classes), 'class', 'classes')}",
         problems=[printable(problem) for problem in facts["problems"]],
         facts=[(printable(what), printable(text)) for what, text in [*describe(facts), *suggested]],

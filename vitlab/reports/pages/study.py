@@ -93,10 +93,10 @@ def render_page(results: Results, figures: list[dict[str, Any]], attention: list
         script_data={
             "charts": [chart for figure in figures for view in figure["views"] for _, _, chart in view["charts"]]
         },
+        title=f"{results.name}: {conclusion}",
         name=results.name,
-        data=rows[0]["data"] if rows else None,
-        date=format_date(study, run_results),
-        conclusion=conclusion,
+        about=[*([rows[0]["data"]] if rows else []), format_date(study, run_results)],
+        heading=conclusion,
         details=details,
         running=f"{len(rows)} of {results.asked_for} runs finished" if running else "",
         caveats=[] if running else collect_caveats(results),

@@ -226,7 +226,7 @@ def test_a_target_has_the_decoders_layers_and_looks_at_the_source(browser, tmp_p
     }
     text = pack_text(words, layers, SEGMENTS, "first")
     browser.open(write_text_page(tmp_path / "page.html", "translator", [text], labels()))
-    names = browser.run("[...document.querySelectorAll('.heads tbody th')].map((name) => name.textContent)")
+    names = browser.run("[...document.querySelectorAll('.heads > span')].map((name) => name.textContent)")
     assert names == ["encoder 1", "encoder 2", "decoder 1", "cross-attention 1"]
     assert browser.run("document.querySelectorAll('.thumb:not([data-label=\"\"])').length") == LAYERS * HEADS
     browser.choose("#head", "3")

@@ -61,18 +61,15 @@ const mapsView = (shades, say) => {
       if (at.every((share) => share >= 0 && share < 1)) goTo(at);
     });
     box.addEventListener("pointerleave", () => { if (document.activeElement !== box) forget(); });
-    box.addEventListener("focus", () => {
-      if (box.matches(":focus-visible") && current?.box !== box) goTo([0, 0]);
-    });
+    box.addEventListener("focus", () => { if (box.matches(":focus-visible") && current?.box !== box) goTo([0, 0]); });
     box.addEventListener("blur", forget);
     box.addEventListener("keydown", (event) => {
       if (event.key === "Escape") forget();
-      const step = STEPS[event.key];
-      if (!step) return;
+      if (!(event.key in STEPS)) return;
       event.preventDefault();
       const grid = gridOf(box.querySelector(".tile"));
       const cell = cellAt(current?.box === box ? current.at : [0, 0], grid);
-      goTo(cell.map((place, side) => (within(place + step[side], grid[side]) + 0.5) / grid[side]));
+      goTo(cell.map((place, side) => (within(place + STEPS[event.key][side], grid[side]) + 0.5) / grid[side]));
     });
   }
   return { paint, follow, show, largest, number };
