@@ -35,7 +35,7 @@ def few_runs(tmp_path_factory):
 
 @pytest.fixture
 def compare(few_runs):
-    """Its page that compares two runs."""
+    """Its page that compares runs."""
     return few_runs.folder / "compare.html"
 
 

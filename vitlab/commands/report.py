@@ -1,35 +1,75 @@
 """`vitlab report`: a study's report, written again from its files."""
 
+import fnmatch
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError
+from vitlab.config.errors import choices_text
 
 if TYPE_CHECKING:
     from vitlab.studies.results import Results
 
-DESCRIPTION = "Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files."
+DESCRIPTION = """Write a study's report.html, compare.html, attention/, figures/ and tables/ again from its files.
+
+Of several studies it writes one page that compares their runs, into the folder of the first."""
 
 
 def main(words: Sequence[str]) -> int:
     parser = CommandParser("report", DESCRIPTION)
-    parser.add_argument("study", metavar="STUDY_DIR")
+    parser.add_argument("studies", nargs="+", metavar="STUDY_DIR")
+    parser.add_argument(
+        "--runs", metavar="A,B,...", help="the runs that the comparison begins with; * stands for any letters"
+    )
     parser.add_argument(
         "--wandb", action="store_true", help="a W&B workspace and report too; saved to W&B if you are logged in"
     )
     args = parser.parse_args(words)
+    if args.wandb and len(args.studies) > 1:
+        raise UserError(f"--wandb: is for one study, and {len(args.studies)} are given; give one at a time")
     from vitlab.studies.results import load_results
 
-    return report(load_results(args.study), wandb=args.wandb)
+    studies = {name_study(folder, args.studies): load_results(folder) for folder in args.studies}
+    if len(studies) == 1:
+        return report(*studies.values(), wandb=args.wandb, runs=args.runs)
+    with status_line("loading altair"):
+        from vitlab.reports.pages.compare import merge_studies, write_compare_page
+        from vitlab.reports.urls import file_stem
+
+    first, *others = studies
+    path = studies[first].files.folder / f"compare-{file_stem('-'.join(others))}.html"
+    compared = find_runs(args.runs, list(merge_studies(studies).run_files))
+    print(write_compare_page(studies, path, compared) or "The studies have no two finished runs to compare.")
+    return 0
 
 
-def report(results: "Results", *, wandb: bool) -> int:
+def name_study(folder: str, folders: Sequence[str]) -> str:
+    """The folder's name, or its whole path where another one has the same name."""
+    name = Path(folder).resolve().name
+    return name if [Path(one).resolve().name for one in folders].count(name) == 1 else folder
+
+
+def find_runs(words: str | None, names: Sequence[str]) -> list[str]:
+    """The runs that `--runs` names, also by patterns. Raises UserError for a word that names none."""
+    found, problems = {}, []
+    for word in filter(None, (words or "").split(",")):
+        some = [word] if word in names else fnmatch.filter(names, word)
+        problems += [] if some else [f"--runs {word}: no finished run has this name; {choices_text(word, names)}"]
+        found |= dict.fromkeys(some)
+    if problems:
+        raise UserError(problems)
+    return list(found)
+
+
+def report(results: "Results", *, wandb: bool, runs: str | None = None) -> int:
     """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
     With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in.
     """
+    compared = find_runs(runs, list(results.run_files))
     with status_line("loading altair"):
         from vitlab.reports.pages.study import write_report
         from vitlab.reports.words import find_tables
@@ -37,10 +77,10 @@ def report(results: "Results", *, wandb: bool) -> int:
     folder = results.files.folder
     try:
         results.files.write_rows(results.rows)
-        page = write_report(results)
+        page = write_report(results, compared=compared)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
-    print(page, *find_tables(folder), sep="\n")
+    print(page, *find_tables(folder), *([folder / "compare.html"] if compared else []), sep="\n")
     return dashboards(results) if wandb else 0
 
 

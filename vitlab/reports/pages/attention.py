@@ -123,7 +123,7 @@ def write_page(results: Results, run: str) -> bool:
         name="Attention maps",
         heading=run,
         up="../" * len(Path(run).parts),
-        compare=f"compare.html#a={link(run)}" if len(results.rows) > 1 else "",
+        compare=f"compare.html#{link(run)}" if len(results.rows) > 1 else "",
         class_token=maps.class_token,
         grid=grid,
         pictures=pictures,

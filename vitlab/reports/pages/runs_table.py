@@ -1,14 +1,16 @@
 """The table of runs: its columns, and each run's cells as text and as the value to sort by."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vitlab.formatting import duration, finite, significant, whole, with_prefix
 from vitlab.reports.figures.theme import Look, families, looks
 from vitlab.reports.urls import folder_link, link
 from vitlab.studies.metrics import main_metric
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.results import Results
 from vitlab.tasks.metrics import list_metrics
 
 Rows = list[dict[str, Any]]
@@ -63,20 +65,26 @@ def columns(rows: Rows) -> list[Column]:
     ]
 
 
-def run_rows(study: StudyFiles, rows: Rows, shown: list[Column]) -> list[RunRow]:
-    style = looks(families(rows))
-    return [
-        RunRow(
-            name=row["run"],
-            href=folder_link(row["run"]),
-            exists=(study.folder / row["run"]).is_dir(),
-            look=style[row["model"]],
-            chosen_by={key: row[key] for key in CHOICES},
-            cells=[(column.text(row.get(column.key)), sort_value(row.get(column.key))) for column in shown],
-            files=files_of(study, row["run"]) if len(rows) <= MOST_LINKED else [],
+def run_rows(results: Results, shown: list[Column], page_folder: Path) -> list[RunRow]:
+    """A row per run, with its addresses as a page in that folder has them."""
+    style, rows = looks(families(results.rows)), []
+    for row in results.rows:
+        folder = results.run_files[row["run"]].files.folder
+        path = os.path.relpath(folder, page_folder)
+        rows.append(
+            RunRow(
+                name=row["run"],
+                href=folder_link(path),
+                exists=folder.is_dir(),
+                look=style[row["model"]],
+                chosen_by={key: row[key] for key in CHOICES},
+                cells=[(column.text(row.get(column.key)), sort_value(row.get(column.key))) for column in shown],
+                files=[(label, link(path, file)) for label, file in FILES if (folder / file).is_file()]
+                if len(results.rows) <= MOST_LINKED
+                else [],
+            )
         )
-        for row in rows
-    ]
+    return rows
 
 
 def choices(rows: Rows) -> list[tuple[str, str, list[tuple[Any, str]]]]:
@@ -95,8 +103,3 @@ def sort_value(value: Any) -> str:
     """Empty for what has no place in an order: it stays at the end."""
     number = finite(value)
     return "" if number is None else f"{number:.6g}"
-
-
-def files_of(study: StudyFiles, run: str) -> list[tuple[str, str]]:
-    """The files that are there."""
-    return [(label, link(run, path)) for label, path in FILES if (study.folder / run / path).is_file()]

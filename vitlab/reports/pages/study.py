@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -32,10 +32,10 @@ GENERATED = 8  # test items for which it shows what the models write
 SCRIPTS = ("theme_button.js", "charts.js", "report.js", "table.js")
 
 
-def write_report(results: Results, *, running: bool = False) -> Path:
+def write_report(results: Results, *, running: bool = False, compared: Sequence[str] = ()) -> Path:
     """Write a study's figures/, tables/, report.html, compare.html and attention/; return the report's path.
 
-    With `running` the page says so and reloads itself. Raises UserError.
+    With `running` the page says so and reloads itself; compare.html begins with the runs `compared`. Raises UserError.
     """
     figures = list(make_figures(results))
     write_tables(results)
@@ -44,7 +44,7 @@ def write_report(results: Results, *, running: bool = False) -> Path:
         csv.writer(lines, lineterminator="\n").writerows(list_params(results.fits.groups))
         write_text(results.files.figures / "laws.csv", lines.getvalue())
     attention = write_attention_pages(results)
-    write_compare_page(results)
+    write_compare_page({results.name: results}, results.files.folder / "compare.html", compared)
     write_text(results.files.report_path, render_page(results, figures, attention, running))
     return results.files.report_path
 
@@ -114,7 +114,7 @@ def render_page(results: Results, figures: list[dict[str, Any]], attention: list
         looks=looks(families(rows)),
         columns=columns,
         choices=runs_table.choices(rows),
-        runs=runs_table.run_rows(study, rows, columns),
+        runs=runs_table.run_rows(results, columns, study.folder),
         failed=[describe_failure(study, **figure) for figure in results.failures],
         held_fixed=" ".join(
             [

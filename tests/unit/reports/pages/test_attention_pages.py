@@ -127,10 +127,7 @@ def test_names_are_never_markup(browser, few_runs, name):
     assert not [attributes for attributes in plain.all("img") if attributes.get("src") == "x"]
     assert not [key for _, attributes in plain.elements for key in attributes if key.startswith("on")]
     browser.open(path)
-    labels = "[...document.querySelectorAll('optgroup')].map(g => g.label).join(' ')"
-    text = browser.run(
-        f"document.querySelector('main').textContent + document.querySelector('h1').textContent + {labels}"
-    )
+    text = browser.run("document.querySelector('main').textContent + document.querySelector('h1').textContent")
     assert EVIL_RUN in text
     assert (EVIL_MODEL in text) or name.startswith("attention"), "a run's page names the run alone"
     assert browser.run("document.querySelectorAll('img[src=x], [onerror]').length") == 0

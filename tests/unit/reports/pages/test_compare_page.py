@@ -1,122 +1,189 @@
-"""The page that compares two runs: real runs, in a browser."""
+"""The page that compares runs: in a browser, from the command line, of one study and of several."""
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
 
-from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET, draws_shares, layer_text
+from tests.unit.reports.few_runs import EVIL_RUN, FOUR, RESNET
 from tests.unit.reports.html_page import Page, read_script_data
-from vitlab.reports.pages import compare
-from vitlab.reports.pages.study import write_report
-from vitlab.studies.results import RunResults, load_results
+from tests.unit.reports.written_study import make_study
+from vitlab.cli import main
+from vitlab.files import write_json
+from vitlab.reports.pages.compare import thin, write_compare_page
+from vitlab.reports.words import make_size_table
+from vitlab.studies.results import load_results
+
+TITLE = "document.querySelector('h1').textContent"
 
 
-def test_two_runs_of_other_depths_are_under_one_slider(browser, few_runs, compare):
-    browser.open(compare)
-    assert browser.run("[document.getElementById('a').value, document.getElementById('b').value]") == [FOUR, EVIL_RUN]
-    assert layer_text(browser) == "A layer 5 of 5, B layer 2 of 2"
-    a, b = (f'[data-picture="1"] [data-side="{letter}"] canvas' for letter in "AB")
-    four, two = (RunResults(few_runs.run(run)).attention_maps().maps.mean(axis=2) for run in (FOUR, EVIL_RUN))
-    assert (four.shape, two.shape) == ((8, 5, 4, 2), (8, 2, 2, 4))
-    browser.run("document.getElementById('layer').focus()")
-    for mine, theirs in ((5, 2), (4, 2), (3, 2), (2, 1)):
-        assert layer_text(browser) == f"A layer {mine} of 5, B layer {theirs} of 2"
-        assert draws_shares(browser, a, four[1, mine - 1], four[:, mine - 1].max())
-        assert draws_shares(browser, b, two[1, theirs - 1], two[:, theirs - 1].max())
-        browser.press("ArrowLeft")
-    browser.assert_quiet()
+def read_table(browser, id):
+    rows = browser.run(f"[...document.querySelectorAll('#{id} tr')].map(r => [...r.cells].map(c => c.textContent))")
+    return {first: cells for first, *cells in rows}
 
 
-def test_another_run_is_chosen_and_the_address_says_so(browser, few_runs, compare):
-    browser.open(compare)
-    browser.choose("#b", RESNET)
-    assert browser.run("document.querySelector('h1').textContent") == f"{FOUR} against {RESNET}"
-    assert browser.run("location.hash") == f"#a={FOUR}&b={RESNET}"
-    assert layer_text(browser) == "layer 5 of 5"
-    assert "has no attention over patches" in browser.run("document.getElementById('lacking').textContent")
+def wait_for_lines(browser, **charts):
+    for name, count in charts.items():
+        browser.page.wait_for_function(
+            f"document.querySelectorAll('[data-chart={name}] .mark-line path').length === {count}"
+        )
+
+
+def go_to(browser, *names):
+    address = ",".join(names)
+    browser.run(f"location.hash = {json.dumps(address)}.split(',').map(encodeURIComponent).join(',')")
+    browser.run("new Promise((done) => setTimeout(done, 50))")
+
+
+def test_runs_that_are_chosen_in_the_report_are_compared(browser, few_runs, compare):
+    browser.open(few_runs.report_path)
+    for run in (FOUR, RESNET):
+        browser.run(f"document.querySelector('#runs-table input[value=\"{run}\"]').click()")
+    assert browser.run("document.getElementById('compare').textContent") == "Compare the chosen 2 runs"
+    browser.choose("#by-chosen", "1")
+    assert browser.run("document.getElementById('announce').textContent") == "2 of 3 runs"
+    browser.run("document.getElementById('compare').click()")
+    browser.page.wait_for_function(f"{TITLE} === '2 runs compared'")
+    assert browser.run("location.href").endswith(f"/compare.html#{FOUR},{RESNET}")
     rows = {row["run"]: row for row in few_runs.rows()}
-    numbers = browser.run(
-        "[...document.querySelectorAll('#numbers tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
-    )
-    by_name = {line[0]: line[1:] for line in numbers}
-    gap = round(100 * (rows[RESNET]["accuracy"] - rows[FOUR]["accuracy"]), 1)
-    said = by_name["accuracy"][2].replace("\u2212", "-").removesuffix(" points")
-    assert (0.0 if said == "same" else float(said)) == pytest.approx(gap, abs=0.06)
-    assert by_name["steps"] == ["4", "4", "same"]
-    certain = browser.run("document.getElementById('gap').textContent").replace("\u2212", "-")
-    found = re.match(
-        r"Accuracy of resnet_nano with [\d,]+ examples against vit_nano .*: ([-+]?[\d.]+) ± [\d.]+ points", certain
-    )
-    assert float(found[1]) == pytest.approx(gap, abs=0.06)
-    assert "held-out items; of one seed, other seeds are not covered)" in certain
-    settings = browser.run(
-        "[...document.querySelectorAll('#settings tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
-    )
-    assert ["model.name", "vit_nano", "resnet_nano"] in settings
-    assert all(a != b for _, a, b in settings)
-    browser.page.wait_for_function("document.querySelectorAll('[data-chart=train] .mark-line path').length === 2")
-    browser.page.wait_for_function("document.querySelectorAll('[data-chart=distances] .mark-line path').length === 1")
-    browser.run("document.getElementById('swap').click()")
-    assert browser.run("document.querySelector('h1').textContent") == f"{RESNET} against {FOUR}"
-    browser.assert_quiet()
+    means = read_table(browser, "means")
+    assert means["vit_nano, 60 examples"][1] == f"{100 * rows[FOUR]['accuracy']:.1f}%"
+    settings = read_table(browser, "settings")
+    assert settings["model.name"] == ["vit_nano", "resnet_nano"]
+    assert all(len(set(values)) > 1 for key, values in settings.items() if key != "setting")
+    wait_for_lines(browser, train=2, metric=2, distance=1)
+    links = "[...document.querySelectorAll('#attention a')].map(a => [a.textContent, a.getAttribute('href')])"
+    assert browser.run(links) == [[FOUR, f"attention/{FOUR}.html"]]
+    assert browser.errors == []
 
 
-def test_an_address_chooses_the_runs_and_an_unknown_one_is_said(browser, compare):
+def test_boxes_and_the_address_choose_and_an_unknown_run_is_said(browser, compare):
     browser.open(compare)
-    wait = "new Promise((done) => setTimeout(done, 50))"
-    browser.run(f"location.hash = new URLSearchParams({{a: {json.dumps(EVIL_RUN)}, b: {json.dumps(FOUR)}}}).toString()")
-    browser.run(wait)
-    assert browser.run("document.querySelector('h1').textContent") == f"{EVIL_RUN} against {FOUR}"
-    browser.run("location.hash = new URLSearchParams({a: '<b>gone</b>'}).toString()")
-    browser.run(wait)
-    told = browser.run("document.getElementById('unknown').textContent")
-    assert told == "This study has no finished run <b>gone</b>."
+    assert browser.run(TITLE) == "3 runs compared"
+    wait_for_lines(browser, train=3, distance=2)
+    browser.run("document.querySelectorAll('#runs-table tbody input')[0].click()")
+    assert browser.run(TITLE) == "2 runs compared"
+    assert browser.run("location.hash.split(',').length") == 2
+    browser.assert_quiet()
+    go_to(browser, EVIL_RUN)
+    assert browser.run(TITLE) == EVIL_RUN
+    go_to(browser, "<b>gone</b>", FOUR)
+    assert browser.run(TITLE) == FOUR
+    assert browser.run("document.getElementById('unknown').textContent") == "This page has no run <b>gone</b>."
     assert browser.run("document.querySelectorAll('b').length") == 0
     assert browser.errors == []
 
 
-def test_a_curve_is_read_by_pointing_at_it(browser, few_runs, compare):
-    browser.open(compare)
-    browser.page.wait_for_selector("[data-chart=train] .mark-symbol path")
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Two models, four sizes, three seeds, with its page."""
+    study = make_study(tmp_path_factory.mktemp("studies") / "quick", seeds=(0, 1, 2), failed=0)
+    write_compare_page({"quick": load_results(study.folder)}, study.folder / "compare.html")
+    return study
+
+
+def test_a_line_is_the_mean_of_the_chosen_seeds_with_a_band(browser, study):
+    runs = [f"vit_nano-n500-s{seed}" for seed in (0, 2)]
+    browser.open(study.folder / "compare.html")
+    go_to(browser, *runs, "resnet_nano-n500-s0")
+    wait_for_lines(browser, train=2, validation=2, metric=2, distance=1)
     items = browser.run("""[...document.querySelectorAll('[data-chart=train] .mark-symbol path')]
-        .map(({ __data__: item }) => [item.datum.label, item.datum.x, item.datum.y])""")
-    for letter, run in (("A", FOUR), ("B", EVIL_RUN)):
-        logged = [[row["step"], row["train/loss"]] for row in few_runs.run(run).metrics() if "train/loss" in row]
-        shown = [[x, y] for label, x, y in items if label == letter]
-        np.testing.assert_allclose(shown, logged, rtol=1e-3)
+        .map(({ __data__: item }) => item.datum).filter(({ label }) => label.startsWith('vit'))""")
+    logged = [[row["train/loss"] for row in study.run(run).metrics() if "train/loss" in row] for run in runs]
+    np.testing.assert_allclose([item["y"] for item in items], np.mean(logged, axis=0), rtol=1e-3)
+    np.testing.assert_allclose([item["low"] for item in items], np.min(logged, axis=0), rtol=1e-3)
+    assert read_table(browser, "settings")["seed"] == ["0, 2", "0"]
+    size_table = make_size_table(load_results(study.folder)).body
+    assert read_table(browser, "means")["vit_nano, 500 examples"][1] == size_table[0][1]
+    assert len(read_table(browser, "gaps")) == 2
     browser.page.locator("[data-chart=train] .mark-symbol path").first.hover(force=True)
     tip = browser.page.wait_for_selector("#vg-tooltip-element.visible").text_content()
-    assert re.match(r"[AB]: [\d.]+ at \d", tip)
+    assert re.match(r"\w+_nano, 500 examples: [\d.]+ at \d", tip)
+    browser.run("document.getElementById('single').click()")
+    wait_for_lines(browser, train=3, distance=2)
+    browser.assert_quiet()
 
 
-# ---- what is missing or too much
+def test_many_lines_differ_in_colour_or_dash(browser, study):
+    browser.open(study.folder / "compare.html")
+    browser.choose("#by-chosen", "")
+    browser.run("document.querySelector('#runs-table thead input').click()")
+    assert browser.run(TITLE) == "24 runs compared"
+    browser.run("document.getElementById('single').click()")
+    keys = browser.run("[...document.querySelectorAll('#keys path')].map(p => p.outerHTML)")
+    assert len(set(keys)) == len(keys) == 24
+    wait_for_lines(browser, train=24, metric=24)
 
 
-def test_maps_that_were_added_later_are_found_and_lacking_ones_have_a_command(copy):
-    run = copy.run(FOUR)
-    path = run.analysis_folder / "attention_maps.npz"
-    (run.analysis_folder / "trained").mkdir()
-    shutil.move(path, run.analysis_folder / "trained" / path.name)
-    assert RunResults(run).attention_maps() is not None
-    (run.analysis_folder / "trained" / path.name).unlink()
-    write_report(load_results(copy.folder))
-    text = Page(copy.report_path.read_text()).text
-    assert f"vitlab analyze 'a b/{FOUR}' attention_maps" in text
-    lacking = {one["name"]: one["maps"] for one in read_script_data((copy.folder / "compare.html").read_text())["runs"]}
-    assert lacking[FOUR]["command"] == f"vitlab analyze 'a b/{FOUR}' attention_maps && vitlab report 'a b'"
-    assert lacking[RESNET] == {"why": "has no attention over patches"}
-    assert "set" in lacking[EVIL_RUN]
+def test_a_study_of_many_runs_has_short_curves_and_the_start_is_short():
+    values = [(step, float("nan") if step == 900 else 2.0 * step) for step in range(1000)]
+    steps, means = thin(values, 20)
+    assert len(steps) == len(means) == 20
+    assert (steps[0], means[0]) == (49, 49.0)
+    assert means[18] is None
+    assert thin(values[:20], 20) == ([*range(20)], [2.0 * step for step in range(20)])
 
 
-def test_runs_share_their_pictures_and_maps_past_the_limit_are_left_out(few_runs, monkeypatch):
-    results = load_results(few_runs.folder)
-    found, sets = compare.pack_maps(results)
-    assert len(sets) == 1
-    assert (len(sets[0]["pictures"]), sets[0]["count"]) == (8, 8)
-    assert [one.get("set") for one in found] == [0, 0, None]
-    monkeypatch.setattr(compare, "MOST", 8 * 5 * 8)
-    found, _ = compare.pack_maps(results)
-    assert [one.get("why") for one in found][:2] == [None, "has maps, which are left out to keep this page small"]
+# ---- from the command line
+
+
+def test_the_command_line_chooses_runs_also_by_patterns(study, capsys):
+    assert main(["report", str(study.folder), "--runs", "vit_nano-n500-*,resnet_nano-n500-s1"]) == 0
+    page = study.folder / "compare.html"
+    assert capsys.readouterr().out.splitlines()[-1] == str(page)
+    seeds = [f"vit_nano-n500-s{seed}" for seed in (0, 1, 2)]
+    assert read_script_data(page.read_text())["start"] == [*seeds, "resnet_nano-n500-s1"]
+
+
+def test_an_unknown_run_is_an_error_with_the_nearest_one(study, capsys):
+    assert main(["report", str(study.folder), "--runs", "vit_nano-n50-s0,vit_nano-n500-s0"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "--runs vit_nano-n50-s0: " in lines[0]
+    assert "did you mean 'vit_nano-n500-s0'? choices: " in lines[0]
+    assert main(["report", str(study.folder), str(study.folder / ".." / "quick"), "--wandb"]) == 2
+
+
+# ---- several studies
+
+
+def split_study(study, folder, sha="a" * 64):
+    """The models of a study as two studies, on data of two checksums."""
+    parts = []
+    for (model, family), contents in zip(
+        {"vit_nano": "vit", "resnet_nano": "resnet"}.items(), ("a" * 64, sha), strict=True
+    ):
+        part = make_study(folder / model[:3], models={model: family}, seeds=(0, 1, 2), failed=0)
+        part.write_rows([{**row, "test_items": 2000} for row in part.rows()])
+        for row in part.rows():
+            write_json(part.run(row["run"]).data_path, {"sha256": contents})
+        parts.append(part.folder)
+    return parts
+
+
+def test_models_of_two_studies_with_the_same_test_items_have_the_interval_of_one_study(study, tmp_path, capsys):
+    first, second = split_study(study, tmp_path)
+    assert main(["report", str(first), str(second), "--runs", "vit/*-n500-s*,res/*-n500-s0"]) == 0
+    path = first / "compare-res.html"
+    assert capsys.readouterr().out.strip() == str(path)
+    data = read_script_data(path.read_text())
+    assert len(data["start"]) == 4
+    whole = load_results(study.folder)
+    whole = type(whole)([{**row, "test_items": 2000} for row in whole.rows], whole.config, run_files=whole.run_files)
+    texts = [re.sub(r"\b(vit|res)(net)?_nano", r"\1/\1\2_nano", line[-1]) for line in make_size_table(whole).body]
+    assert [text for _, _, text in data["gaps"]] == texts
+    links = [a["href"] for a in Page(path.read_text()).all("a")]
+    assert "../res/resnet_nano-n500-s0/" in links
+    assert [link for link in links if "attention" not in link and not (first / link).exists()] == [
+        "report.html",
+        "../res/report.html",
+    ]
+
+
+def test_models_of_studies_on_other_data_have_no_interval(study, tmp_path):
+    parts = split_study(study, tmp_path, sha="b" * 64)
+    assert main(["report", *map(str, parts)]) == 0
+    text = (parts[0] / "compare-res.html").read_text()
+    assert read_script_data(text)["gaps"] == []
+    assert "vit and res: not the same metric, data and test items, so no differences between them." in text

@@ -1,122 +1,125 @@
-/* The choice of two runs, on the page or by its address (#a=RUN&b=RUN), and all that is shown of them. */
+/* What there is of the runs that the address names (compare.html#RUN,RUN) and that are chosen in the table. */
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const get = (id) => document.getElementById(id);
   const runs = new Map(data.runs.map((run) => [run.name, run]));
-  const LETTERS = ["a", "b"];
-  const pictures = comparePictures(data);
-  const threeDigits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
-  const withSign = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, signDisplay: "exceptZero" });
-  const signed = (value) => withSign.format(value).replace("-", "\u2212");
+  const boxes = new Map([...document.querySelectorAll("#runs-table tbody input")].map((box) => [box.value, box]));
+  const DASHES = [[1, 0], [6, 3], [2, 3], [7, 3, 2, 3], [11, 4]];
+  const part = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, ...more });
 
-  const chosen = () => LETTERS.map((letter) => runs.get(get(letter).value));
-  const row = (cells, text = []) => {
-    const line = document.createElement("tr");
-    cells.forEach((cell, i) => {
-      const part = document.createElement(i ? "td" : "th");
-      if (!i) part.scope = "row";
-      if (!i || text.includes(i)) part.className = "text";
-      part.textContent = cell;
-      line.append(part);
-    });
-    return line;
-  };
-
-  function against(kind, a, b) {
-    if (a === null || b === null || !kind) return "";
-    if (a === b) return "same";
-    if (kind === "ratio") return a > 0 ? `\u00d7 ${threeDigits.format(b / a)}` : "";
-    return kind === "points" ? `${signed(Number((100 * (b - a)).toFixed(1)))} points` : signed(b - a);
+  /* The texts of a table; without rows it is hidden with its section. */
+  function fill(id, head, rows, textual) {
+    const line = (tag, cells) => {
+      const row = document.createElement("tr");
+      row.append(...cells.map((cell, i) => part(i && tag === "td" ? "td" : "th", cell, {
+        className: !i || textual ? "text" : "", scope: i && tag === "td" ? "" : tag === "td" ? "row" : "col",
+      })));
+      return row;
+    };
+    get(id).tHead.replaceChildren(line("th", head));
+    get(id).tBodies[0].replaceChildren(...rows.map((cells) => line("td", cells)));
+    get(id).closest("section").hidden = !rows.length;
   }
 
-  /* The difference of the models and sizes that two runs are of, over all their seeds, in words. */
-  function certainty([a, b]) {
-    if (a.cell === b.cell) return "";
-    const forward = data.gaps[`${a.cell}\n${b.cell}`];
-    const found = forward ?? data.gaps[`${b.cell}\n${a.cell}`];
-    if (!found) return "";
-    const [mean, half, seeds, items] = found;
-    const difference = forward ? mean : -mean;
-    const size = (value) => (data.percent ? (100 * value).toFixed(1) : threeDigits.format(value));
-    const text = data.percent ? signed(Number((100 * difference).toFixed(1))) : signed(difference);
-    const over = [seeds > 1 ? `${seeds} seeds` : "", items ? `${items.toLocaleString("en")} held-out items` : ""].filter(Boolean).join(" and ");
-    const alone = seeds > 1 ? "" : "; of one seed, other seeds are not covered";
-    const verdict = Math.abs(mean) > half ? "" : " Undecided: it holds 0.";
-    return `${data.metric[0].toUpperCase()}${data.metric.slice(1)} of ${b.cell} against ${a.cell}: ${text} \u00b1 ${size(half)} ${data.unit} (95% interval over ${over}${alone}).${verdict}`;
+  /* Lines with a label and runs: the family's colour and a dash, or more colours where these do not tell all apart. */
+  function lookAt(lines) {
+    const seen = {};
+    lines.forEach((line) => { line.dash = seen[line.colour] = (seen[line.colour] ?? -1) + 1; });
+    if (lines.every(({ dash }) => dash < DASHES.length)) return;
+    lines.forEach((line, i) => {
+      line.colour = data.accents[i % data.accents.length];
+      line.dash = Math.floor(i / data.accents.length) % DASHES.length;
+    });
   }
 
-  /* The points of a run's curve: the lines of a chart, and behind them single values. */
-  const line = (label, xs, ys) => xs.map((x, i) => ({ mark: "line", line: "", label, x, y: ys[i] }));
-  const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-  const pointsOf = {
-    distances: ({ distances }, label) => distances && [
-      ...line(label, distances.map((_, layer) => layer + 1), distances.map(mean)),
-      ...distances.flatMap((heads, layer) => heads.map((y) => ({ mark: "ring", line: "", label, x: layer + 1, y }))),
-    ],
-  };
-  const lacks = {
-    distances: ({ lacks_attention: none }) => (none ? "no attention over patches" : "not in the run\u2019s folder"),
-  };
-
-  function drawCharts(pair) {
-    const same = pair[0].colour === pair[1].colour;
-    const colours = [`var(--${pair[0].colour})`, same ? "var(--ink)" : `var(--${pair[1].colour})`];
-    LETTERS.forEach((letter, i) => {
-      get("curves").style.setProperty(`--${letter}`, colours[i]);
-      document.querySelector(`.keys .${letter}`).textContent = `${letter.toUpperCase()}, ${pair[i].name}`;
+  function pointsOf({ label, runs: some }, name) {
+    const byX = new Map();
+    for (const { curves } of some.filter((run) => run.curves[name])) {
+      const [grid, values] = curves[name];
+      data.grids[grid].forEach((x, i) => byX.set(x, [...(byX.get(x) ?? []), values[i]]));
+    }
+    return [...byX].sort(([a], [b]) => a - b).map(([x, values]) => {
+      if (values.includes(null)) return { label, x, y: null };
+      const band = values.length > 1 ? { low: Math.min(...values), high: Math.max(...values) } : {};
+      return { label, x, y: values.reduce((a, b) => a + b, 0) / values.length, ...band };
     });
+  }
+
+  function chartOf(name, lines, values) {
+    const y = (field, more) => ({ field, type: "quantitative", title: null, scale: { zero: name !== "metric" }, ...more });
+    const scale = (range) => ({ field: "label", type: "nominal", legend: null, scale: { domain: lines.map(({ label }) => label), range } });
+    const axis = name === "metric" && data.percent ? { axis: { format: "~%" } } : {};
+    const across = name === "distance" ? { title: "layer", scale: { zero: false, padding: 8 }, axis: { tickMinStep: 1, format: "d" } }
+      : { title: "training step", scale: { zero: true, nice: false }, axis: { format: "~s" } };
+    return {
+      width: "container", height: 230, autosize: { type: "fit-x", contains: "padding" }, config: data.config, data: { values },
+      transform: [{ calculate: "datum.label + ': ' + format(datum.y, '.4~g') + ' at ' + format(datum.x, ',.6~g')", as: "text" }],
+      encoding: { x: { field: "x", type: "quantitative", ...across }, color: scale(lines.map(({ colour }) => colour)) },
+      layer: [
+        { transform: [{ filter: "isValid(datum.low)" }], mark: { type: "area", fillOpacity: 0.15 }, encoding: { y: y("low", axis), y2: { field: "high" } } },
+        { mark: { type: "line", strokeWidth: 1.8 }, encoding: { y: y("y", axis), strokeDash: scale(lines.map(({ dash }) => DASHES[dash])) } },
+        { mark: { type: "point", opacity: 0, size: 60, filled: true }, encoding: { y: y("y", axis), tooltip: { field: "text", type: "nominal" } } },
+      ],
+    };
+  }
+
+  function draw(lines) {
+    lookAt(lines);
+    get("keys").replaceChildren(...lines.map(({ label, colour, dash }) => {
+      const key = part("span", "");
+      key.innerHTML = `<svg viewBox="0 0 32 8" aria-hidden="true"><path d="M0 4H32" fill="none" stroke-width="2.5" stroke="${colour}" stroke-dasharray="${DASHES[dash]}"/></svg>`;
+      key.append(label);
+      return key;
+    }));
     document.querySelectorAll("[data-chart]").forEach((figure) => {
       const name = figure.dataset.chart;
-      const found = pair.map((run, i) => (pointsOf[name] ?? (({ curves }, label) => curves[name] && line(label, ...curves[name])))(run, LETTERS[i].toUpperCase()));
-      const missing = pair.flatMap((run, i) => (found[i] ? [] : [`${LETTERS[i].toUpperCase()}: ${(lacks[name] ?? (() => "not logged"))(run)}`]));
-      figure.querySelector(".none").textContent = missing.join("; ");
-      const place = figure.querySelector(".plot");
-      place.hidden = missing.length === 2;
-      if (!place.hidden) showChart(place, { ...data.charts[name], data: { values: found.flatMap((points) => points ?? []) } });
+      const points = lines.flatMap((line) => pointsOf(line, name));
+      const title = figure.querySelector("h3");
+      title.textContent = data.titles[name];
+      figure.querySelector(".plot").ariaLabel = data.titles[name];
+      figure.hidden = !points.length;
+      if (points.length) showChart(figure.querySelector(".plot"), chartOf(name, lines, points));
     });
+    get("curves").hidden = !lines.length;
   }
 
   function show() {
-    const pair = chosen();
-    LETTERS.forEach((letter, i) => { get(`name-${letter}`).textContent = pair[i].name; });
-    get("numbers").tBodies[0].replaceChildren(...data.columns.map(({ label, kind }, i) => {
-      const [a, b] = pair.map((run) => run.numbers[i]);
-      return row([label, a[0], b[0], against(kind, a[1], b[1])]);
-    }));
-    const differing = data.keys.map((key, i) => [key, ...pair.map((run) => run.settings[i])]).filter(([, a, b]) => a !== b);
-    get("settings").tBodies[0].replaceChildren(...differing.map((cells) => row(cells, [1, 2])));
-    get("settings").hidden = !differing.length;
-    get("same").hidden = differing.length > 0;
-    get("gap").textContent = certainty(pair);
-    drawCharts(pair);
-    pictures.show(pair.map((run, i) => ({ letter: LETTERS[i].toUpperCase(), name: run.name, maps: run.maps })));
+    const chosen = data.runs.filter(({ name }) => boxes.get(name).checked);
+    const cells = [...new Set(chosen.map(({ cell }) => cell))].sort((a, b) => a - b);
+    const lines = cells.map((cell) => ({ ...data.cells[cell], runs: chosen.filter((run) => run.cell === cell) }));
+    get("said").textContent = chosen.length === 1 ? chosen[0].name : `${chosen.length || "No"} runs compared`;
+    fill("means", data.columns, lines.map(({ label, means }) => [label, ...means]));
+    const gaps = data.gaps.filter(([a, b]) => cells.includes(a) && cells.includes(b));
+    fill("gaps", ["model and size", "against", "difference"], gaps.map(([a, b, text]) => [data.cells[a].label, data.cells[b].model, text]), true);
+    const settings = data.keys.map((key, i) => [key, ...lines.map((line) => [...new Set(line.runs.map((run) => run.settings[i]))].join(", "))]);
+    const differs = (_, i) => new Set(chosen.map((run) => run.settings[i])).size > 1;
+    const absent = (cells) => cells.includes("\u2013"); // of some kind of model: last
+    fill("settings", ["setting", ...lines.map(({ label }) => label)], settings.filter(differs).sort((a, b) => absent(a) - absent(b)), true);
+    const alone = ({ name: label, ...run }) => ({ label, colour: data.cells[run.cell].colour, runs: [run] });
+    draw(get("single").checked ? chosen.map(alone) : lines);
+    const pages = chosen.filter(({ attention }) => attention);
+    get("attention").replaceChildren(pages.length ? "Attention maps: " : "", ...pages.map(({ name, attention }) => part("a", name, { href: attention })));
   }
 
-  /* What the address asks for; a run that is not of this study is said, and another one shown. */
+  /* The runs that the address names, else those of the start; one that is not here is said. */
   function read() {
-    const asked = new URLSearchParams(location.hash.slice(1));
-    const unknown = LETTERS.map((letter) => asked.get(letter)).filter((name) => name !== null && !runs.has(name));
-    get("unknown").textContent = unknown.map((name) => `This study has no finished run ${name}.`).join(" ");
-    const names = LETTERS.map((letter) => (runs.has(asked.get(letter)) ? asked.get(letter) : null));
-    LETTERS.forEach((letter, i) => {
-      const other = names[1 - i];
-      const start = data.start[i] === other ? data.start[1 - i] : data.start[i];
-      get(letter).value = names[i] ?? start;
-    });
-    show();
+    const asked = location.hash.slice(1).split(",").filter(Boolean).map(decodeURIComponent);
+    const unknown = asked.filter((name) => !runs.has(name));
+    get("unknown").textContent = unknown.map((name) => `This page has no run ${name}.`).join(" ");
+    const known = asked.filter((name) => runs.has(name));
+    boxes.forEach((box, name) => { box.checked = (known.length ? known : data.start).includes(name); });
+    get("runs-table").dispatchEvent(new Event("input"));
   }
-  function choose() {
-    const address = new URLSearchParams(LETTERS.map((letter) => [letter, get(letter).value]));
-    history.replaceState(null, "", `#${address}`);
-    get("unknown").textContent = "";
+  get("runs-table").addEventListener("input", ({ target }) => {
+    if (target.type === "checkbox") {
+      const names = data.runs.map(({ name }) => name).filter((name) => boxes.get(name).checked);
+      history.replaceState(null, "", `#${names.map(encodeURIComponent).join(",")}`);
+      get("unknown").textContent = "";
+    }
     show();
-  }
-  LETTERS.forEach((letter) => get(letter).addEventListener("change", choose));
-  get("swap").addEventListener("click", () => {
-    [get("a").value, get("b").value] = [get("b").value, get("a").value];
-    choose();
   });
+  get("single").addEventListener("input", show);
   addEventListener("hashchange", read);
   read();
 })();

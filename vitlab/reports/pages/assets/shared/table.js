@@ -1,5 +1,6 @@
 /* Tables that are sorted by their heads and filtered: <table data-filter="id ..." data-announce="id" data-noun="run">.
-   A field is words that a row's text holds all of, or with data-by="attribute" a choice of that attribute of the rows. */
+   A field is words that a row's text holds all of, or with data-by="attribute" a choice of that attribute of the rows.
+   A row with a box can be chosen; the link #compare leads to the chosen ones. */
 "use strict";
 document.querySelectorAll("table[data-filter]").forEach((table) => {
   const filters = table.dataset.filter.split(" ").map((id) => document.getElementById(id));
@@ -22,6 +23,22 @@ document.querySelectorAll("table[data-filter]").forEach((table) => {
     tell(rows.filter((row) => !row.hidden).length);
   }
   filters.forEach((field) => field.addEventListener("input", applyFilter));
+
+  const boxOf = (row) => row.querySelector("input");
+  function choose() {
+    const names = rows.filter((row) => boxOf(row).checked).map((row) => encodeURIComponent(boxOf(row).value));
+    rows.forEach((row) => { row.dataset.chosen = boxOf(row).checked ? "1" : ""; });
+    const link = document.getElementById("compare");
+    if (link) {
+      link.href = names.length ? `compare.html#${names.join(",")}` : "compare.html";
+      link.textContent = names.length ? `Compare the chosen ${plural(names.length)}` : "Compare runs";
+    }
+    applyFilter();
+  }
+  table.addEventListener("input", ({ target }) => {
+    if (target.closest("thead")) rows.filter((row) => !row.hidden).forEach((row) => { boxOf(row).checked = target.checked; });
+    choose();
+  });
 
   table.querySelectorAll("thead button").forEach((head) => head.addEventListener("click", () => {
     const cell = head.parentElement;
