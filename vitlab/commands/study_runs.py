@@ -18,6 +18,7 @@ from vitlab.data.subset import write_manifest
 from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.models import MODULES
+from vitlab.registry import list_modules
 from vitlab.studies.claims import hold
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from vitlab.studies.plan.study import Plan
 
 MOST_NAMED = 5  # missing runs
+DRAWINGS = "vitlab.reports.figures.analyses"
 WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.observer")
 
 
@@ -46,9 +48,8 @@ def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
         analyses = [load("analysis", name) for name in run.analyses]
         kinds = [("tasks", run.task.kind), ("models", MODULES.get(run.model.kind, run.model.kind))]
         kinds += [("analysis", analysis.kind) for analysis in analyses]
-        kinds += [("reports.figures.analyses", kind) for analysis in analyses for kind in analysis.drawings]
         names = [f"vitlab.{package}.{kind}" for package, kind in kinds if "." not in kind]
-        names += ["vitlab.reports.figures.figure"] if analyses else []
+        names += [f"{DRAWINGS}.{name}" for name in list_modules(DRAWINGS)] if analyses else []
         names += ["wandb"] if run.wandb.mode != "off" else []
         modules |= dict.fromkeys(names)
     return list(modules)

@@ -98,7 +98,7 @@ def test_thousands_of_classes_take_little_memory_and_their_worst_are_shown(tmp_p
         tracemalloc.stop()
     (figure,) = drawn
     assert "the 50 worst of 5,000 classes" in figure.title
-    spec = json.dumps(figure.specs[""])
+    spec = json.dumps(figures.describe(figure.chart))
     assert "class 59" in spec
     assert "(other classes)" in spec
     assert "class 5000" not in spec
@@ -115,9 +115,9 @@ def test_thousands_of_classes_take_little_memory_and_their_worst_are_shown(tmp_p
 def test_the_reliability_diagram_has_a_point_for_each_bin_with_images(tmp_path):
     bins = [[0.0, 10.0, 30.0], [math.nan, 0.5, 0.9], [math.nan, 0.4, 0.7]]
     figure = evaluation.plot_reliability(bins, 0.175, "run on set")
-    assert read_column(figure, "y", "line", "perfectly calibrated") == [0, 1]
-    assert read_column(figure, "x", "point", "accuracy") == [0.5, 0.9]
-    assert read_column(figure, "y", "point", "accuracy") == [0.4, 0.7]
-    assert read_column(figure, "y", "point", "share of all images") == [0.25, 0.75]
+    assert read_column(figure, "share", "perfect") == [0, 1]
+    assert read_column(figure, "confidence", "points", label="accuracy") == [0.5, 0.9]
+    assert read_column(figure, "share", "points", label="accuracy") == [0.4, 0.7]
+    assert read_column(figure, "share", "points", label="share of all images") == [0.25, 0.75]
     assert "17.5%" in figure.title
     assert all(path.stat().st_size > 1000 for path in figures.save_figure(figure, tmp_path))

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.reports.few_runs import losses
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.figures.test_metric import draw
+from vitlab.reports.figures.study.metric import LAW_POINTS
 from vitlab.studies.results import Results
 
 SIZES = (1_000, 4_000, 16_000, 64_000)
@@ -44,16 +45,15 @@ def test_figure_1_has_laws_and_the_crossover(to_row):
     assert timed.describe_next_runs()[0].count("less variance") == 3
     views = draw(rows)
     figure = next(iter(views.values()))
-    law, beyond = (read_points(figure, mark, "vit") for mark in ("law", "law beyond"))
+    law, beyond = (read_points(figure, "lines", model="vit", beyond=beyond) for beyond in (False, True))
     assert (law[0]["x"], beyond[-1]["x"]) == pytest.approx((1_000, 128_000))
-    assert law[-1]["y"] == pytest.approx(read_points(figure, "point", "vit")[-1]["y"], rel=0.1)
-    band = [point for point in read_points(figure, "band", "vit") if point["line"] == "law beyond"]
+    assert law[-1]["y"] == pytest.approx(read_points(figure, "means", model="vit")[-1]["y"], rel=0.1)
+    band = read_points(figure, "bands", model="vit", beyond=True)
     assert all(at["low"] <= point["y"] <= at["high"] for point, at in zip(beyond, band, strict=True))
-    assert not read_points(figure, "line"), "one line per model: its law"
-    assert {point["line"] for point in read_points(figure, "band")} == {"law", "law beyond"}
-    assert re.fullmatch(r"crossover \d,\d00 \(\d,\d00 to \d,\d00\)", read_points(figure, "above")[0]["text"])
-    first, last = read_points(figure, "strip")
-    assert first["x"] < read_points(figure, "rule")[0]["x"] < last["x"]
+    assert len(law) + len(beyond) == 2 * LAW_POINTS, "one line per model: its law"
+    assert re.fullmatch(r"crossover \d,\d00 \(\d,\d00 to \d,\d00\)", read_points(figure, "numbers")[0]["numbers"])
+    (strip,) = read_points(figure, "strips")
+    assert strip["low"] < strip["x"] < strip["high"]
 
 
 def test_a_curve_that_jumps_is_drawn_without_a_law():
@@ -62,11 +62,11 @@ def test_a_curve_that_jumps_is_drawn_without_a_law():
     found = fits_of(rows)
     assert found.law_table[1][-1].startswith("none: it misses measured errors")
     figure = next(iter(draw(rows).values()))
-    assert read_points(figure, "law", "resnet")
-    assert read_points(figure, "rule")
-    assert not read_points(figure, "law", "vit")
-    assert len(read_points(figure, "line", "vit")) == len(read_points(figure, "band", "vit")) == len(SIZES)
-    assert not read_points(figure, "line", "resnet")
+    assert len(read_points(figure, "lines", model="resnet")) == 2 * LAW_POINTS
+    assert read_points(figure, "crossovers")
+    assert (
+        len(read_points(figure, "lines", model="vit")) == len(read_points(figure, "bands", model="vit")) == len(SIZES)
+    )
 
 
 def limit(rows, sizes):
@@ -85,8 +85,8 @@ def test_laws_are_fitted_to_the_cells_that_the_data_limit():
     assert not free.on_budget
     assert float(free.fits["vit"].predict(64_000)) < 0.18
     figure = next(iter(draw(marked).values()))
-    assert [point["x"] for point in read_points(figure, "hollow", "vit")] == [16_000, 64_000]
-    assert len(read_points(figure, "point", "vit")) == 4
+    assert [point["x"] for point in read_points(figure, "limited", model="vit")] == [16_000, 64_000]
+    assert len(read_points(figure, "means", model="vit")) == 4
     assert "Hollow, thick: limited by the budget." in figure.caption
     assert "that the data limit" in figure.caption
 

@@ -7,17 +7,17 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from vitlab.config import printable
-from vitlab.reports.figures.theme import THEMES
+from vitlab.reports.figures.figure import COLOURS
 
-COLOURS = THEMES["light"]
 VECTORS = 2500
 LARGE, WIDEST = 30, 760  # pixels: the side of a cell at most, and of all of them together
 LABEL_SIDE, TEXT_SIDE = 9, 20  # pixels: the least side that a label, and a text in a cell, has room in
@@ -53,48 +53,43 @@ def draw_cells(
     every = max(1, math.ceil(LABEL_SIDE / side))
     domain, shades = SHARES if ends is None else (list(np.linspace(*ends, 4)), SHARES[1])
     ticks = {"values": [0, 0.05, 0.2, 0.5, 1], "format": "~%"} if ends is None else {"format": "~g"}
-    color = alt.Color(
-        "value:Q",
-        scale=alt.Scale(domain=domain, range=shades, clamp=True, interpolate="rgb"),
-        legend=alt.Legend(title=scale or None, orient="right", gradientLength=150, **ticks),
-    )
-    places = {
-        "x": place_cells(alt.X, x, columns, every, labelAngle=-90),
-        "y": place_cells(alt.Y, y, rows, every),
-    }
+    color = shade(domain, shades, scale, 150, **ticks)
+    places = {"x": place_cells(alt.X, x, columns, every, labelAngle=-90), "y": place_cells(alt.Y, y, rows, every)}
     size = {"width": side * len(columns), "height": side * len(rows)}
     if len(rows) * len(columns) > VECTORS:
-        picture = shade_table(values, domain, shades)
-        ends = [{"row": 0, "column": 0, "value": value} for value in (domain[0], domain[-1])]
-        axes = alt.Chart({"values": ends}).mark_rect(opacity=0).encode(**places, color=color)
-        return alt.layer(axes, place_picture(picture, **size)).properties(**size)
+        return frame_picture(shade_table(values, domain, shades), places, color, domain, size)
     cells = [
-        {"row": i, "column": j, "value": value, "text": texts[i][j] if texts else ""}
+        (i, j, value, texts[i][j] if texts else "")
         for i, line in enumerate(values)
         for j, value in enumerate(line)
         if value is not None
     ]
-    base = alt.Chart({"values": cells}).encode(**places)
-    layers = [base.mark_rect(stroke=COLOURS["grid"], strokeWidth=0.4).encode(color=color)]
+    base = alt.Chart(pd.DataFrame(cells, columns=["row", "column", "value", "text"])).encode(**places)
+    layers = [base.mark_rect(stroke=COLOURS["grid"], strokeWidth=0.4).encode(color=color).properties(name="cells")]
     if texts and side >= TEXT_SIDE:
         dark = domain[0] + DARK * (domain[-1] - domain[0])
         ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value(COLOURS["ink"]))
-        layers.append(base.mark_text(fontSize=9).encode(text=alt.Text("text:N"), color=ink))
+        layers.append(base.mark_text(fontSize=9).encode(text="text:N", color=ink))
     return alt.layer(*layers).properties(**size)
+
+
+def shade(domain: Sequence[float], shades: Sequence[str], title: str, length: float, **legend: Any) -> alt.Color:
+    """The encoding of a value's shade; its legend is left out where it has no title."""
+    scale = alt.Scale(domain=[*domain], range=[*shades], clamp=True, interpolate="rgb")
+    shown = alt.Legend(title=title, orient="right", gradientLength=length, **legend) if title else None
+    return alt.Color("value:Q", scale=scale, legend=shown)
 
 
 def place_cells(channel: Any, title: str, names: Sequence[str], every: int, **options: Any) -> Any:
     """The encoding of rows or columns by their place, with the names of every so many as labels."""
     labels = [shorten(name) for name in names]
+    bare = dict.fromkeys(("labelOverlap", "grid", "ticks", "domain"), False)
     axis = alt.Axis(
         title=title or None,
         values=list(range(0, len(names), every)),
         labelExpr=f"{json.dumps(labels)}[datum.value]",
         labelLimit=0,
-        labelOverlap=False,
-        grid=False,
-        ticks=False,
-        domain=False,
+        **bare,
         **options,
     )
     field = "row" if channel is alt.Y else "column"
@@ -115,19 +110,22 @@ def shade_table(values: Sequence[Sequence[float | None]], domain: Sequence[float
     return np.where(np.isnan(table)[..., None], 255, shaded).round().astype(np.uint8)
 
 
-def place_picture(pixels: np.ndarray, width: float, height: float) -> alt.Chart:
-    """An image uint8 (Y, X, 3) that fills a plotting area, each pixel a sharp rectangle."""
-    factor = max(1, math.ceil(2 * max(width / pixels.shape[1], height / pixels.shape[0])))
-    large = Image.fromarray(pixels).resize(
-        (factor * pixels.shape[1], factor * pixels.shape[0]), Image.Resampling.NEAREST
-    )
+def frame_picture(
+    pixels: np.ndarray, places: dict[str, Any], color: alt.Color, domain: Sequence[float], size: dict[str, float]
+) -> alt.LayerChart:
+    """An image uint8 (Y, X, 3) that fills its axes, each pixel a sharp rectangle."""
+    factor = max(1, math.ceil(2 * max(size["width"] / pixels.shape[1], size["height"] / pixels.shape[0])))
+    large = Image.fromarray(pixels.repeat(factor, axis=0).repeat(factor, axis=1))
     file = io.BytesIO()
     large.quantize(256, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True)
     address = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    mark = alt.Chart({"values": [{"url": address}]}).mark_image(
-        width=width, height=height, align="left", baseline="top", aspect=False
+    corners = pd.DataFrame({"row": [0, 0], "column": [0, 0], "value": [domain[0], domain[-1]]})
+    picture = alt.Chart(pd.DataFrame({"url": [address]}), name="picture").mark_image(
+        **size, align="left", baseline="top", aspect=False
     )
-    return mark.encode(x=alt.value(0), y=alt.value(0), url=alt.Url("url:N"))
+    axes = alt.Chart(corners, name="axes").mark_rect(opacity=0).encode(**places, color=color)
+    picture = picture.encode(x=alt.value(0), y=alt.value(0), url="url:N")
+    return alt.layer(axes, picture).properties(**size)
 
 
 def draw_tiles(
@@ -147,31 +145,21 @@ def draw_tiles(
     down, across, tall, wide = images.shape[:4]
     unit = min(TILE / max(tall, wide), WIDEST / (across * wide), WIDEST / (down * tall))
     factor = max(1, round(2 * unit))
-    large = images.repeat(factor, axis=2).repeat(factor, axis=3)
     gap = max(1, round(SPACE * factor / unit / 2)) if unit * min(tall, wide) > 3 * SPACE else factor
-    cell = (tall * factor + gap, wide * factor + gap)
-    sheet = np.full((down * cell[0], across * cell[1], 3), 255, np.uint8)
-    for row in range(down):
-        for column in range(across):
-            top, left = row * cell[0], column * cell[1]
-            sheet[top : top + tall * factor, left : left + wide * factor] = large[row, column]
-    size = {"width": cell[1] * across * unit / factor, "height": cell[0] * down * unit / factor}
-    names = (list(rows) or [""] * down, list(columns) or [""] * across)
+    large = images.repeat(factor, axis=2).repeat(factor, axis=3)
+    large = np.pad(large, ((0, 0), (0, 0), (0, gap), (0, gap), (0, 0)), constant_values=255)
+    sheet = large.swapaxes(1, 2).reshape(down * large.shape[2], across * large.shape[3], 3)
+    size = {"width": sheet.shape[1] * unit / factor, "height": sheet.shape[0] * unit / factor}
     every = [max(1, math.ceil(16 / side)) for side in (tall * unit, wide * unit / 2)]
     places = {
-        "x": place_cells(alt.X, x, names[1], every[1], labelAngle=0, orient="top"),
-        "y": place_cells(alt.Y, y, names[0], every[0]),
+        "x": place_cells(alt.X, x, list(columns) or [""] * across, every[1], labelAngle=0, orient="top"),
+        "y": place_cells(alt.Y, y, list(rows) or [""] * down, every[0]),
     }
-    shades = [f"#{''.join(f'{round(part):02x}' for part in shade)}" for shade in ANCHORS]
-    legend = alt.Legend(title=scale, orient="right", gradientLength=min(150, size["height"]), format="~g")
-    color = alt.Color(
-        "value:Q",
-        scale=alt.Scale(domain=list(np.linspace(*ends, len(shades))), range=shades, interpolate="rgb"),
-        legend=legend if scale else None,
+    shades = [f"#{bytes(anchor.tolist()).hex()}" for anchor in ANCHORS]
+    domain = np.linspace(*ends, len(shades)).tolist()
+    return frame_picture(
+        sheet, places, shade(domain, shades, scale, min(150, size["height"]), format="~g"), domain, size
     )
-    corners: list[Mapping[str, Any]] = [{"row": 0, "column": 0, "value": value} for value in ends]
-    axes = alt.Chart({"values": corners}).mark_rect(opacity=0).encode(**places, color=color)
-    return alt.layer(axes, place_picture(sheet, **size)).properties(**size)
 
 
 def shade_values(values: np.ndarray, ends: tuple[float, float] | None = None) -> np.ndarray:

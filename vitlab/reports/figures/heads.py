@@ -4,17 +4,19 @@ Values are drawn as shares of the first reference, uniform attention, so that mo
 references in their own unit. Every reference is on the axis, so that small differences look small.
 """
 
-import statistics
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
-from vitlab.formatting import finite, significant, whole
-from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
-from vitlab.reports.figures.theme import ACCENTS, DASHES, group_look
+import altair as alt
+import pandas as pd
 
-Analysis = dict[str, Any]
+from vitlab.formatting import finite, significant
+from vitlab.reports.figures.figure import RING, Figure, axis, by_look, panels, with_legend
+from vitlab.reports.figures.theme import Look, group_look
+
 COARSE = 0.4  # of uniform attention: a neighborhood with more than that tells no local head from a global one
 
 
@@ -22,11 +24,11 @@ COARSE = 0.4  # of uniform attention: a neighborhood with more than that tells n
 class Measured:
     """An analysis of heads, `{"name", "unit", "rows", "references"}`, of one run. `title` is that of its panel."""
 
-    analysis: Analysis
+    analysis: dict[str, Any]
     title: str = ""
     link: str = ""
 
-    @property
+    @cached_property
     def references(self) -> dict[str, float]:
         """name -> value in the analysis's unit; empty where the first, the 100%, is missing or 0."""
         named = {name: finite(value) for name, value in (self.analysis.get("references") or {}).items()}
@@ -34,181 +36,142 @@ class Measured:
         return known if next(iter(known.values()), 0.0) > 0 else {}
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Those with a number."""
-        return [row for row in self.analysis["rows"] if finite(row["value"]) is not None]
-
-    @property
     def steps(self) -> list[int]:
         return sorted({row["step"] for row in self.analysis["rows"]})
 
-    def choose_steps(self) -> dict[str, list[dict[str, Any]]]:
-        """label -> rows of the untrained model (step 0) and of the trained one (the last step).
 
-        With one step there is nothing to tell apart, and no word for it: step 0 of a pretrained model is a trained one.
-        """
-        first, last = self.steps[0], self.steps[-1]
-        labels = {"untrained heads": first, "trained heads": last} if first != last else {"heads": first}
-        return {label: [row for row in self.rows if row["step"] == step] for label, step in labels.items()}
-
-    def average_layers(self) -> dict[int, dict[int, float]]:
-        """layer -> step -> the mean over its heads."""
-        values: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for row in self.rows:
-            if finite(row["layer"]) is not None and finite(row["step"]) is not None:
-                values[row["layer"]][row["step"]].append(row["value"])
-        return {
-            layer: {step: statistics.fmean(by_step[step]) for step in sorted(by_step)}
-            for layer, by_step in sorted(values.items())
-        }
-
-
-class Scale:
-    """Relative to uniform attention where all analyses have it."""
+class Heads:
+    """The analyses of one figure: `frame` has a row per head, step and run, `y` what is drawn of its `value`."""
 
     def __init__(self, measured: Sequence[Measured]):
-        self.relative = all(one.references for one in measured)
         first = measured[0]
-        self.name = str(first.analysis.get("name") or "value").replace("_", " ")
-        self.unit = str(first.analysis.get("unit") or "")
-        self.references = list(first.references.items()) if self.relative else []
+        self.measured, self.titles = measured, [one.title for one in measured]
+        self.name, self.unit = first.analysis["name"].replace("_", " "), first.analysis["unit"]
+        relative = all(one.references for one in measured)
+        self.references = first.references if relative else {}
+        self.uniform = next(iter(self.references.items()), None)
+        rows = [
+            {"panel": one.title, "link": one.link, "last": one.steps[-1], "first": one.steps[0], **row}
+            | {"y": row["value"] / next(iter(one.references.values())) if relative else row["value"]}
+            for one in measured
+            for row in one.analysis["rows"]
+            if all(finite(row[key]) is not None for key in ("value", "layer", "step"))
+        ]
+        self.frame = pd.DataFrame(rows, columns=[*(rows[0] if rows else ()), *(() if rows else ("panel", "layer"))])
+        self.layers = sorted(set(self.frame.layer))
 
-    @property
-    def axis(self) -> Axis:
-        if self.relative:
-            return Axis(f"{self.name}, % of uniform", percent=True)
-        return Axis(f"{self.name} ({self.unit})" if self.unit else self.name, zero=True)
-
-    def place(self, one: Measured, value: float) -> float:
-        return value / next(iter(one.references.values())) if self.relative else value
-
-    def text(self, one: Measured, value: float) -> str:
+    def text(self, value: float, share: float) -> str:
         """`15.3 pixels, 83% of uniform attention`"""
         text = f"{significant(value)} {self.unit}".rstrip()
-        return f"{text}, {self.place(one, value):.0%} of {self.references[0][0]}" if self.relative else text
+        return f"{text}, {share:.0%} of {self.uniform[0]}" if self.uniform else text
 
-    def lines(self, one: Measured, ends: Sequence[float]) -> Iterator[dict[str, Any]]:
-        """A line across a panel for each reference, with its name at the left end."""
-        for name, _ in self.references:
-            if name in one.references:
-                value = one.references[name]
-                y, text = self.place(one, value), f"{name}: {self.text(one, value)}"
-                for x in ends:
-                    yield {"mark": "reference", "line": name, "x": x, "y": y, "text": text}
-                label = f"{name}, {significant(value)} {self.unit}".rstrip()
-                yield {"mark": "label", "line": name, "x": ends[0], "y": y, "text": label}
+    def up(self) -> alt.Y:
+        title = (
+            f"{self.name}, % of uniform" if self.uniform else f"{self.name} ({self.unit})" if self.unit else self.name
+        )
+        return axis(alt.Y, "y", title, percent=bool(self.uniform), zero=not self.uniform)
+
+    def layer_references(self) -> list[alt.Chart]:
+        """A line across each panel for each reference, with its name at the left end."""
+        layers, once = [], alt.Chart().transform_aggregate(heads="count()")
+        for name, value in self.references.items():
+            here = once.encode(y=alt.datum(value / self.uniform[1]))
+            text = f"{name}, {significant(value)} {self.unit}".rstrip()
+            label = here.mark_text(dy=-7, dx=3, align="left", fontSize=10, text=text).encode(x=alt.value(0))
+            layers += [here.mark_rule().properties(name=name), label.properties(name=f"{name}, name")]
+        return layers
+
+    def describe_ends(self, form: Any) -> str:
+        """What `form` says of the first and the last layer, by step the mean over their heads."""
+        texts = []
+        for title in self.titles:
+            mine = self.frame[self.frame.panel == title]
+            means = mine.groupby(["layer", "step"])[["value", "y"]].mean()
+            layers = dict.fromkeys((mine.layer.min(), mine.layer.max())) if len(mine) else ()
+            ends = "; ".join(form(layer, means.loc[layer]) for layer in layers)
+            texts.append(f"{f'{title}: ' if title else ''}{ends}.")
+        return " ".join(["Mean over the heads:", *texts])
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        return [
+            (one.title, f"{one.link}analysis/{quote(one.analysis['name'])}.json") for one in self.measured if one.link
+        ]
 
     def note(self) -> str:
         """That the grid is too coarse to show locality, where it is."""
-        near = next((value for name, value in self.references if name.startswith("3 x 3")), 0.0)
-        if not near or near / self.references[0][1] <= COARSE:
+        near = next((value for name, value in self.references.items() if name.startswith("3 x 3")), 0.0)
+        if not near or near / self.uniform[1] <= COARSE:
             return ""
         return (
             f" The grid of patches is too coarse to show locality: attention to a 3 x 3 neighbourhood alone is"
-            f" {near / self.references[0][1]:.0%} of uniform attention."
+            f" {near / self.uniform[1]:.0%} of uniform attention."
         )
 
 
 def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str, caption: str = "") -> Figure:
-    """A panel per run: a point per head against the layer, the untrained model's as rings behind."""
-    scale = Scale(measured)
-    layers = sorted({row["layer"] for one in measured for row in one.rows if finite(row["layer"]) is not None})
-    ends = (layers[0] - 0.4, layers[-1] + 0.4) if layers else (0.0, 1.0)
-    labels = dict.fromkeys(label for one in measured for label in one.choose_steps())
-    keys = [
-        Key(label, "untrained" if label == "untrained heads" else colour, style="rings" if "un" in label else "points")
-        for label in labels
-    ]
-    panels = {
-        one.title: [
-            *scale.lines(one, ends),
-            *(
-                {
-                    "mark": "ring" if label == "untrained heads" else "point",
-                    "label": label,
-                    "x": row["layer"],
-                    "y": scale.place(one, row["value"]),
-                    "text": f"{label}: layer {row['layer']}, head {row['head']}\n{scale.text(one, row['value'])}",
-                    "link": one.link,
-                }
-                for label, rows in one.choose_steps().items()
-                for row in rows
-            ),
-        ]
-        for one in measured
-    }
+    """A panel per run: a point per head against the layer, the untrained model's as rings behind.
+
+    With one step there is nothing to tell apart, and no word for it: step 0 of a pretrained model is a trained one.
+    """
+    heads = Heads(measured)
+    frame = heads.frame[(heads.frame.step == heads.frame["first"]) | (heads.frame.step == heads.frame["last"])]
+    several = (frame["first"] != frame["last"]).any()
+    untrained = several & (frame.step != frame["last"])
+    frame = frame.assign(
+        heads=untrained.map({True: "untrained heads", False: "trained heads" if several else "heads"}),
+        text=[heads.text(one.value, one.y) for one in frame.itertuples()],
+    )
+    shown = (
+        {"untrained heads": Look("untrained"), "trained heads": Look(colour)} if several else {"heads": Look(colour)}
+    )
+    ends = (heads.layers[0] - 0.4, heads.layers[-1] + 0.4) if heads.layers else (0.0, 1.0)
+    base = alt.Chart().encode(
+        x=axis(alt.X, "layer", "layer", ends, ticks=heads.layers),
+        y=heads.up(),
+        tooltip=["heads", "layer", "head", alt.Tooltip("text", title=heads.name)],
+        **by_look("heads", shown),
+    )
+    rings = base.transform_filter("datum.heads === 'untrained heads'").mark_point(**RING).properties(name="untrained")
+    points = base.transform_filter("datum.heads !== 'untrained heads'").mark_point().properties(name="trained")
+    layers = with_legend("heads", shown, [rings, points] if several else [points])
+    columns = ["panel", "layer", "head", "y", "heads", "text", "link"]
     return Figure(
         name=name,
         title=title,
-        panels=draw_curves(panels, keys, Axis("layer", ticks=layers, domain=ends), scale.axis),
-        keys=keys,
-        alt=" ".join(["Mean over the heads:", *(describe_heads(one, scale) for one in measured)]),
-        caption=f"{caption}{scale.note()}",
-        files=list_files(measured),
+        chart=panels(alt.layer(*heads.layer_references(), *layers, data=frame[columns]), "panel", heads.titles),
+        caption=f"{caption}{heads.note()}",
+        alt=heads.describe_ends(
+            lambda layer, means: f"{heads.text(means.value.iloc[-1], means.y.iloc[-1])} in layer {layer}"
+        ),
+        files=heads.files,
     )
-
-
-def describe_heads(one: Measured, scale: Scale) -> str:
-    """The mean over heads of the first and the last layer, at the last step."""
-    means = {layer: list(by_step.values())[-1] for layer, by_step in one.average_layers().items()}
-    ends = [
-        f"{scale.text(one, means[layer])} in layer {layer}"
-        for layer in dict.fromkeys((*means,)[:: len(means) - 1 or 1])
-    ]
-    return f"{one.title + ': ' if one.title else ''}{'; '.join(ends)}."
 
 
 def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: str = "") -> Figure:
     """A panel per run: the mean over each layer's heads against the training step."""
-    scale = Scale(measured)
-    means = [one.average_layers() for one in measured]
-    last = max((step for of_run in means for by_step in of_run.values() for step in by_step), default=1)
-    layers = sorted({layer for of_run in means for layer in of_run})
-    keys = []
-    for place, layer in enumerate(layers):
-        colour, marker = group_look(place)
-        keys.append(Key(f"layer {layer}", colour, marker, DASHES[place // len(ACCENTS) % len(DASHES)]))
-    panels = {
-        one.title: [
-            *scale.lines(one, (0, last)),
-            *(
-                {
-                    "mark": mark,
-                    "label": f"layer {layer}",
-                    "x": step,
-                    "y": scale.place(one, value),
-                    "text": f"layer {layer}, step {whole(step)}\n{scale.text(one, value)}",
-                    "link": one.link,
-                }
-                for layer, by_step in of_run.items()
-                for step, value in by_step.items()
-                for mark in ("line", "point")
-            ),
-        ]
-        for one, of_run in zip(measured, means, strict=True)
-    }
+    heads = Heads(measured)
+    means = heads.frame.groupby(["panel", "link", "layer", "step"], sort=False)[["value", "y"]].mean().reset_index()
+    means["text"] = [heads.text(one.value, one.y) for one in means.itertuples()]
+    means["layer"] = [f"layer {layer}" for layer in means.layer]
+    shown = {f"layer {layer}": group_look(place) for place, layer in enumerate(heads.layers)}
+    step = axis(alt.X, "step", "training step", zero=True, short=means.step.max() >= 1e4)
+    tooltip = ["layer", "step", alt.Tooltip("text", title=heads.name)]
+    base, look = alt.Chart().encode(x=step, y=heads.up()), by_look("layer", shown)
+    lines = base.mark_line().encode(color=look["color"]).properties(name="lines")
+    points = base.mark_point().encode(tooltip=tooltip, **look).properties(name="points")
+    layers = with_legend("layer", shown, [lines, points])
+    columns = ["panel", "layer", "step", "y", "text", "link"]
     return Figure(
         name=name,
         title=title,
-        panels=draw_curves(panels, keys, Axis("training step", zero=True, short=last >= 1e4), scale.axis),
-        keys=keys,
-        alt=" ".join(["Mean over the heads:", *(describe_layers(one, scale) for one in measured)]),
+        chart=panels(alt.layer(*heads.layer_references(), *layers, data=means[columns]), "panel", heads.titles),
         caption=caption,
-        files=list_files(measured),
+        alt=heads.describe_ends(
+            lambda layer, means: (
+                f"layer {layer} from {heads.text(means.value.iloc[0], means.y.iloc[0])}, "
+                f"to {heads.text(means.value.iloc[-1], means.y.iloc[-1])}"
+            )
+        ),
+        files=heads.files,
     )
-
-
-def describe_layers(one: Measured, scale: Scale) -> str:
-    """How far the first and the last layer came."""
-    means = one.average_layers()
-    ends = []
-    for layer in dict.fromkeys((*means,)[:: len(means) - 1 or 1]):
-        values = list(means[layer].values())
-        ends.append(f"layer {layer} from {scale.text(one, values[0])}, to {scale.text(one, values[-1])}")
-    return f"{one.title + ': ' if one.title else ''}{'; '.join(ends)}."
-
-
-def list_files(measured: Sequence[Measured]) -> list[tuple[str, str]]:
-    from urllib.parse import quote
-
-    return [(one.title, f"{one.link}analysis/{quote(one.analysis['name'])}.json") for one in measured if one.link]

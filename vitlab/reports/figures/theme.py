@@ -1,4 +1,4 @@
-"""Colours, markers and dashes: one accent per family, told apart without colour too.
+"""Colours and markers: one accent per family, told apart without colour too.
 
 The accents keep a CIELAB distance of 13 or more from each other under simulated protanopia, deuteranopia and
 tritanopia, and a contrast of at least 4 to 1 with the paper (WCAG asks 3 to 1 of graphics).
@@ -38,16 +38,14 @@ FIXED = ("vit", "resnet")  # families that keep their accent in every study
 OTHERS = ("third", "fourth", "fifth")
 ACCENTS = (*FIXED, *OTHERS)
 MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down")
-DASHES = ("solid", "dash", "dashdot", "longdash")
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one model is drawn: a key of the themes, a marker, a dash."""
+    """How one model is drawn: a key of the themes and a marker."""
 
     colour: str
-    marker: str
-    dash: str
+    marker: str = "circle"
 
 
 def families(rows: list[dict[str, Any]]) -> dict[str, str]:
@@ -56,7 +54,7 @@ def families(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def looks(families: Mapping[str, str]) -> dict[str, Look]:
-    """model -> Look: the colour tells the family, marker and dash the model within it."""
+    """model -> Look: the colour tells the family, the marker the model within it."""
     others = sorted({family for family in families.values() if family not in FIXED})
     places = {family: place for place, family in enumerate([*FIXED, *others])}
     by_model: dict[str, Look] = {}
@@ -65,14 +63,13 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
         place, member = places[family], members[family]
         members[family] += 1
         key = family if family in FIXED else OTHERS[(place - len(FIXED)) % len(OTHERS)]
-        marker = MARKERS[(place + member) % len(MARKERS)]
-        by_model[model] = Look(key, marker, DASHES[member % len(DASHES)])
+        by_model[model] = Look(key, MARKERS[(place + member) % len(MARKERS)])
     return by_model
 
 
-def group_look(place: int) -> tuple[str, str]:
-    """The colour key and the marker of a group of points by its place: 25 groups differ in one of the two."""
-    return ACCENTS[place % len(ACCENTS)], MARKERS[(place + place // len(ACCENTS)) % len(MARKERS)]
+def group_look(place: int) -> Look:
+    """That of a group of points by its place: 25 groups differ in colour or marker."""
+    return Look(ACCENTS[place % len(ACCENTS)], MARKERS[(place + place // len(ACCENTS)) % len(MARKERS)])
 
 
 def css_variables(theme: str) -> str:

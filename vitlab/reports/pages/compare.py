@@ -19,7 +19,7 @@ from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import write_text
 from vitlab.formatting import DASH, count, finite, plural, whole
 from vitlab.reports import provenance
-from vitlab.reports.figures.figure import configure
+from vitlab.reports.figures.figure import house_style
 from vitlab.reports.figures.theme import ACCENTS, THEMES, looks
 from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.render import bundle_vega, render, source
@@ -129,7 +129,7 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
             "percent": metric.percent,
             "titles": titles,
             "accents": [f"var(--{accent})" for accent in ACCENTS],
-            "config": with_variables(configure(THEMES["light"])),
+            "config": with_variables(house_style()["config"]),
         },
         title=f"{join_names(list(studies))}: runs compared",
         name=join_names(list(studies)),

@@ -57,21 +57,26 @@ def bundle_vega() -> str:
 
 
 def pack_chart(chart: dict[str, Any]) -> dict[str, Any]:
-    """A chart whose data are a list of values for each column, texts as places in `words`; charts.js unpacks it.
+    """A chart each of whose datasets is a list of values for each column; charts.js unpacks it."""
+    return {**chart, "datasets": {name: pack_points(points) for name, points in chart["datasets"].items()}}
 
-    The same labels, names and addresses stand in many points.
-    """
-    points = chart["data"]["values"]
+
+def pack_points(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """Texts are places in `words`, since many points have the same; numbers have five digits."""
     words: dict[str, int] = {}
     columns = {
         key: [
-            words.setdefault(value, len(words)) if isinstance(value := point.get(key), str) else value
+            words.setdefault(value, len(words))
+            if isinstance(value := point.get(key), str)
+            else float(f"{value:.5g}")
+            if isinstance(value, float)
+            else value
             for point in points
         ]
         for key in dict.fromkeys(key for point in points for key in point)
     }
     texts = [key for key in columns if any(isinstance(point.get(key), str) for point in points)]
-    return {**chart, "data": {"columns": columns, "words": list(words), "texts": texts}}
+    return {"columns": columns, "words": list(words), "texts": texts}
 
 
 def data_address(content: bytes, kind: str) -> str:

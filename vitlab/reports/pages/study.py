@@ -12,7 +12,7 @@ from typing import Any
 from vitlab.files import write_text
 from vitlab.formatting import duration, finite, plural, with_prefix
 from vitlab.reports import provenance
-from vitlab.reports.figures.figure import Figure, compose_page, save_figure
+from vitlab.reports.figures.figure import Figure, describe_for_page, save_figure
 from vitlab.reports.figures.study import draw_study
 from vitlab.reports.figures.theme import families, looks
 from vitlab.reports.pages import runs_table
@@ -49,34 +49,16 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
     return results.files.report_path
 
 
-def make_figures(results: Results) -> Iterator[dict[str, Any]]:
-    """Each figure for the template, drawn to files too; neighbours with a `choice` are views of one."""
+def make_figures(results: Results) -> Iterator[list[Figure]]:
+    """The figures, drawn to files too; neighbours with a `choice` are views of one."""
     for has_choice, group in groupby(draw_study(results), key=lambda figure: bool(figure.choice)):
         for views in [list(group)] if has_choice else ([figure] for figure in group):
-            first = views[0]
-            labels = {key.label: key for view in views for key in view.keys}
-            views_of = {
-                label: [i for i, v in enumerate(views) if label in {key.label for key in v.keys}] for label in labels
-            }
-            models = list(dict.fromkeys(key.model for key in first.keys if key.model))
-            yield {
-                "title": first.title,
-                "views": [make_view(results, view) for view in views],
-                "keys": [
-                    (key, " ".join(map(str, views_of[label]))) for label, key in labels.items() if len(labels) > 1
-                ],
-                "models": models if len(models) > 2 and len(first.panels) > 1 else [],
-            }
+            for figure in views:
+                save_figure(figure, results.files.figures)
+            yield views
 
 
-def make_view(results: Results, figure: Figure) -> dict[str, Any]:
-    """A figure for the template, its panels with their charts; it is saved to figures/ as well."""
-    save_figure(figure, results.files.figures)
-    charts = [(title, compose_page(spec)) for title, spec in figure.specs.items()]
-    return {"figure": figure, "charts": [(title, chart["height"], pack_chart(chart)) for title, chart in charts]}
-
-
-def render_page(results: Results, figures: list[dict[str, Any]], attention: list[Group], running: bool) -> str:
+def render_page(results: Results, figures: list[list[Figure]], attention: list[Group], running: bool) -> str:
     """The whole document."""
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.run_files.values()]
@@ -90,9 +72,7 @@ def render_page(results: Results, figures: list[dict[str, Any]], attention: list
             *([bundle_vega()] if figures else []),
             *map(source, SCRIPTS),
         ],
-        script_data={
-            "charts": [chart for figure in figures for view in figure["views"] for _, _, chart in view["charts"]]
-        },
+        script_data={"charts": [pack_chart(describe_for_page(view.chart)) for views in figures for view in views]},
         title=f"{results.name}: {conclusion}",
         name=results.name,
         about=[*([rows[0]["data"]] if rows else []), format_date(study, run_results)],

@@ -18,7 +18,7 @@ from vitlab.data.text.tokenization import Tokenizer
 from vitlab.models.decoding.generate import generate
 from vitlab.models.encoder_decoder import EncoderDecoder
 from vitlab.models.recurrent import RecurrentEncoderDecoder
-from vitlab.reports.figures import position_embeddings
+from vitlab.reports.figures import evaluation
 from vitlab.reports.figures.figure import save_figure
 from vitlab.reports.pages.attention import pack_text, write_text_page
 from vitlab.tasks.base import Task
@@ -55,8 +55,8 @@ def write_views(
         shown = [pack_attention(model, tokenizer, text) for text in texts or read_validation(task)]
         paths.append(write_text_page(folder / "attention.html", f"Attention between tokens, {name}", shown, heads))
     if (table := model.text.embed.positions) is not None:
-        paths += save_figure(position_embeddings.plot_distances(position_distances(table).tolist(), name), folder)
-        paths += save_figure(position_embeddings.plot_similarities(position_similarities(table).tolist(), name), folder)
+        paths += save_figure(evaluation.plot_distances(position_distances(table).tolist(), name), folder)
+        paths += save_figure(evaluation.plot_similarities(position_similarities(table).tolist(), name), folder)
     return paths
 
 

@@ -1,18 +1,35 @@
 """What a figure shows, read from the description that pages and files are drawn from."""
 
+import re
 
-def read_points(figure, mark, label="", panel=None):
-    """The points of a kind of mark, of a label if one is given; of the first panel unless one is named."""
-    title = next(iter(figure.specs)) if panel is None else panel
-    points = figure.specs[title]["data"]["values"]
-    return [one for one in points if one["mark"] == mark and (not label or one.get("label") == label)]
+from vitlab.reports.figures.figure import describe
 
 
-def read_column(figure, key, *which, **more):
-    return [point[key] for point in read_points(figure, *which, **more)]
+def read_layers(figure):
+    """Name of a layer -> its part of the description; of a figure of panels that of a panel."""
+    spec = describe(figure.chart)
+    panel = spec.get("spec", spec)
+    return {layer.get("name"): layer for layer in panel.get("layer", [panel])}
 
 
-def read_scale(figure, channel, panel=None):
-    """The scale of "x" or "y" of a panel's first layer."""
-    spec = figure.specs[next(iter(figure.specs)) if panel is None else panel]
-    return spec["layer"][0]["encoding"][channel]["scale"]
+def read_points(figure, layer, /, **which):
+    """The points that a layer draws, of all panels, in the given columns the given value."""
+    spec, layers = describe(figure.chart), read_layers(figure)
+    if layer not in layers:
+        return []
+    chosen = layers[layer]
+    data = chosen.get("data") or spec["data"]
+    points = spec["datasets"][data["name"]]
+    for transform in chosen.get("transform", []):
+        if found := re.fullmatch(r"\(?datum\.(\w+) (===|!==) '(.*?)'\)?", str(transform.get("filter"))):
+            key, sign, value = found.groups()
+            points = [point for point in points if (point[key] == value) == (sign == "===")]
+    return [point for point in points if all(point[key] == value for key, value in which.items())]
+
+
+def read_column(figure, key, layer, /, **which):
+    return [point[key] for point in read_points(figure, layer, **which)]
+
+
+def read_encoding(figure, layer, channel):
+    return read_layers(figure)[layer]["encoding"][channel]

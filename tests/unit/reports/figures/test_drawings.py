@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.unit.reports.figures.charts import read_column
+from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
 from vitlab.reports.figures.analyses import draw_findings
@@ -107,20 +107,18 @@ def test_every_analysis_is_drawn_to_files_of_its_own_with_its_title(name, tmp_pa
 
 def read_cells(figure):
     """(row, column) -> (value, text) of a table drawn as single cells."""
-    cells = figure.specs[""]["data"]["values"]
+    cells = read_points(figure, "cells")
     return {(cell["row"], cell["column"]): (cell["value"], cell["text"]) for cell in cells}
 
 
 def read_labels(figure, channel):
-    expression = figure.specs[""]["layer"][0]["encoding"][channel]["axis"]["labelExpr"]
+    expression = next(iter(read_layers(figure).values()))["encoding"][channel]["axis"]["labelExpr"]
     return json.loads(expression.removesuffix("[datum.value]"))
 
 
 def read_tiles(figure):
     """The picture of tiles or of a large table: uint8 (Y, X, 3)."""
-    (url,) = [
-        point["url"] for layer in figure.specs[""]["layer"] for point in layer["data"]["values"] if "url" in point
-    ]
+    (url,) = read_column(figure, "url", "picture")
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB"))
 
 
@@ -138,7 +136,7 @@ def test_a_large_table_is_a_picture_of_the_same_shades():
     values = np.full((side, side), 0.0)
     values[3, 7] = 1.0
     names = [f"class {i}" for i in range(side)]
-    figure = Figure("f", "t", {"": draw_cells(values.tolist(), names, names, x="x", y="y")})
+    figure = Figure("f", "t", draw_cells(values.tolist(), names, names, x="x", y="y"))
     picture = read_tiles(figure)
     factor = picture.shape[0] // side
     assert picture[3 * factor, 7 * factor].tolist() == [0x05, 0x32, 0x5B]
@@ -148,11 +146,11 @@ def test_a_large_table_is_a_picture_of_the_same_shades():
 def test_curves_have_a_figure_per_kind_and_the_axis_that_the_yaml_names():
     shuffle, occlusion = figures("robustness")
     assert (shuffle.name, occlusion.name) == ("robustness-shuffle", "robustness-occlusion")
-    assert shuffle.specs[""]["layer"][0]["encoding"]["x"]["axis"]["title"] == "patches along a side that change places"
+    assert read_encoding(shuffle, "line", "x")["axis"]["title"] == "patches along a side that change places"
     assert read_column(shuffle, "x", "line") == [1, 2, 5]
-    assert read_column(occlusion, "y", "line") == [1, 0.5]
+    assert read_column(occlusion, "value", "line") == [1, 0.5]
     size = figures("receptive_field", **GIVEN["receptive_field"])[1]
-    assert read_column(size, "y", "line") == [3.5, 11.25]
+    assert read_column(size, "value", "line") == [3.5, 11.25]
 
 
 def test_of_attention_maps_the_last_layer_is_drawn_a_head_a_column():
@@ -181,7 +179,7 @@ def test_a_single_map_stands_below_its_picture():
 def test_tiles_keep_their_places_and_pixels():
     images = RNG.integers(0, 256, (2, 3, 4, 5, 3), dtype=np.uint8)
     images[1, 2] = [255, 0, 0]
-    figure = Figure("f", "t", {"": draw_tiles(images, ["a", "b"], ["x", "y", "z"])})
+    figure = Figure("f", "t", draw_tiles(images, ["a", "b"], ["x", "y", "z"]))
     sheet = read_tiles(figure)
     height, width = sheet.shape[0] // 2, sheet.shape[1] // 3
     assert sheet[int(1.4 * height), int(2.4 * width)].tolist() == [255, 0, 0]

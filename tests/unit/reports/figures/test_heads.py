@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.unit.reports.figures.charts import read_column, read_points, read_scale
+from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.written_study import make_study
+from vitlab.reports.figures.figure import save_figure
 from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
 from vitlab.reports.figures.study import heads
 from vitlab.studies.results import load_results
@@ -25,10 +26,14 @@ def measure(values, references=REFERENCES, steps=(9,)):
 def test_a_panel_per_size_shows_the_trained_and_the_untrained_model(tmp_path):
     study = make_study(tmp_path / "quick")
     (figure,) = heads.draw(load_results(study.folder))
-    assert list(figure.specs) == ["500 examples", "2,000 examples", "8,000 examples", "32,000 examples"]
-    assert (
-        len(read_points(figure, "ring", "untrained heads")) == len(read_points(figure, "point", "trained heads")) == 16
-    )
+    panels = {layer: read_column(figure, "panel", layer) for layer in ("untrained", "trained")}
+    assert [*dict.fromkeys(panels["trained"])] == [
+        "500 examples",
+        "2,000 examples",
+        "8,000 examples",
+        "32,000 examples",
+    ]
+    assert panels["untrained"].count("500 examples") == panels["trained"].count("500 examples") == 16
     assert figure.files[1] == ("2,000 examples", "vit_nano-n2000-s0/analysis/attention_distance.json")
 
 
@@ -36,21 +41,17 @@ def test_of_a_size_the_first_seed_that_has_the_analysis_is_shown(tmp_path):
     study = make_study(tmp_path / "quick")
     (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
     (figure,) = heads.draw(load_results(study.folder))
-    assert read_column(figure, "link", "point", panel="2,000 examples")[0] == "vit_nano-n2000-s1/"
+    assert read_column(figure, "link", "trained", panel="2,000 examples")[0] == "vit_nano-n2000-s1/"
 
 
 @pytest.mark.parametrize("values", [[19.0, 19.6], [4.0, 21.0]])
-def test_heads_are_shares_of_uniform_attention_on_an_axis_with_every_reference(values):
+def test_heads_are_shares_of_uniform_attention_on_an_axis_with_every_reference(values, tmp_path):
     figure = draw_heads("f", "title", [measure(values, steps=(0,))], "vit")
-    assert read_column(figure, "y", "point") == pytest.approx([value / 20 for value in values])
-    assert read_column(figure, "y", "reference") == [1.0, 1.0, 0.25, 0.25]
-    assert read_column(figure, "text", "label") == [
-        "uniform attention, 20.0 pixels",
-        "3 x 3 neighbourhood, 5.00 pixels",
-    ]
-    low, high = read_scale(figure, "y")["domain"]
-    assert low <= 0.25, "small differences look small"
-    assert high >= 1.0
+    assert read_column(figure, "y", "trained") == pytest.approx([value / 20 for value in values])
+    assert [read_encoding(figure, name, "y")["datum"] for name in REFERENCES] == [1.0, 0.25]
+    text = save_figure(figure, tmp_path)[0].read_text()
+    assert "uniform attention, 20.0 pixels" in text
+    assert "3 x 3 neighbourhood, 5.00 pixels" in text
     assert "too coarse" not in figure.caption
 
 
@@ -62,12 +63,12 @@ def test_a_grid_too_coarse_for_locality_is_named():
 @pytest.mark.parametrize("references", [{}, {"uniform attention": 0.0}, {"uniform attention": None}])
 def test_without_references_values_are_in_their_unit_and_from_zero(references):
     figure = draw_heads("f", "title", [measure([3.0, 4.0], references, steps=(0,))], "vit")
-    assert read_column(figure, "y", "point") == [3.0, 4.0]
-    assert read_scale(figure, "y")["domain"] == [0.0, 4.0]
+    assert read_column(figure, "y", "trained") == [3.0, 4.0]
+    assert read_encoding(figure, "trained", "y")["scale"]["zero"]
 
 
 def test_layers_by_step_are_means_over_heads():
     figure = draw_layers("f", "title", [measure([10.0, 20.0], steps=(0, 100, 200))])
-    assert read_column(figure, "y", "line", "layer 2") == pytest.approx([1.0, 1.05, 1.1])
-    assert read_column(figure, "x", "line", "layer 2") == [0, 100, 200]
+    assert read_column(figure, "y", "lines", layer="layer 2") == pytest.approx([1.0, 1.05, 1.1])
+    assert read_column(figure, "step", "lines", layer="layer 2") == [0, 100, 200]
     assert "layer 1 from 10.0 pixels, 50% of uniform attention, to 12.0 pixels" in figure.alt

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.reports.figures.charts import read_column, read_points, read_scale
+from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves, save_figure
-from vitlab.reports.figures.study import cost, draw_study, metric
+from vitlab.reports.figures.figure import Figure, save_figure
+from vitlab.reports.figures.study import curves, draw_study, metric
 from vitlab.studies.results import Results, load_results
 
 
@@ -29,7 +29,7 @@ def draw(rows):
     """The views of Figure 1 by their choice."""
     runs = {one["run"]: SimpleNamespace(result={}) for one in rows}
     results = Results(rows, run_files=runs, outcomes={})
-    return {figure.choice: figure for module in (metric, cost) for figure in module.draw(results)}
+    return {figure.choice: figure for figure in metric.draw(results)}
 
 
 # ---- against size
@@ -41,17 +41,17 @@ def test_the_line_is_the_mean_and_the_band_its_standard_deviation(tmp_path):
     values = [one["accuracy"] for one in study.rows() if one["model"] == "vit_nano" and one["train_size"] == 500]
     assert len(values) == 2
     mean, std = statistics.fmean(values), statistics.stdev(values)
-    band = next(p for p in read_points(figures["accuracy"], "band", "vit_nano") if p["x"] == 500)
-    assert read_column(figures["accuracy"], "y", "line", "vit_nano")[0] == pytest.approx(mean)
+    (band,) = read_points(figures["accuracy"], "bands", model="vit_nano", x=500)
+    assert read_column(figures["accuracy"], "y", "lines", model="vit_nano")[0] == pytest.approx(mean)
     assert (band["low"], band["high"]) == (pytest.approx(mean - std), pytest.approx(mean + std))
-    assert read_column(figures["error"], "y", "line", "vit_nano")[0] == pytest.approx(1 - mean)
-    assert [read_scale(figures["error"], axis)["type"] for axis in "xy"] == ["log", "log"]
-    rings = [point["y"] for point in read_points(figures["error"], "ring", "vit_nano") if point["x"] == 2000]
-    (end,) = read_points(figures["error"], "above", "vit_nano")
+    assert read_column(figures["error"], "y", "lines", model="vit_nano")[0] == pytest.approx(1 - mean)
+    assert [read_encoding(figures["error"], "lines", axis)["scale"]["type"] for axis in "xy"] == ["log", "log"]
+    rings = read_column(figures["error"], "y", "runs", model="vit_nano", x=2000)
+    (end,) = read_points(figures["error"], "above", model="vit_nano")
     assert (end["x"], end["y"]) == (2000, max(rings)), "above all runs of the worse model"
-    assert end["text"] == f"{100 * read_column(figures['error'], 'y', 'line', 'vit_nano')[-1]:.1f}%"
-    assert read_points(figures["error"], "below", "resnet_nano")
-    rings = read_points(figures["error"], "ring", "vit_nano")
+    assert end["text"] == f"{100 * read_column(figures['error'], 'y', 'lines', model='vit_nano')[-1]:.1f}%"
+    assert read_points(figures["error"], "below", model="resnet_nano")
+    rings = read_points(figures["error"], "runs", model="vit_nano")
     assert rings[0]["link"] == "vit_nano-n500-s0/"
     assert len(rings) == 4
 
@@ -59,14 +59,14 @@ def test_the_line_is_the_mean_and_the_band_its_standard_deviation(tmp_path):
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 def test_a_run_without_a_result_is_left_out(value):
     figures = draw([{**ROWS[0], "accuracy": value}, *ROWS[1:]])
-    assert read_column(figures["accuracy"], "y", "line", "vit_a") == [0.7, 0.9]
-    assert len(read_points(figures["accuracy"], "ring", "vit_a")) == 0
+    assert read_column(figures["accuracy"], "y", "lines", model="vit_a") == [0.7, 0.9]
+    assert len(read_points(figures["accuracy"], "runs", model="vit_a")) == 0
 
 
 def test_no_error_has_no_place_on_a_log_axis():
     figures = draw([*ROWS[:2], row("vit_a", 1009, 0, 1.0, 3e13, 130.0)])
-    assert read_column(figures["error"], "y", "line", "vit_a") == [pytest.approx(0.4), None]
-    assert read_column(figures["accuracy"], "y", "line", "vit_a") == [pytest.approx(0.6), 1.0]
+    assert read_column(figures["error"], "y", "lines", model="vit_a") == [pytest.approx(0.4), None]
+    assert read_column(figures["accuracy"], "y", "lines", model="vit_a") == [pytest.approx(0.6), 1.0]
 
 
 # ---- against cost
@@ -74,22 +74,22 @@ def test_no_error_has_no_place_on_a_log_axis():
 
 def test_line_goes_through_the_means_of_both_in_order_of_size():
     figure = draw(list(reversed(ROWS)))["compute"]
-    line = read_points(figure, "point", "vit_a")
+    line = read_points(figure, "means", model="vit_a")
     assert [(one["x"], one["y"]) for one in line] == [(3e12, pytest.approx(0.6)), (3e13, 0.9)]
-    assert not read_points(figure, "band")
+    assert [one["train_size"] for one in read_points(figure, "lines", model="vit_a")] == [53, 1009]
     assert line[0]["text"] == "vit_a, 53 training examples\n60.0% ± 14.1 over 2 seeds\n3.00 TFLOP"
     assert [one["link"] for one in line] == ["", "vit_a-n1009-s0/"]
-    assert sorted(read_column(figure, "x", "ring", "vit_a")) == [2e12, 4e12, 3e13]
+    assert sorted(read_column(figure, "x", "runs", model="vit_a")) == [2e12, 4e12, 3e13]
     assert "vit_a: 90.0% for 30.0 TFLOP with 1,009 training examples" in figure.alt
 
 
 def test_time_is_in_the_unit_that_its_longest_run_is_read_in():
-    assert read_column(draw(ROWS)["time"], "x", "line", "vit_a") == [9.0, 130.0]
+    assert read_column(draw(ROWS)["time"], "x", "lines", model="vit_a") == [9.0, 130.0]
     for factor, unit, text in ((60, "min", "23 min"), (3600, "h", "23 h 00 min")):
         figure = draw([{**one, "wall_s": factor * one["wall_s"]} for one in ROWS])["time"]
-        assert f"({unit}, log scale)" in figure.specs[""]["layer"][0]["encoding"]["x"]["axis"]["title"]
-        assert read_column(figure, "x", "line", "vit_a")[0] == pytest.approx(9.0)
-        assert read_column(figure, "text", "point", "vit_b")[0].splitlines()[-1] == text
+        assert f"({unit}) (log scale)" in read_encoding(figure, "lines", "x")["axis"]["title"]
+        assert read_column(figure, "x", "lines", model="vit_a")[0] == pytest.approx(9.0)
+        assert read_column(figure, "text", "means", model="vit_b")[0].splitlines()[-1] == text
 
 
 @pytest.mark.parametrize("perplexity", [False, True])
@@ -110,23 +110,21 @@ def test_frontiers_are_the_planted_best_of_each_family_and_of_all(perplexity):
     expected = {"best of ViT": ([1e12, 4e12], [0.6, 0.9]), "best of ResNet": ([2e12, 8e12], [0.7, 0.8])}
     expected["best of all"] = ([1e12, 2e12, 4e12], [0.6, 0.7, 0.9])
     for label, (x, y) in expected.items():
-        mark = "line" if label == "best of all" else "stairs"
-        ends = [at for pair in zip(x, [*x[1:], 9e12], strict=True) for at in pair]
-        assert read_column(figure, "x", mark, label) == ends
-        values = [1 / value if perplexity else value for value in y for _ in range(2)]
-        assert read_column(figure, "y", mark, label) == pytest.approx(values)
+        assert read_column(figure, "x", label) == [*x, 9e12], "to the cost of the dearest"
+        values = [1 / value if perplexity else value for value in (*y, y[-1])]
+        assert read_column(figure, "y", label) == pytest.approx(values)
     if not perplexity:
         assert "best of ViT: 60.0% for 1.00 TFLOP, 90.0% for 4.00 TFLOP." in figure.alt
 
 
 def test_one_model_has_no_frontier():
-    assert not read_points(draw(ROWS[:2])["compute"], "stairs")
+    assert not [name for name in read_layers(draw(ROWS[:2])["compute"]) if str(name).startswith("best")]
 
 
 @pytest.mark.parametrize("value", [None, 0, -1.0, float("nan"), "?"])
 def test_runs_without_a_cost_are_left_out(value):
     figure = draw([{**ROWS[0], "train_flops": value}, *ROWS[1:]])["compute"]
-    assert read_column(figure, "x", "line", "vit_a") == [4e12, 3e13]
+    assert read_column(figure, "x", "lines", model="vit_a") == [4e12, 3e13]
     assert "compute" not in draw([{**one, "train_flops": value} for one in ROWS])
 
 
@@ -145,10 +143,11 @@ def test_every_figure_of_a_study_is_drawn_to_files(tmp_path):
 
 def test_names_are_text_not_markup(tmp_path):
     name = "<b>%{x}</b> $a$ <a href='http://example.org'>"
-    points = [{"mark": mark, "label": name, "x": x, "y": x, "text": name} for x in (1, 2) for mark in ("line", "point")]
-    keys = [Key(name, "vit"), Key("other", "resnet")]
-    figure = Figure("f", name, draw_curves({name: points, "b": points}, keys, Axis("x"), Axis("y")), keys)
-    text = save_figure(figure, tmp_path)[0].read_text()
-    assert text.count("&lt;b&gt;%{x}&lt;/b&gt; $a$") >= 3  # title, panel, legend
+    study = make_study(tmp_path / "study", models={name.replace("/", "|"): "vit", "other": "resnet"}, failed=0)
+    results = load_results(study.folder)
+    (figure,) = curves.draw_training(results)
+    text = save_figure(Figure("f", name, figure.chart), tmp_path)[0].read_text()
+    assert "&lt;b&gt;%{x}&lt;/b&gt; $a$" in text  # the title
+    assert "&lt;b&gt;%{x}&lt;|b&gt; $a$" in text  # the legend
     assert "<b>" not in text
     assert "<a " not in text

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.reports.figures.charts import read_column, read_points
 from tests.unit.reports.written_study import make_study
 from vitlab.files import write_text
-from vitlab.reports.figures.study import training
-from vitlab.reports.figures.study.training import thin_curves
+from vitlab.reports.figures.figure import describe
+from vitlab.reports.figures.study import curves
+from vitlab.reports.figures.study.curves import thin_curves
 from vitlab.studies.results import load_results
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
@@ -24,7 +25,7 @@ def losses(values, key="train/loss"):
 
 
 def draw(study):
-    (figure,) = training.draw(load_results(study.folder))
+    (figure,) = curves.draw(load_results(study.folder))
     return figure
 
 
@@ -37,10 +38,10 @@ def test_line_is_the_mean_over_seeds_and_band_its_range(study):
     for seed, values in enumerate(([4.0, 2.0], [5.0, 1.0], [6.0, 0.6])):
         write_metrics(study, f"vit_nano-n53-s{seed}", losses(values))
     figure = draw(study)
-    line, band = (read_points(figure, mark, "vit_nano, training") for mark in ("line", "band"))
-    assert [(point["x"], point["y"]) for point in line] == [(10, 5.0), (20, 1.2)]
+    line, band = (read_points(figure, layer, model="vit_nano", loss="training") for layer in ("lines", "bands"))
+    assert [(point["step"], point["value"]) for point in line] == [(10, 5.0), (20, 1.2)]
     assert [(point["low"], point["high"]) for point in band] == [(4.0, 6.0), (0.6, 2.0)]
-    assert not any("link" in point for point in line), "it stands for no single run"
+    assert not any(point["link"] for point in line), "it stands for no single run"
 
 
 def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_step(study):
@@ -48,23 +49,23 @@ def test_seeds_that_logged_other_steps_are_averaged_over_those_that_have_the_ste
     write_metrics(study, "vit_nano-n53-s1", losses([6.0]))
     write_metrics(study, "vit_nano-n53-s2", losses([1.0], key="validation/loss"))
     figure = draw(study)
-    assert read_column(figure, "y", "line", "vit_nano, training") == [5.0, 2.0, 1.0]
-    assert read_column(figure, "y", "line", "vit_nano, validation") == [1.0]
-    assert not read_points(figure, "band", "vit_nano, validation")
+    assert read_column(figure, "value", "lines", model="vit_nano", loss="training") == [5.0, 2.0, 1.0]
+    assert read_column(figure, "value", "lines", model="vit_nano", loss="validation") == [1.0]
+    assert read_column(figure, "low", "bands", model="vit_nano", loss="validation") == [None], "of one seed"
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_a_gap(study, value):
     write_metrics(study, "vit_nano-n53-s0", losses([4.0, value, 1.0]))
     figure = draw(study)
-    assert read_column(figure, "y", "line", "vit_nano, training")[1] is None
-    json.dumps(figure.specs, allow_nan=False)
+    assert read_column(figure, "value", "lines", model="vit_nano", loss="training")[1] is None
+    json.dumps(describe(figure.chart), allow_nan=False)
 
 
 def test_runs_whose_metrics_are_gone_are_left_out(study):
     for seed in (0, 1):
         study.run(f"vit_nano-n53-s{seed}").metrics_path.unlink()
-    assert set(read_column(draw(study), "link", "line", "vit_nano, training")) == {"vit_nano-n53-s2/"}
+    assert set(read_column(draw(study), "link", "lines", model="vit_nano", loss="training")) == {"vit_nano-n53-s2/"}
 
 
 def test_long_curves_are_thinned_to_means():
@@ -77,9 +78,9 @@ def test_long_curves_are_thinned_to_means():
 
 
 def test_all_curves_together_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "ALL_POINTS", 120)
+    monkeypatch.setattr(curves, "ALL_POINTS", 120)
     study = make_study(tmp_path / "one", models=MODELS, sizes=(53,), seeds=(0,), failed=0)  # four curves
     figure = draw(study)
-    lines = [read_column(figure, "x", "line", key.label) for key in figure.keys]
+    lines = [read_column(figure, "step", "lines", model=model, loss=loss) for model in MODELS for loss in curves.LOSSES]
     assert [len(line) for line in lines] == [20, 8, 20, 8]  # 40 rows are logged of the training, 8 of held-out data
     assert lines[0][-1] == 1000

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.html_page import EVIL, Page, read_script_data
 from vitlab.analysis.capture.attention import attention_maps
 from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, pattern_targets
 from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.models.text import bert, language_model
-from vitlab.reports.figures import position_embeddings
+from vitlab.reports.figures import evaluation
 from vitlab.reports.figures.figure import save_figure
 from vitlab.reports.pages.attention import pack_text, write_text_page
 
@@ -91,13 +92,13 @@ def test_user_text_is_never_markup(tmp_path):
 def test_position_maps_show_the_matrix(tmp_path):
     table = torch.randn(7, 5)
     for make, matrix, ends in (
-        (position_embeddings.plot_distances, position_distances(table), (0, position_distances(table).max().item())),
-        (position_embeddings.plot_similarities, position_similarities(table), (-1, 1)),
+        (evaluation.plot_distances, position_distances(table), (0, position_distances(table).max().item())),
+        (evaluation.plot_similarities, position_similarities(table), (-1, 1)),
     ):
         figure = make(matrix.tolist(), "a <model>")
-        cells = [cell["value"] for cell in figure.specs[""]["data"]["values"]]
+        cells = read_column(figure, "value", "cells")
         np.testing.assert_allclose(np.reshape(cells, matrix.shape), matrix)
-        domain = figure.specs[""]["layer"][0]["encoding"]["color"]["scale"]["domain"]
+        domain = read_encoding(figure, "cells", "color")["scale"]["domain"]
         assert (domain[0], domain[-1]) == pytest.approx(ends)
         assert "&lt;model&gt;" in save_figure(figure, tmp_path)[0].read_text()
 

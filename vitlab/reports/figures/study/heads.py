@@ -6,7 +6,7 @@ from vitlab.config import load, names
 from vitlab.formatting import plural
 from vitlab.reports.figures.figure import Figure
 from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
-from vitlab.reports.figures.theme import families, looks
+from vitlab.reports.figures.theme import looks
 from vitlab.reports.urls import file_stem, folder_link
 from vitlab.studies.results import Results
 
@@ -16,7 +16,7 @@ WHILE_TRAINING = "Each line is the mean over the heads of a layer while the mode
 
 
 def draw(results: Results) -> Iterator[Figure]:
-    style = looks(families(results.rows))
+    style = looks(results.families)
     for name in sorted({name for run in results.run_files.values() for name in run.analyses}):
         config = load("analysis", name) if name in names("analysis") else None
         title = config.title if config else name.replace("_", " ")

@@ -1,136 +1,105 @@
-"""Figure 1: the study's metric on held-out data against the training-set size."""
+"""Figure 1: the study's metric on held-out data against the training-set size, training compute and time.
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+Against compute and time it has the best for each cost, as Dosovitskiy et al., 2021, figure 5, and Zhai et al., 2022,
+figure 2.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 from typing import Any
 
+import altair as alt
 import numpy as np
+import pandas as pd
 
-from vitlab.formatting import plural
-from vitlab.reports.figures.figure import Axis, Figure, Key, draw_curves
-from vitlab.reports.figures.theme import families, looks
+from vitlab.formatting import duration, finite, plural, with_prefix
+from vitlab.reports.figures.figure import (
+    COLOURS,
+    DASHED,
+    DOTTED,
+    RING,
+    SOLID,
+    Figure,
+    axis,
+    by_look,
+    find_domain,
+    of_field,
+    with_legend,
+)
+from vitlab.reports.figures.theme import looks
+from vitlab.reports.provenance import identify_machine
 from vitlab.reports.urls import folder_link
 from vitlab.reports.words import describe_model, join_names
 from vitlab.studies.fits import StudyFits
 from vitlab.studies.laws.crossover import describe_crossover, rounded
-from vitlab.studies.limits import list_limits
-from vitlab.studies.results import Cell, Results
-from vitlab.tasks.metrics import Metric
+from vitlab.studies.results import Results, family_name
 
 PLACE = 1
 BEYOND = 2.0  # times the largest size: how far laws are drawn
 LAW_POINTS = 24
 MOST_RUNS, ALL_RUNS = 30, 600  # of a model at a size that have a ring each, and of all together
-FILES, HINT = [("results.csv", "results.csv")], "Click a point to find its run below."
-Points = list[dict[str, Any]]
-Averages = Mapping[str, Mapping[int, Cell]]
-
-
-@dataclass(frozen=True)
-class Value:
-    """What the vertical axis shows of a metric: itself, or the error that it leaves."""
-
-    name: str
-    get: Callable[[float], float]
-
-    def draw(self, value: float, *, log: bool) -> float | None:
-        """None for what has no place on a log axis."""
-        drawn = self.get(value)
-        return None if log and drawn <= 0 else drawn
+FILES = [("results.csv", "results.csv")]
+TIME_UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
+STAIRS = (
+    " Along a line the training set grows. Stairs: the best mean that no more than that much bought, broad of a family,"
+    " dotted of all models."
+)
+Row = Mapping[str, Any]
 
 
 def draw(results: Results) -> Iterator[Figure]:
-    """The error on log-log axes where the metric is a share, then the metric.
-
-    A model has one line with one band: its law where it holds, dashed beyond the data, else its means. A crossover is
-    an upright line in the strip of its interval.
-    """
+    """The error on log-log axes where the metric is a share, the metric, then the metric against each known cost."""
     metric = results.metric
-    by_model = {model: by_size for model, by_size in results.by_model.items() if by_size}
-    if not by_model:
+    if not results.sizes:
         return
-    values = {metric.name: Value(metric.name, lambda value: value)}
     if metric.percent and metric.higher_is_better:
-        values = {"error": Value(f"error (1 - {metric.name})", lambda value: 1 - value), **values}
-    for choice, value in values.items():
-        yield draw_sizes(results, by_model, value, choice)
+        yield draw_sizes(results, "error", f"error (1 - {metric.name})", lambda value: 1 - value)
+    yield draw_sizes(results, metric.name, metric.name, lambda value: value)
+    for cost in list_costs(results):
+        known = Results([row for row in results.rows if cost.of(row) is not None], outcomes={})
+        if known.sizes:
+            yield draw_costs(results, known, cost)
 
 
-def draw_sizes(results: Results, by_model: Averages, value: Value, choice: str) -> Figure:
-    metric, rows, found = results.metric, results.rows, results.fits
-    log = choice == "error" or not metric.percent
-    points = draw_cells(
-        by_model, metric, value, log, lambda row: row["train_size"], lambda cell: cell.rows[0]["train_size"]
-    )
-    largest = max(row["train_size"] for row in rows)
-    heights = [point["y"] for point in points if point.get("y") is not None]
-    without_law = {model: by_size for model, by_size in by_model.items() if model not in found.holding}
-    drawn = [
-        *(draw_crossovers(found, min(heights), max(heights), largest) if heights else ()),
-        *draw_laws(found, value, choice == "error", metric.percent, largest),
-        *draw_means(without_law, value, log),
-        *points,
-        *label_ends(results, value, log),
-    ]
-    x = Axis(f"training {metric.sized_by}s (log scale)", log=True, ticks=sorted({row["train_size"] for row in rows}))
-    keys = list_keys(rows, by_model)
-    name = "error" if choice == "error" else metric.key
-    return Figure(
-        name=f"{name}_against_size",
-        title=f"Held-out {name if choice == 'error' else metric.name} against training-set size",
-        panels=draw_curves(
-            {"": drawn},
-            keys,
-            x,
-            Axis(f"held-out {value.name}{' (log scale)' if log else ''}", log=log, percent=metric.percent),
-        ),
-        keys=keys,
-        alt=" ".join(describe_model(model, by_size, metric) for model, by_size in by_model.items()),
-        caption=" ".join([describe_lines(found, without_law), describe_points(rows, metric)]).strip(),
-        files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.groups else [])],
-        hint=HINT,
-        choice=choice,
-    )
+# ---- points, against whatever
 
 
-def list_keys(rows: Points, by_model: Averages) -> list[Key]:
-    style = looks(families(rows))
-    return [Key(model, style[model].colour, style[model].marker, style[model].dash, model=model) for model in by_model]
-
-
-def draw_cells(
-    by_model: Averages,
-    metric: Metric,
-    value: Value,
+def find_points(
+    results: Results,
+    y: Callable[[float], float],
+    *,
     log: bool,
-    place_row: Callable[[Mapping[str, Any]], float | None],
-    place_cell: Callable[[Cell], float],
-    describe_cost: Callable[[float], str] = lambda cost: "",
-) -> Points:
-    """A point per mean, hollow where the budget limits it, and a ring per run."""
-    points: Points = []
-    most = limit_rings(sum(len(by_size) for by_size in by_model.values()))
-    limits = list_limits([row for by_size in by_model.values() for cell in by_size.values() for row in cell.rows])
-    for model, by_size in by_model.items():
-        several = any(len(cell.rows) > 1 for cell in by_size.values())
-        for size, cell in by_size.items():
-            y = value.draw(cell.mean, log=log)
-            spread = f" ± {metric.number(cell.std)} over {len(cell.rows)} seeds" if cell.std is not None else ""
-            heading = f"{model}, {plural(size, f'training {metric.sized_by}')}"
-            here = {"label": model, "x": place_cell(cell), "y": y}
-            limit = limits.get((model, size))
-            lines = [heading, f"{metric.text(cell.mean)}{spread}", describe_cost(here["x"])]
-            text = "\n".join(filter(None, [*lines, limit and f"limit: {limit}"]))
-            link = folder_link(cell.rows[0]["run"]) if len(cell.rows) == 1 else ""
-            points.append({**here, "mark": "hollow" if limit == "budget" else "point", "text": text, "link": link})
-            for row in choose_shown(cell, metric, most) if several else ():
-                x, y_run = place_row(row), value.draw(metric.value(row), log=log)
-                if x is not None and y_run is not None:
-                    text = "\n".join(filter(None, [row["run"], metric.text(metric.value(row)), describe_cost(x)]))
-                    ring = {"label": model, "x": x, "y": y_run, "text": text, "link": folder_link(row["run"])}
-                    points.append({**ring, "mark": "ring"})
-    return points
+    x: Callable[[Row], float] = lambda row: row["train_size"],
+    price: Callable[[float], str] = lambda x: "",
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The cells, and the runs of them that are shown, with x, y, a text and a link; what a log axis lacks is NaN."""
+    metric, cells = results.metric, results.cells
+    height = lambda value: math.nan if log and y(value) <= 0 else y(value)  # noqa: E731
+    several = set(cells.model[cells.n > 1])
+    most = limit_rings(len(cells))
+    places, texts, links, rings = [], [], [], []
+    for cell in cells.itertuples():
+        rows = results.by_model[cell.model][cell.train_size].rows
+        places.append(fmean(map(x, rows)))
+        spread = f" ± {metric.number(cell.std)} over {cell.n} seeds" if cell.n > 1 else ""
+        limit = f"limit: {cell.limit}" if isinstance(cell.limit, str) else ""
+        heading = f"{cell.model}, {plural(cell.train_size, f'training {metric.sized_by}')}"
+        lines = (heading, f"{metric.text(cell.mean)}{spread}", price(places[-1]), limit)
+        texts.append("\n".join(filter(None, lines)))
+        links.append(folder_link(rows[0]["run"]) if cell.n == 1 else "")
+        if cell.model in several:
+            ordered = sorted(rows, key=metric.value)
+            if len(rows) > most:  # in even steps of their order, with the lowest and the highest
+                ordered = [ordered[round(place)] for place in np.linspace(0, len(rows) - 1, most)]
+            for row in ordered:
+                lines = (row["run"], metric.text(metric.value(row)), price(x(row)))
+                shown = (x(row), height(metric.value(row)), "\n".join(filter(None, lines)), folder_link(row["run"]))
+                rings.append((cell.model, cell.train_size, *shown))
+    found = cells.assign(x=places, y=[height(mean) for mean in cells["mean"]], text=texts, link=links)
+    return found, pd.DataFrame(rings, columns=["model", "train_size", "x", "y", "text", "link"]).dropna(subset="y")
 
 
 def limit_rings(cells: int) -> int:
@@ -138,101 +107,295 @@ def limit_rings(cells: int) -> int:
     return max(3, min(MOST_RUNS, ALL_RUNS // max(1, cells)))
 
 
-def choose_shown(cell: Cell, metric: Metric, most: int) -> Sequence[dict[str, Any]]:
-    """The runs that have a ring: of many some in even steps of their order, with the lowest and the highest."""
-    if len(cell.rows) <= most:
-        return cell.rows
-    ordered = sorted(cell.rows, key=metric.value)
-    return [ordered[round(place)] for place in np.linspace(0, len(ordered) - 1, most)]
+def layer_points(cells: pd.DataFrame, runs: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
+    """A ring per run and a point per mean, hollow where the budget limits it."""
+    points = cells[["model", "x", "y", "text", "link"]]
+    limited = cells.limit.eq("budget")
+    hollow = {"filled": False, "fill": COLOURS["paper"], "size": 60, "strokeWidth": 2}
+    layers = [
+        alt.Chart(runs, name="runs").mark_point(**RING),
+        alt.Chart(points[limited], name="limited").mark_point(**hollow),
+        alt.Chart(points[~limited], name="means").mark_point(),
+    ]
+    return [layer.encode(tooltip="text:N", **encoding) for layer in layers]
 
 
-def draw_means(by_model: Averages, value: Value, log: bool) -> Iterator[dict[str, Any]]:
-    """A line through the means of each model with a band of one standard deviation."""
-    for model, by_size in by_model.items():
-        with_band = any(cell.std is not None for cell in by_size.values())
-        for size, cell in by_size.items():
-            y = value.draw(cell.mean, log=log)
-            here = {"label": model, "x": size, "y": y}
-            yield {**here, "mark": "line"}
-            if with_band and y is not None:
-                low, high = sorted(value.get(cell.mean + way * (cell.std or 0.0)) for way in (-1, 1))
-                yield {**here, "mark": "band", "low": max(low, y / 2) if log else low, "high": high}
+def layer_texts(texts: pd.DataFrame, **encoding: Any) -> list[alt.Chart]:
+    """Texts above or below their points."""
+    sides = (("above", texts[texts.above], -9), ("below", texts[~texts.above], 11))
+    return [
+        alt.Chart(some[["model", "x", "y", "text"]], name=name).mark_text(dy=dy).encode(text="text:N", **encoding)
+        for name, some, dy in sides
+        if len(some)
+    ]
 
 
-def draw_laws(
-    found: StudyFits, value: Value, as_error: bool, percent: bool, largest: float
-) -> Iterator[dict[str, Any]]:
+def describe_points(results: Results, cells: pd.DataFrame) -> str:
+    """What the markers are."""
+    text = "Filled markers: means. Thin open ones: single runs." if cells.n.max() > 1 else "Each marker is one run."
+    if cells.n.max() > (most := limit_rings(len(cells))):
+        text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
+    if cells.limit.eq("budget").any():
+        text += " Hollow, thick: limited by the budget."
+    return text + ("" if results.metric.higher_is_better else " Lower is better.")
+
+
+# ---- against size
+
+
+def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], float]) -> Figure:
+    """A model has one line with one band: its law where it holds, dashed beyond the data, else its means.
+
+    A crossover is an upright line in the strip of its interval.
+    """
+    metric, found, as_error = results.metric, results.fits, choice == "error"
+    log = as_error or not metric.percent
+    cells, runs = find_points(results, y, log=log)
+    sizes = sorted(set(results.runs.train_size))
+    means = cells[~cells.model.isin([*found.holding])]
+    lines = pd.concat([*find_laws(found, as_error, metric.percent, sizes[-1]), find_bands(means, y, log)])
+    crossings, ends = find_crossovers(found, sizes[-1]), find_ends(results, y)
+    domain = find_domain([*cells.y, *runs.y, *lines.y], [*lines.low, *lines.high], log=log, percent=metric.percent)
+    lines[["low", "high"]] = lines[["low", "high"]].clip(*domain)
+    reach = find_domain([*sizes, *lines.x, *crossings.low, *crossings.high], log=True, percent=False)
+    across = axis(alt.X, "x", f"training {metric.sized_by}s", reach, log=True, ticks=sizes)
+    up = axis(alt.Y, "y", f"held-out {label}", domain, log=log, percent=metric.percent)
+    look = by_look("model", style := looks(results.families))
+    dash = alt.StrokeDash("beyond:N", scale=alt.Scale(domain=[False, True], range=[SOLID, DASHED]), legend=None)
+    of_model = [
+        alt.Chart(lines.dropna(subset="low")[["model", "beyond", "x", "low", "high"]], name="bands")
+        .mark_area()
+        .encode(x=across, y=of_field(up, "low"), y2="high:Q", color=look["color"], detail="beyond:N"),
+        alt.Chart(lines[["model", "beyond", "x", "y", "text"]], name="lines")
+        .mark_line(point="transparent")
+        .encode(x=across, y=up, color=look["color"], strokeDash=dash, tooltip="text:N"),
+        *layer_points(cells, runs, x=across, y=up, **look),
+        *layer_texts(ends[(ends.y > 0) | (not log)], x=across, y=up),
+    ]
+    name = "error" if as_error else metric.key
+    return Figure(
+        name=f"{name}_against_size",
+        title=f"Held-out {choice} against training-set size",
+        chart=alt.layer(
+            *layer_crossovers(crossings, across, numbers=len(found.crossovers) == 1),
+            *with_legend("model", style, of_model),
+        ),
+        caption=f"{describe_lines(found, means)} {describe_points(results, cells)}".strip(),
+        alt=" ".join(describe_model(m, by_size, metric) for m, by_size in results.by_model.items() if by_size),
+        files=[*FILES, *([("laws.csv", "figures/laws.csv")] if found.groups else [])],
+        choice=choice,
+    )
+
+
+def find_laws(found: StudyFits, as_error: bool, percent: bool, largest: float) -> Iterator[pd.DataFrame]:
     """The law of each model that holds with its 90% band: within the sizes of its fit, and beyond them."""
     for model, fit in found.holding.items():
         first, last = (float(np.exp(fit.runs.log_sizes[i])) for i in (0, -1))
-        text = f"{model}: {found.describe_law(model)}"
-        for begin, end, mark in ((first, last, "law"), (last, max(BEYOND * last, largest), "law beyond")):
+        for beyond, begin, end in ((False, first, last), (True, last, max(BEYOND * last, largest))):
             sizes = np.geomspace(begin, end, LAW_POINTS)
-            lines = (fit.predict(sizes), *fit.interval(sizes))
-            if not as_error:
-                lines = tuple(found.scale.to_metric(errors) for errors in lines)
+            values = np.stack([fit.predict(sizes), *fit.interval(sizes)])
+            values = values if as_error else found.scale.to_metric(values)
             if percent:  # a steep law leaves 0..1 just below the sizes that it was fitted to
-                lines = tuple(np.clip(line, 1e-6 if as_error else 0.0, 1.0) for line in lines)
-            for x, *heights in zip(sizes.tolist(), *lines, strict=True):
-                x, y, low, high = (float(f"{value:.5g}") for value in (x, *heights))
-                here = {"label": model, "line": mark, "x": x}
-                yield {**here, "mark": mark, "y": y, "text": text}
-                yield {**here, "mark": "band", "low": min(low, high), "high": max(low, high)}
+                values = np.clip(values, 1e-6 if as_error else 0.0, 1.0)
+            heights = {"y": values[0], "low": values[1:].min(axis=0), "high": values[1:].max(axis=0)}
+            text = f"{model}: {found.describe_law(model)}"
+            yield pd.DataFrame({"model": model, "beyond": beyond, "x": sizes, **heights, "text": text})
 
 
-def draw_crossovers(found: StudyFits, bottom: float, top: float, largest: float) -> Iterator[dict[str, Any]]:
-    """Each crossover: the strip of its interval and a line across it, as high as the data, with its numbers."""
-    for (first, second), crossing in found.crossovers.items():
-        if crossing.size is None or crossing.factor > BEYOND:
-            continue
-        here = {"line": f"{first} {second}", "text": describe_crossover(crossing, first, second, found.unit)}
-        for x in (crossing.low, min(crossing.high or np.inf, max(BEYOND * crossing.largest, largest))):
-            yield {**here, "mark": "strip", "x": x, "y": bottom, "low": bottom, "high": top}
-        for y in (bottom, top):
-            yield {**here, "mark": "rule", "x": crossing.size, "y": y}
-        if len(found.crossovers) == 1:
-            end = f"to {rounded(crossing.high)}" if crossing.high else "up"
-            text = f"crossover {rounded(crossing.size)} ({rounded(crossing.low)} {end})"
-            yield {**here, "mark": "above", "x": crossing.size, "y": top, "text": text}
+def find_bands(means: pd.DataFrame, y: Callable[[float], float], log: bool) -> pd.DataFrame:
+    """The means of models without a law, with a band of one standard deviation."""
+    ends = np.sort(np.stack([y(means["mean"] + way * means["std"].fillna(0.0)) for way in (-1, 1)]), axis=0)
+    banded = means.model.isin(means.model[means.n > 1]) & means.y.notna()
+    low = np.maximum(ends[0], means.y / 2) if log else ends[0]
+    frame = means[["model", "x", "y", "text"]].assign(beyond=False, low=low, high=ends[1])
+    frame.loc[~banded, ["low", "high"]] = math.nan
+    return frame
 
 
-def label_ends(results: Results, value: Value, log: bool) -> Iterator[dict[str, Any]]:
-    """The means at the largest size of the two best contenders, which the headline compares."""
+def find_crossovers(found: StudyFits, largest: float) -> pd.DataFrame:
+    """Each crossover near the data with the ends of its interval, as far as laws are drawn."""
+    rows = [
+        (
+            one.size,
+            one.low,
+            min(one.high or np.inf, max(BEYOND * one.largest, largest)),
+            describe_crossover(one, *pair, found.unit),
+            f"crossover {rounded(one.size)} ({rounded(one.low)} {f'to {rounded(one.high)}' if one.high else 'up'})",
+        )
+        for pair, one in found.crossovers.items()
+        if one.size is not None and one.factor <= BEYOND
+    ]
+    return pd.DataFrame(rows, columns=["x", "low", "high", "text", "numbers"])
+
+
+def layer_crossovers(crossings: pd.DataFrame, x: alt.X, *, numbers: bool) -> list[alt.Chart]:
+    """The strip of each interval, a line across it, and its numbers above."""
+    base = alt.Chart(crossings).encode(x=x, tooltip="text:N")
+    strip = base.mark_rect(color=COLOURS["muted"], opacity=1, fillOpacity=0.15)
+    layers = [
+        strip.encode(x=of_field(x, "low"), x2="high:Q").properties(name="strips"),
+        base.mark_rule(strokeDash=DOTTED).properties(name="crossovers"),
+        base.mark_text(dy=-8).encode(y=alt.value(0), text="numbers:N").properties(name="numbers"),
+    ]
+    return layers[: 2 + numbers] if len(crossings) else []
+
+
+def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
+    """The means at the largest size of the two best contenders, which the headline compares: above and below."""
     metric, size = results.metric, max(row["train_size"] for row in results.rows)
     cells = [results.by_model[by_size[size]][size] for by_size in results.contenders.values() if size in by_size]
     best = sorted(cells, key=lambda cell: metric.lead(cell.mean, 0.0), reverse=True)[:2]
-    best.sort(key=lambda cell: value.get(cell.mean), reverse=True)
-    for cell, mark, choose in zip(best, ("above", "below"), (max, min), strict=False):
-        y = choose(value.get(metric.value(row)) for row in cell.rows)
-        if y > 0 or not log:
-            text = metric.text(value.get(cell.mean))
-            yield {"mark": mark, "label": cell.rows[0]["model"], "x": size, "y": y, "text": text}
+    best.sort(key=lambda cell: y(cell.mean), reverse=True)
+    ends = [
+        (
+            cell.rows[0]["model"],
+            size,
+            choose(y(metric.value(row)) for row in cell.rows),
+            metric.text(y(cell.mean)),
+            above,
+        )
+        for cell, choose, above in zip(best, (max, min), (True, False), strict=False)
+    ]
+    return pd.DataFrame(ends, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
 
 
-def describe_points(rows: Points, metric: Metric) -> str:
-    """What the markers are."""
-    counts = Counter((row["model"], row["train_size"]) for row in rows)
-    text = (
-        "Filled markers: means. Thin open ones: single runs." if max(counts.values()) > 1 else "Each marker is one run."
-    )
-    most = limit_rings(len(counts))
-    if max(counts.values()) > most:
-        text = f"{text[:-1]}; of more than {most} at a size, {most} from the lowest to the highest."
-    if "budget" in list_limits(rows).values():
-        text += " Hollow, thick: limited by the budget."
-    return text + ("" if metric.higher_is_better else " Lower is better.")
-
-
-def describe_lines(found: StudyFits, without_law: Averages) -> str:
+def describe_lines(found: StudyFits, means: pd.DataFrame) -> str:
     """What lines, bands and the upright line of the figure are."""
     texts = []
     if found.holding:
         fitted = " that the data limit" if found.left_out else ""
         texts.append(f"Lines: laws fitted to the points{fitted}, dashed beyond them, with 90% bands.")
-    several = any(cell.std is not None for by_size in without_law.values() for cell in by_size.values())
-    if without_law and (several or texts):
-        which = f"Lines of {join_names(list(without_law))}" if texts else "Lines"
+    several = bool((means.n > 1).any())
+    if len(means) and (several or texts):
+        which = f"Lines of {join_names([*dict.fromkeys(means.model)])}" if texts else "Lines"
         texts.append(f"{which}: means over seeds{', with bands of one standard deviation' if several else ''}.")
     if any(crossing.size for crossing in found.crossovers.values()):
         texts.append("Upright dotted line: a crossover, in the strip of its 90% interval.")
     return " ".join(texts)
+
+
+# ---- against cost
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`key` is a column of results.csv, in units of `unit` on the axis."""
+
+    key: str
+    choice: str
+    title: str
+    text: Callable[[float], str]
+    unit: float = 1.0
+
+    def of(self, row: Row) -> float | None:
+        """None for what has no place on a log axis."""
+        value = finite(row.get(self.key))
+        return value / self.unit if value is not None and value > 0 else None
+
+
+def list_costs(results: Results) -> list[Cost]:
+    """Training compute (the operations of all forward and backward passes) and wall-clock time of training."""
+    longest = max((finite(row.get("wall_s")) or 0.0 for row in results.rows), default=0.0)
+    unit, short = max((unit for unit in TIME_UNITS if longest >= 5 * unit[0]), default=TIME_UNITS[0])
+    title = f"time to train and evaluate ({short})"
+    return [
+        Cost("train_flops", "compute", "training compute (FLOPs)", partial(with_prefix, unit="FLOP")),
+        Cost("wall_s", "time", title, lambda time: duration(time * unit), unit),
+    ]
+
+
+def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
+    """A line per model through the means over seeds of both, from its smallest training set to its largest.
+
+    Behind them the frontier of each family and of all. `known` are the runs whose cost is known.
+    """
+    metric = results.metric
+    log = not metric.percent
+    cells, runs = find_points(known, lambda value: value, log=log, x=cost.of, price=cost.text)
+    across = axis(
+        alt.X, "x", cost.title, find_domain([*cells.x, *runs.x], log=True, percent=False), log=True, short=True
+    )
+    up = axis(alt.Y, "y", f"held-out {metric.name}", log=log, percent=metric.percent)
+    look = by_look("model", style := looks(results.families))
+    of_model = [
+        alt.Chart(cells[["model", "train_size", "x", "y"]], name="lines")
+        .mark_line()
+        .encode(x=across, y=up, color=look["color"], order="train_size:Q"),
+        *layer_points(cells, runs, x=across, y=up, **look),
+        *layer_texts(label_sizes(cells), x=across, y=up),
+    ]
+    frontiers = find_frontiers(cells, metric.lead) if len(style) > 1 else {}
+    stairs = []
+    for label, frontier in frontiers.items():
+        end = frontier.tail(1).assign(x=cells.x.max())
+        text = [f"{label}: {text}" for text in frontier.text]
+        steps = alt.Chart(pd.concat([frontier.assign(text=text), end])[["x", "y", "text"]], name=label)
+        mark = {"strokeWidth": 7, "strokeOpacity": 0.25, "color": COLOURS[style[frontier.model.iloc[0]].colour]}
+        if label == "best of all":
+            mark = {"strokeWidth": 1.4, "strokeDash": DOTTED, "color": COLOURS["ink"]}
+        stairs.append(steps.mark_line(interpolate="step-after", **mark).encode(x=across, y=up, tooltip="text:N"))
+    caption = describe_points(results, cells) + (STAIRS if frontiers else "")
+    if cost.choice == "time":
+        caption += " Wall-clock time from the first step to the last, including evaluations and checkpoints."
+        if len({identify_machine(run.result) for run in results.run_files.values()}) > 1:
+            caption += " The runs were on different machines, so their times are not comparable."
+    return Figure(
+        name=f"{metric.key}_against_{cost.choice}",
+        title=f"Held-out {metric.name} against training {cost.choice}",
+        chart=alt.layer(
+            *stairs,
+            *with_legend("model", style, of_model),
+        ),
+        caption=caption,
+        alt=" ".join([*describe_costs(known, cells, cost), *describe_frontiers(known, frontiers, cost)]),
+        files=FILES,
+        choice=cost.choice,
+    )
+
+
+def find_frontiers(cells: pd.DataFrame, lead: Callable[[float, float], float]) -> dict[str, pd.DataFrame]:
+    """Of each family, and of all where there are several: the cells better than every other of no more cost.
+
+    The cheapest first (the Pareto frontier).
+    """
+    groups = {f"best of {family_name(family)}": some for family, some in cells.groupby("family", sort=False)}
+    if len(groups) > 1:
+        groups["best of all"] = cells
+    found = {}
+    for label, some in groups.items():
+        ordered = some.assign(lead=lead(some["mean"], 0.0)).sort_values(["x", "lead"], ascending=[True, False])
+        found[label] = ordered[ordered.lead > ordered.lead.cummax().shift(fill_value=-math.inf)]
+    return found
+
+
+def label_sizes(cells: pd.DataFrame) -> pd.DataFrame:
+    """The smallest and the largest training set of each model: above the better end of its line, below the other.
+
+    Of models that begin or end near each other the first is labelled.
+    """
+    texts: list[tuple[str, float, float, str, bool]] = []
+    tall = (cells.y.max() - cells.y.min()) or 1.0
+    for model, line in cells.groupby("model", sort=False):
+        ends = line.iloc[[0, -1]] if len(line) > 1 else line[:0]
+        rises = line.y.iloc[0] <= line.y.iloc[-1]
+        for one, above in zip(ends.itertuples(), (not rises, rises), strict=False):
+            if any(abs(math.log(one.x / x)) < 0.25 and abs(one.y - y) < 0.07 * tall for _, x, y, *_ in texts):
+                continue
+            size = float(f"{one.train_size:.3g}")
+            text = with_prefix(size, "").replace(" ", "").replace(".0", "") if size >= 1e4 else f"{one.train_size:,}"
+            texts.append((model, one.x, one.y, text, bool(above)))
+    return pd.DataFrame(texts, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
+
+
+def describe_costs(results: Results, cells: pd.DataFrame, cost: Cost) -> Iterator[str]:
+    metric, unit = results.metric, f"training {results.metric.sized_by}"
+    for model, line in cells.groupby("model", sort=False):
+        ends = (line.iloc[[-1, 0]] if len(line) > 1 else line).itertuples()
+        texts = [f"{metric.text(e.mean)} for {cost.text(e.x)} with {plural(e.train_size, unit)}" for e in ends]
+        yield f"{model}: {', '.join(texts)}."
+
+
+def describe_frontiers(results: Results, frontiers: Mapping[str, pd.DataFrame], cost: Cost) -> Iterator[str]:
+    for label, frontier in frontiers.items():
+        bought = zip(frontier["mean"], frontier.x, strict=True)
+        yield f"{label}: {', '.join(f'{results.metric.text(mean)} for {cost.text(x)}' for mean, x in bought)}."

@@ -1,17 +1,13 @@
-/* Charts of Vega-Lite: the points of one that vitlab/reports/pages/render.py packed, and a chart in its place. */
+/* Charts of Vega-Lite: the data of one that vitlab/reports/pages/render.py packed, and a chart in its place. */
 "use strict";
-const unpackChart = (chart) => {
-  const { columns, words, texts } = chart.data;
+const unpackPoints = ({ columns, words, texts }) => {
   const keys = Object.keys(columns);
-  const values = columns[keys[0]].map((_, i) => {
-    const point = {};
-    for (const key of keys) {
-      const value = columns[key][i];
-      if (value !== null || key === "y") point[key] = value !== null && texts.includes(key) ? words[value] : value;
-    }
-    return point;
-  });
-  return { ...chart, data: { values } };
+  const read = (key, value) => (value !== null && texts.includes(key) ? words[value] : value);
+  return (columns[keys[0]] ?? []).map((_, i) => Object.fromEntries(keys.map((key) => [key, read(key, columns[key][i])])));
+};
+const unpackChart = (chart) => {
+  const datasets = Object.entries(chart.datasets).map(([name, packed]) => [name, unpackPoints(packed)]);
+  return { ...chart, datasets: Object.fromEntries(datasets) };
 };
 /* `ast` keeps Vega from making code of its expressions, which the page's policy forbids. */
 const showChart = async (node, chart) => {
