@@ -10,7 +10,6 @@ import shutil
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +152,7 @@ class Tracker:
         import wandb
         from PIL import Image
 
-        with Image.open(BytesIO(path.read_bytes())) as picture:
+        with Image.open(path) as picture:
             image = wandb.Image(picture, caption=picture.text.get("Title"))
         self.run.log({f"{path.stem}/picture": image, STEP: step})
 
