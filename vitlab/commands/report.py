@@ -1,10 +1,11 @@
 """`vitlab report`: a study's report, written again from its files."""
 
 import fnmatch
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from vitlab.commands.arguments import CommandParser, status_line
 from vitlab.config import UserError
@@ -27,14 +28,17 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--wandb", action="store_true", help="a W&B workspace and report too; saved to W&B if you are logged in"
     )
+    parser.add_json()
     args = parser.parse_args(words)
+    if args.json and len(args.studies) > 1:
+        raise UserError(f"--json: is for one study, and {len(args.studies)} are given; give one at a time")
     if args.wandb and len(args.studies) > 1:
         raise UserError(f"--wandb: is for one study, and {len(args.studies)} are given; give one at a time")
     from vitlab.studies.results import load_results
 
     studies = {name_study(folder, args.studies): load_results(folder) for folder in args.studies}
     if len(studies) == 1:
-        return report(*studies.values(), wandb=args.wandb, runs=args.runs)
+        return report(*studies.values(), wandb=args.wandb, runs=args.runs, as_json=args.json)
     with status_line("loading altair"):
         from vitlab.reports.pages.compare import merge_studies, write_compare_page
         from vitlab.reports.urls import file_stem
@@ -64,15 +68,16 @@ def find_runs(words: str | None, names: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def report(results: "Results", *, wandb: bool, runs: str | None = None) -> int:
+def report(results: "Results", *, wandb: bool, runs: str | None = None, as_json: bool = False) -> int:
     """Write report.html, its pages, figures/ and tables/ of a study's folder; the exit code. Raises UserError.
 
-    With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in.
+    With `wandb` its workspace and report, too: as JSON, and in W&B where the user is logged in. With `as_json` what the
+    study found is on stdout: sentences, cells, gaps and laws.
     """
     compared = find_runs(runs, list(results.run_files))
     with status_line("loading altair"):
         from vitlab.reports.pages.study import write_report
-        from vitlab.reports.words import find_tables
+        from vitlab.reports.words import find_tables, headline
 
     folder = results.files.folder
     try:
@@ -80,11 +85,16 @@ def report(results: "Results", *, wandb: bool, runs: str | None = None) -> int:
         page = write_report(results, compared=compared)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}; fix that, then run the command again") from None
-    print(page, *find_tables(folder), *([folder / "compare.html"] if compared else []), sep="\n")
-    return dashboards(results) if wandb else 0
+    places = [page, *find_tables(folder), *([folder / "compare.html"] if compared else [])]
+    print(*places, sep="\n", file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        tables = {name: getattr(results, name).to_json(orient="records") for name in ("cells", "gaps", "laws")}
+        found = {name: json.loads(text) for name, text in tables.items()}  # NaN is null
+        print(json.dumps({"metric": results.metric.key, "found": headline(results), **found}))
+    return dashboards(results, sys.stderr if as_json else sys.stdout) if wandb else 0
 
 
-def dashboards(results: "Results") -> int:
+def dashboards(results: "Results", stream: TextIO) -> int:
     """The study's W&B workspace and report; 1 when W&B did not save them."""
     try:
         from vitlab.reports.dashboards import write_dashboards
@@ -96,7 +106,7 @@ def dashboards(results: "Results") -> int:
 
     online = default_mode() == "online"
     places, failure = write_dashboards(results, online=online)
-    print(*places, sep="\n")
+    print(*places, sep="\n", file=stream)
     if failure:
         print(f"vitlab: W&B did not save the dashboards: {failure}; run the command again", file=sys.stderr)
     elif not online:

@@ -1,5 +1,6 @@
 """A pair of models has one difference and one interval, wherever a person reads it."""
 
+import json
 import re
 import shutil
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.unit.reports.html_page import read_script_data
 from tests.unit.reports.written_study import make_study
+from vitlab.cli import main
 from vitlab.commands.scale import show
 from vitlab.formatting import whole
 from vitlab.reports.advice import advise, describe_advice
@@ -62,3 +64,16 @@ def test_every_place_shows_the_interval_of_the_table_of_gaps(tmp_path, change, c
     assert {pair: re.search(GAP, text)[1] for pair, text in compared.items()} == gaps
     said = " ".join(describe_advice(advise(results)))
     assert best["32,000"] + " points" in said
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["report", str(study.folder), "--json", "--wandb"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    told = {
+        (one["train_size"], frozenset((one["best"], one["other"]))): " ± ".join(
+            f"{100 * value:.1f}" for value in (one["difference"], (one["high"] - one["low"]) / 2)
+        )
+        for one in document["gaps"]
+    }
+    assert told == gaps
+    board = json.loads((study.folder / "wandb-report.json").read_text())
+    assert all(f"{text} points" in json.dumps(board, ensure_ascii=False) for text in best.values())
