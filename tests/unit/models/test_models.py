@@ -101,6 +101,20 @@ def test_a_grouped_convolution_costs_three_times_its_forward_pass_to_train():
     assert (forward, training) == (point + grouped, 2 * point + 3 * grouped)
 
 
+def test_only_timms_own_errors_say_that_images_do_not_fit():
+    """A bug of a user's module, or of a loss, keeps its type and its traceback."""
+    shape = {"image_size": (17, 17), "channels": 3}
+    with torch.device("meta"):
+        mine = nn.Sequential(nn.Flatten(), nn.Linear(5, 2))
+    with pytest.raises(UserError, match="VGG does not take images of 17 x 17 pixels, 3 channels: Given input size"):
+        count.flops(on_meta("timm:vgg11", (17, 17)), shape)
+    with pytest.raises(RuntimeError, match="must have same reduction dim"):
+        count.flops(mine, shape)
+    theirs, shape = on_meta("timm:resnet18", (32, 32)), {"image_size": (32, 32), "channels": 3}
+    with pytest.raises(TypeError, match="unsupported operand"):
+        count.flops(theirs, shape, lambda model: model(*count.inputs(shape)) + None)
+
+
 # ---- features
 
 
