@@ -8,7 +8,6 @@ Shapes: B images, H heads, N tokens, K head width, D channels, gy x gx patches o
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -43,7 +42,7 @@ def applies(model: nn.Module) -> bool:
 
 
 class GradientCalls(KernelCalls):
-    """Keeps each attention layer's call with its values and its result, whose gradient stays after `backward`."""
+    """Keeps each attention layer's call with its values and its result."""
 
     def __init__(self, modules: dict[nn.Module, int]):
         super().__init__(modules, lambda layer, call: None)
@@ -52,7 +51,6 @@ class GradientCalls(KernelCalls):
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func is F.scaled_dot_product_attention and self.layer is not None:
-            result.retain_grad()
             self.kept[self.layer] = make_attention_call(*args, **(kwargs or {})), args[2], result
         return result
 
@@ -63,14 +61,14 @@ def explain_attention(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]
     modules = {module: layer for layer, module in enumerate(find_attention_layers(model))}
     with torch.enable_grad(), run_eagerly(model), enable_fused(modules), GradientCalls(modules) as calls:
         logits = model(images.requires_grad_())
-        logits.amax(dim=1).sum().backward()
+        kept = [calls.kept[layer] for layer in sorted(calls.kept)]
+        # not `backward`, which would change the gradients of a model in training
+        gradients = torch.autograd.grad(logits.amax(dim=1).sum(), [result for *_, result in kept])
     joint = torch.eye(places.tokens, device=images.device).expand(len(images), -1, -1)
-    for layer in sorted(calls.kept):
-        call, values, result = calls.kept[layer]
+    for (call, values, _), gradient in zip(kept, gradients, strict=True):
         weights = call.weights()
-        by_weight = result.grad.to(weights.dtype) @ values.detach().to(weights.dtype).mT  # of out = weights values
+        by_weight = gradient.to(weights.dtype) @ values.detach().to(weights.dtype).mT  # of out = weights values
         joint = joint + (weights * by_weight).clamp(min=0).mean(dim=1) @ joint
-    model.zero_grad(set_to_none=True)
     # what a token says of itself is no share of another one
     joint = joint - torch.eye(places.tokens, device=images.device)
     return rollout_maps(joint, places.grid_size, places.prefix, as_model(model).reads_class_token), logits.detach()
@@ -80,21 +78,15 @@ def explain_convolution(model: nn.Module, images: Tensor) -> tuple[Tensor, Tenso
     """(maps (B, gy, gx), logits (B, classes)) of a convolutional network: Grad-CAM of its last block."""
     *_, last = find_layers(model).values()
     outputs: list[Tensor] = []
-
-    def keep(layer: int, output: Tensor) -> None:
-        output.retain_grad()
-        outputs.append(output)
-
-    with torch.enable_grad(), watch_outputs(model, {last: 0}, keep):
+    with torch.enable_grad(), watch_outputs(model, {last: 0}, lambda layer, output: outputs.append(output)):
         logits = model(images.requires_grad_())
-        logits.amax(dim=1).sum().backward()
-    values, gradient = outputs[0].detach(), outputs[0].grad
+        (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), outputs)
+    values = outputs[0].detach()
     if values.ndim == 3:  # tokens, as of an MLP-Mixer
         places = find_patches(model)
         values, gradient = (x[:, places.prefix :].unflatten(1, places.grid_size) for x in (values, gradient))
     if outputs[0].ndim == 3 or not as_model(model).channels_first:
         values, gradient = values.movedim(-1, 1), gradient.movedim(-1, 1)
-    model.zero_grad(set_to_none=True)
     return (gradient.mean(dim=(2, 3), keepdim=True) * values).sum(dim=1).clamp(min=0), logits.detach()
 
 
@@ -107,16 +99,12 @@ def run(model: nn.Module, images: Tensor, config: AnalysisConfig, progress: Prog
         raise UserError(f"{type(model).__name__}: needs {NEEDS}")
     explain = explain_attention if has_patches(model) else explain_convolution
     maps, rows = [], []
-    with ExitStack() as stack:
-        for parameter in model.parameters():  # of a frozen body too: gradients pass through it
-            stack.callback(parameter.requires_grad_, parameter.requires_grad)
-            parameter.requires_grad_()
-        for chunk in track_progress(images.split(CHUNK), progress):
-            found, logits = explain(model, chunk.detach().clone())
-            maps.append(found / found.amax(dim=(1, 2), keepdim=True).clamp(min=1e-12))
-            shares, chosen = logits.float().softmax(dim=1).max(dim=1)
-            rows += [
-                {"picture": len(rows) + place, "class": int(number), "value": float(share)}
-                for place, (number, share) in enumerate(zip(chosen, shares, strict=True))
-            ]
+    for chunk in track_progress(images.split(CHUNK), progress):
+        found, logits = explain(model, chunk.detach().clone())
+        maps.append(found / found.amax(dim=(1, 2), keepdim=True).clamp(min=1e-12))
+        shares, chosen = logits.float().softmax(dim=1).max(dim=1)
+        rows += [
+            {"picture": len(rows) + place, "class": int(number), "value": float(share)}
+            for place, (number, share) in enumerate(zip(chosen, shares, strict=True))
+        ]
     return {"maps": torch.cat(maps).float().cpu().numpy(), "rows": rows}

@@ -70,11 +70,16 @@ def test_gradients_of_attention_are_those_of_autograd():
     torch.testing.assert_close(found, joint.mean(dim=1).unflatten(1, (3, 3)), rtol=1e-4, atol=1e-7)
 
 
-def test_a_frozen_model_stays_frozen_and_gets_no_gradients():
-    model = build_model("resnet_nano", image_size=SIZE, num_classes=2)
-    for parameter in model.stem.parameters():
-        parameter.requires_grad_(False)
-    explanation.run(model, torch.randn(3, 3, SIZE, SIZE), load("analysis", "explanation"))
-    assert not any(parameter.requires_grad for parameter in model.stem.parameters())
-    assert all(parameter.requires_grad for parameter in model.head.parameters())
-    assert all(parameter.grad is None for parameter in model.parameters())
+@pytest.mark.parametrize("name", ["vit_nano", "resnet_nano", "timm:vit_tiny_patch16_224"])
+def test_the_gradients_of_a_model_in_training_stay(name):
+    """Also those of a frozen one: it stays frozen."""
+    model, images = build_model(name, image_size=32, num_classes=2), torch.randn(3, 3, 32, 32)
+    frozen = next(iter(model.parameters())).requires_grad_(False)
+    model(images).square().sum().backward()
+    before = {parameter: parameter.grad for parameter in model.parameters()}
+    copies = [None if grad is None else grad.clone() for grad in before.values()]
+    explanation.run(model, images, load("analysis", "explanation"))
+    assert [parameter for parameter in model.parameters() if not parameter.requires_grad] == [frozen]
+    for (parameter, grad), copy in zip(before.items(), copies, strict=True):
+        assert parameter.grad is grad
+        assert grad is None or torch.equal(grad, copy)
