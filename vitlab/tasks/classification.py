@@ -20,7 +20,7 @@ from vitlab.data.mixing import Mixing
 from vitlab.tasks.common.images import ImageTask
 from vitlab.tasks.common.metrics import Confusion, ItemOutcomes, Mean, Reliability
 from vitlab.tasks.metrics import CHOICES, IMAGES, MOST_CONFUSED, build_metrics
-from vitlab.tasks.metrics.calibration_error import BINS
+from vitlab.tasks.metrics.classification import BINS
 
 Batch = tuple[Tensor, Tensor]  # images (B, C, Y, X), labels (B,) or (B, classes)
 

@@ -1,33 +1,30 @@
-"""How far predicted numbers are from the true ones."""
+"""Metrics of numbers: of pictures, how far off they are; of texts, their correlation with the true ones."""
 
 from typing import Any
 
-from vitlab.tasks.metrics import MEASURES, Metric
+from vitlab.tasks.metrics import MEASURES, NUMBERS, Metric
 
-COMMON: dict[str, Any] = {
+COMMON: dict[str, Any] = {  # of one output
     "loss": "squared error of standardised numbers",
-    "of": (MEASURES,),
-    "classes": (1, 1),  # one output
+    "classes": (1, 1),
     "detailed": False,
 }
+WORSE: dict[str, Any] = {"higher_is_better": False, "is_error": True, "of": (MEASURES,), **COMMON}
+TEXT: dict[str, Any] = {"gap_unit": "in correlation", "of": (NUMBERS,), **COMMON}
 METRICS = (
-    Metric(
-        "nrmse",
-        "normalised RMSE",  # over the standard deviation of the test targets: 1 is what always says their mean
-        higher_is_better=False,
-        priority=20,
-        is_error=True,
-        gives_error=True,
-        **COMMON,
-    ),
-    Metric("mae", "mean absolute error", higher_is_better=False, priority=30, is_error=True, **COMMON),
-    Metric("r2", "R2", priority=40, **COMMON),
+    # over the standard deviation of the test targets: 1 is what always says their mean
+    Metric("nrmse", "normalised RMSE", priority=20, gives_error=True, **WORSE),
+    Metric("mae", "mean absolute error", priority=30, **WORSE),
+    Metric("r2", "R2", priority=40, of=(MEASURES,), **COMMON),
+    Metric("pearson", "Pearson correlation", priority=50, **TEXT),
+    Metric("spearman", "Spearman correlation", priority=60, **TEXT),
 )
 
 
 def build(key: str, outputs: int) -> Any:
-    from torchmetrics import MeanAbsoluteError, R2Score
+    from torchmetrics import MeanAbsoluteError, R2Score, SpearmanCorrCoef
 
-    from vitlab.tasks.common.metrics import NormalisedError
+    from vitlab.tasks.common.metrics import NormalisedError, Pearson
 
-    return {"nrmse": NormalisedError, "mae": MeanAbsoluteError, "r2": R2Score}[key]()
+    of_key = {"nrmse": NormalisedError, "mae": MeanAbsoluteError, "r2": R2Score, "pearson": Pearson}
+    return of_key.get(key, SpearmanCorrCoef)()
