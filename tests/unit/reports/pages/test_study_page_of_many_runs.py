@@ -66,7 +66,8 @@ def test_the_page_is_small_and_its_first_figure_there_at_once(browser, page):
     browser.show_figure("#figure-1")
     assert seconds + time.monotonic() - begin < 4
     charts = read_script_data(page.read_text())["charts"]
-    assert max(len(chart["data"]["columns"]["mark"]) for chart in charts) < 5000
+    datasets = [data["columns"] for chart in charts for data in chart["datasets"].values()]
+    assert max(len(column) for columns in datasets for column in columns.values()) < 8000
 
 
 def test_no_error_no_request_whatever_is_clicked(browser, page):
@@ -90,13 +91,13 @@ def test_names_are_text_wherever_they_stand(browser, page):
     browser.open(page)
     browser.show_figure("#figure-1")
     text = browser.run("document.querySelector('main').textContent")
-    for place in ("header", "#figure-1 .keys", "#sizes thead", "#runs-table tbody", "#fixed thead"):
+    for place in ("header", "#figure-1 .role-legend", "#sizes thead", "#runs-table tbody", "#fixed thead"):
         assert SCRIPT in browser.run(f"document.querySelector('{place}').textContent"), place
     assert f"{SCRIPT}-n500-s0" in text
     assert f"{IMAGE}-n500-s0" in text
     assert browser.run("document.title").startswith(SCRIPT)
-    browser.run("[...document.querySelectorAll('#figure-1 .keys button')].slice(1).forEach((key) => key.click())")
-    browser.page.wait_for_function("!document.querySelector('#figure-1 .mark-symbol path[fill=\"var(--resnet)\"]')")
+    browser.page.locator("#figure-1 .role-legend-label text").first.click()
+    browser.page.wait_for_function("!document.querySelector('#figure-1 .mark-symbol.role-mark path[fill=\"var(--resnet)\"]')")
     browser.page.mouse.move(*browser.find_mark("#figure-1", "/script.*-n\\d+-s/.test(datum.text)"))
     tip = browser.page.wait_for_selector("#vg-tooltip-element.visible")
     assert f"{SCRIPT}-n" in tip.text_content()
@@ -129,31 +130,19 @@ def test_runs_are_filtered_by_words_and_by_choices(browser, page):
     assert browser.run(f"{ROWS}.map((row) => row.dataset.trainSize)") == ["500", "2000", "8000", "32000"]  # as sorted
 
 
-def test_legend_hides_all_of_a_model(browser, page):
+def test_legend_shows_the_models_that_are_clicked(browser, page):
     browser.open(page)
-    label = browser.run("document.querySelector('#figure-1 .keys button').dataset.label")
     for view in (0, 2):
         browser.run(f"document.querySelectorAll('#figure-1 input')[{view}].click()")
         browser.show_figure("#figure-1 .view:not([hidden])")
-        marks = f"""[...document.querySelectorAll('#figure-1 .view:not([hidden]) .role-mark path')]
-            .filter(({{ __data__: item }}) => item?.datum?.label === {json.dumps(label)}).length"""
-        before = browser.run(marks)
-        assert before > 4
-        browser.run("document.querySelector('#figure-1 .keys button').click()")
-        browser.page.wait_for_function(f"{marks} === 0")
-        browser.run("document.querySelector('#figure-1 .keys button').click()")
-        browser.page.wait_for_function(f"{marks} === {before}")
-
-
-def test_a_size_is_shown_alone_and_wide(browser, page):
-    browser.open(page)
-    figure = browser.run("[...document.querySelectorAll('main > figure:has([data-choose=panel])')].at(-1).id")
-    browser.show_figure(f"#{figure}")
-    width = f"document.querySelector('#{figure} .panel:not([hidden]) .plot svg').getBoundingClientRect().width"
-    narrow = browser.run(width)
-    browser.choose(f"#{figure} [data-choose=panel]", "2")
-    browser.page.wait_for_function(f"{width} > 2 * {narrow}")
-    assert browser.run(f"document.querySelectorAll('#{figure} .panel:not([hidden])').length") == 1
+        entries = browser.page.locator("#figure-1 .view:not([hidden]) .role-legend-label text")
+        assert sorted(entries.all_text_contents()) == sorted(MODELS)
+        shown = """new Set([...document.querySelectorAll('#figure-1 .view:not([hidden]) .role-mark path')]
+            .map(({ __data__: item }) => item?.datum?.model).filter(Boolean)).size"""
+        assert browser.run(shown) == len(MODELS)
+        for place, count in ((0, 1), (1, 2), (0, 1), (1, len(MODELS))):
+            entries.nth(place).click()
+            browser.page.wait_for_function(f"{shown} === {count}")
 
 
 def test_all_but_the_figures_is_there_without_scripts(chromium, page):
@@ -191,9 +180,9 @@ def test_print_is_light_and_cuts_no_figure(browser, page):
     browser.show_figure("#figure-1")
     tick = "getComputedStyle(document.querySelector('.plot .role-axis-label text')).fill"
     assert browser.run(tick) == "rgb(91, 97, 106)"  # of the light theme
-    heights = browser.run("[...document.querySelectorAll('.panel')].map((one) => one.getBoundingClientRect().height)")
+    heights = browser.run("[...document.querySelectorAll('.view:not([hidden])')].map((one) => one.getBoundingClientRect().height)")
     assert max(heights) < 1047
-    assert set(browser.run("[...document.querySelectorAll('.panel')].map((v) => getComputedStyle(v).breakInside)")) == {
+    assert set(browser.run("[...document.querySelectorAll('.view:not([hidden])')].map((v) => getComputedStyle(v).breakInside)")) == {
         "avoid"
     }
     assert browser.run("document.querySelector('#runs-table').offsetWidth") <= 718
