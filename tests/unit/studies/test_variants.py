@@ -33,7 +33,7 @@ def test_one_model_is_in_a_study_as_variants_with_settings_of_their_own(tmp_path
         "models:\n  fast: {model: vit_nano, recipe.lr: 1e-2}\n  deep: {model: vit_nano, "
         "model.depth: 6, recipe: {lr: 2e-3}}\n  plain: resnet_nano\n"
     )
-    expected = {"fast": ("vit_nano", 0.01), "deep": ("vit_nano", 0.002), "plain": ("resnet_nano", 0.5)}
+    expected = {"fast": ("vit_nano", 0.01), "deep": ("vit_nano", 0.002), "plain": ("resnet_nano", 0.06)}
     assert values(study(file=path), "model.name", "recipe.lr") == expected
     word = "models={fast: {model: vit_nano, recipe.lr: 1e-2}, plain: resnet_nano}"
     assert values(study(word), "model.name", "recipe.lr") == {n: expected[n] for n in ("fast", "plain")}
