@@ -104,21 +104,21 @@ def write_page(results: Results, run: str) -> bool:
     found = {name: results.run_files[run].last_analysis(name) for name in MEASURES}
     analyses = {name: analysis for name, analysis in found.items() if analysis is not None}
     missing = [name for name in MEASURES if name not in analyses]
-    items = [
-        [
-            {"grid": grid, "attention": quantize(of_layer.reshape(heads, -1)), "rollout": quantize(rollout.ravel())}
-            for of_layer, rollout in zip(maps.maps[place], maps.rollout[place], strict=True)
-        ]
-        for place in range(shown)
-    ]
     text = render_page(
-        [{**picture, "src": "", "layers": of} for picture, of in zip(pictures, items, strict=True)],
+        [
+            {
+                "name": pictures[place]["name"],
+                "layers": [
+                    {"grid": grid, "attention": quantize(one.reshape(heads, -1)), "rollout": quantize(rollout.ravel())}
+                    for one, rollout in zip(maps.maps[place], maps.rollout[place], strict=True)
+                ],
+            }
+            for place in range(shown)
+        ],
         [f"layer {layer} of {layers}" for layer in range(1, layers + 1)],
         [heads] * layers,
         list_heads(analyses),
-        {format_title(name, analysis): find_most(analysis) for name, analysis in analyses.items()},
-        shades=SHADE_TABLE,
-        gradient=GRADIENT,
+        list_columns(analyses),
         title=f"Attention maps: {run}",
         name="Attention maps",
         heading=run,
@@ -149,13 +149,14 @@ def list_heads(analyses: Mapping[str, Mapping[str, Any]]) -> Rows:
     ]
 
 
-def find_most(analysis: Mapping[str, Any]) -> float:
-    return max((finite(row["value"]) or 0 for row in analysis["rows"]), default=0) or 1
-
-
-def format_title(name: str, analysis: Mapping[str, Any]) -> str:
-    has_unit = name != "head_types" and analysis.get("unit")
-    return f"{MEASURES[name]} ({printable(str(analysis['unit']))})" if has_unit else MEASURES[name]
+def list_columns(analyses: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The title of each measure's column, such as `distance (pixels)`, and its largest number."""
+    columns = {}
+    for name, analysis in analyses.items():
+        unit = "" if name == "head_types" else printable(str(analysis.get("unit") or ""))
+        most = max(finite(row["value"]) or 0 for row in analysis["rows"])
+        columns[f"{MEASURES[name]} ({unit})" if unit else MEASURES[name]] = most or 1
+    return columns
 
 
 def count_fitting(most: int, *arrays: np.ndarray) -> int:
@@ -227,8 +228,6 @@ def write_text_page(path: Path, title: str, texts: Rows, heads: Sequence[Mapping
         [layer["heads"] for layer in texts[0]["layers"]],
         rows,
         dict.fromkeys(PATTERNS, 1),
-        shades=None,
-        gradient="linear-gradient(to right, transparent, var(--vit))",
         title=printable(title),
         name="Attention between tokens",
         heading=printable(title),
@@ -251,7 +250,6 @@ def render_page(
     heads: Sequence[int],
     rows: Rows,
     columns: Mapping[str, float],
-    shades: str | None,
     **values: Any,
 ) -> str:
     """The document of pictures or texts, `items` as the script reads them, with the heads of each layer.
@@ -263,7 +261,8 @@ def render_page(
         "attention.html.j2",
         styles=["maps.css", "attention.css"],
         scripts=[source(name) for name in SCRIPTS],
-        script_data={"items": items, "layers": layers, "shades": shades},
+        script_data={"items": items, "layers": layers, "shades": None if "texts" in values else SHADE_TABLE},
+        gradient="linear-gradient(to right, transparent, var(--vit))" if "texts" in values else GRADIENT,
         about=[f"{plural(len(layers), 'layer')}, {plural(max(heads), 'head')} each"],
         layers=layers,
         heads=heads,

@@ -44,11 +44,6 @@
     if (tokens) return `\u201c${tokens[queries][row]}\u201d (${row + 1}) gives \u201c${tokens[keys][column]}\u201d (${column + 1})`;
     return `Picture ${Number(box.dataset.item) + 1}${name ? `, ${name}` : ""}, row ${row + 1}, column ${column + 1}`;
   }
-  const span = (className, style, textContent = "") => {
-    const element = Object.assign(document.createElement("span"), { className, textContent });
-    element.style.cssText = style;
-    return element;
-  };
   /* The names beside the map of a text, and lines between its sentences. */
   function nameTokens(box) {
     const [{ tokens, segments }, { queries, keys, grid }] = [itemOf(box), shownIn(box)];
@@ -72,15 +67,13 @@
     most.forEach((value, kind) => { get(`most-${kind}`).textContent = value === null ? "each map\u2019s most" : value === 1 ? "1" : view.number(value); });
     for (const box of boxes) {
       const at = shownIn(box);
-      const { grid } = at;
       if (!shades) nameTokens(box);
-      most.forEach((value, kind) => {
-        const values = valuesOf(at, kind);
-        view.paint(box.querySelector(`[data-map="${kind}"] canvas`), values, grid, value ?? largestOf(values, at));
-      });
+      for (const [kind, value] of most) {
+        view.paint(box.querySelector(`[data-map="${kind}"] canvas`), valuesOf(at, kind), at.grid, value ?? largestOf(valuesOf(at, kind), at));
+      }
       const values = valuesOf(at);
       const top = values.indexOf(view.largest(values));
-      const place = placeOf(box, [Math.floor(top / grid[1]), top % grid[1]]);
+      const place = placeOf(box, [Math.floor(top / at.grid[1]), top % at.grid[1]]);
       box.setAttribute("aria-label", `Most attention: ${place}, ${view.number(values[top])}. Arrow keys move over the cells.`);
     }
     document.querySelectorAll("tr[data-layer]").forEach((row) => row.classList.toggle("now", row.dataset.layer === `${step}`));
@@ -115,12 +108,11 @@
   thumbs.forEach((thumb) => thumb.addEventListener("keydown", (event) => {
     if (!(event.key in STEPS)) return;
     event.preventDefault();
-    const [row, column] = [thumb.dataset.layer, thumb.dataset.head].map((place, side) => Number(place) + STEPS[event.key][side]);
-    rove(thumbAt(row, column) ?? thumb);
-    thumbAt(row, column)?.focus();
+    const next = thumbAt(...["layer", "head"].map((place, side) => Number(thumb.dataset[place]) + STEPS[event.key][side])) ?? thumb;
+    rove(next);
+    next.focus();
   }));
   for (const field of [head, scale]) field.addEventListener("change", slider.show);
-  text?.addEventListener("change", redraw);
-  document.addEventListener("themechange", redraw);
+  for (const [place, kind] of [[text, "change"], [document, "themechange"]]) place?.addEventListener(kind, redraw);
   redraw();
 })();

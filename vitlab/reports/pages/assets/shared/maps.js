@@ -8,6 +8,11 @@ function unpacked({ levels, largest }) {
   return Float32Array.from(all, (level, i) => level * most[Math.floor(i / width)] / 255);
 }
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+function span(className, style, textContent = "") {
+  const element = Object.assign(document.createElement("span"), { className, textContent });
+  element.style.cssText = style;
+  return element;
+}
 const within = (place, count) => Math.max(0, Math.min(count - 1, place));
 
 /* In the shades of a table of 256 colours; without one in the theme's first accent, whose opacity grows with the value. */
@@ -41,10 +46,7 @@ const mapsView = (shades, say) => {
     for (const tile of box.querySelectorAll(".tile")) {
       const [rows, columns] = gridOf(tile);
       const [row, column] = cellAt(at, [rows, columns]);
-      const cursor = document.createElement("span");
-      cursor.className = "cursor";
-      cursor.style.cssText = `left:${100 * column / columns}%;top:${100 * row / rows}%;width:${100 / columns}%;height:${100 / rows}%`;
-      tile.append(cursor);
+      tile.append(span("cursor", `left:${100 * column / columns}%;top:${100 * row / rows}%;width:${100 / columns}%;height:${100 / rows}%`));
     }
     say(words((grid) => cellAt(at, grid)));
   }
