@@ -1,1 +1,1 @@
-"""Figures as data: one module per kind of figure, drawn alike by each of the backends."""
+"""Figures: functions that give Altair charts of the results' frames, and what an analysis found as charts."""

@@ -4,7 +4,7 @@ Values are drawn as shares of the first reference, uniform attention, so that mo
 references in their own unit. Every reference is on the axis, so that small differences look small.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -57,7 +57,8 @@ class Heads:
             for row in one.analysis["rows"]
             if all(finite(row[key]) is not None for key in ("value", "layer", "step"))
         ]
-        self.frame = pd.DataFrame(rows, columns=[*(rows[0] if rows else ()), *(() if rows else ("panel", "layer"))])
+        columns = ["panel", "link", "first", "last", "step", "layer", "head", "value", "y"]
+        self.frame = pd.DataFrame(rows, columns=columns)
         self.layers = sorted(set(self.frame.layer))
 
     def text(self, value: float, share: float) -> str:
@@ -81,14 +82,14 @@ class Heads:
             layers += [here.mark_rule().properties(name=name), label.properties(name=f"{name}, name")]
         return layers
 
-    def describe_ends(self, form: Any) -> str:
-        """What `form` says of the first and the last layer, by step the mean over their heads."""
+    def describe_ends(self, form: Callable[[int, str, str], str]) -> str:
+        """What `form` says of the first and the last layer, by the texts of their first and last step."""
+        means = self.frame.groupby(["panel", "layer", "step"], sort=False)[["value", "y"]].mean().reset_index()
+        means["text"] = [self.text(one.value, one.y) for one in means.itertuples()]
         texts = []
-        for title in self.titles:
-            mine = self.frame[self.frame.panel == title]
-            means = mine.groupby(["layer", "step"])[["value", "y"]].mean()
-            layers = dict.fromkeys((mine.layer.min(), mine.layer.max())) if len(mine) else ()
-            ends = "; ".join(form(layer, means.loc[layer]) for layer in layers)
+        for title, mine in means.groupby("panel", sort=False):
+            by_layer = {layer: some.text.iloc[[0, -1]] for layer, some in mine.sort_values("step").groupby("layer")}
+            ends = "; ".join(form(layer, *by_layer[layer]) for layer in dict.fromkeys((min(by_layer), max(by_layer))))
             texts.append(f"{f'{title}: ' if title else ''}{ends}.")
         return " ".join(["Mean over the heads:", *texts])
 
@@ -141,9 +142,7 @@ def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str,
         title=title,
         chart=panels(alt.layer(*heads.layer_references(), *layers, data=frame[columns]), "panel", heads.titles),
         caption=f"{caption}{heads.note()}",
-        alt=heads.describe_ends(
-            lambda layer, means: f"{heads.text(means.value.iloc[-1], means.y.iloc[-1])} in layer {layer}"
-        ),
+        alt=heads.describe_ends(lambda layer, _, last: f"{last} in layer {layer}"),
         files=heads.files,
     )
 
@@ -167,11 +166,6 @@ def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: st
         title=title,
         chart=panels(alt.layer(*heads.layer_references(), *layers, data=means[columns]), "panel", heads.titles),
         caption=caption,
-        alt=heads.describe_ends(
-            lambda layer, means: (
-                f"layer {layer} from {heads.text(means.value.iloc[0], means.y.iloc[0])}, "
-                f"to {heads.text(means.value.iloc[-1], means.y.iloc[-1])}"
-            )
-        ),
+        alt=heads.describe_ends(lambda layer, first, last: f"layer {layer} from {first}, to {last}"),
         files=heads.files,
     )

@@ -97,7 +97,8 @@ def test_names_are_text_wherever_they_stand(browser, page):
     assert f"{IMAGE}-n500-s0" in text
     assert browser.run("document.title").startswith(SCRIPT)
     browser.page.locator("#figure-1 .role-legend-label text").first.click()
-    browser.page.wait_for_function("!document.querySelector('#figure-1 .mark-symbol.role-mark path[fill=\"var(--resnet)\"]')")
+    others = "#figure-1 .mark-symbol.role-mark path[fill='var(--resnet)']"
+    browser.page.wait_for_function(f"""!document.querySelector("{others}")""")
     browser.page.mouse.move(*browser.find_mark("#figure-1", "/script.*-n\\d+-s/.test(datum.text)"))
     tip = browser.page.wait_for_selector("#vg-tooltip-element.visible")
     assert f"{SCRIPT}-n" in tip.text_content()
@@ -180,10 +181,8 @@ def test_print_is_light_and_cuts_no_figure(browser, page):
     browser.show_figure("#figure-1")
     tick = "getComputedStyle(document.querySelector('.plot .role-axis-label text')).fill"
     assert browser.run(tick) == "rgb(91, 97, 106)"  # of the light theme
-    heights = browser.run("[...document.querySelectorAll('.view:not([hidden])')].map((one) => one.getBoundingClientRect().height)")
-    assert max(heights) < 1047
-    assert set(browser.run("[...document.querySelectorAll('.view:not([hidden])')].map((v) => getComputedStyle(v).breakInside)")) == {
-        "avoid"
-    }
+    views = "[...document.querySelectorAll('.view:not([hidden])')]"
+    assert max(browser.run(f"{views}.map((view) => view.getBoundingClientRect().height)")) < 1047
+    assert set(browser.run(f"{views}.map((view) => getComputedStyle(view).breakInside)")) == {"avoid"}
     assert browser.run("document.querySelector('#runs-table').offsetWidth") <= 718
     assert browser.run("getComputedStyle(document.querySelector('#runs-table thead button')).display") == "contents"

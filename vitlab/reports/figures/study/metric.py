@@ -6,10 +6,9 @@ figure 2.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -51,17 +50,36 @@ Row = Mapping[str, Any]
 
 
 def draw(results: Results) -> Iterator[Figure]:
-    """The error on log-log axes where the metric is a share, the metric, then the metric against each known cost."""
+    """The error on log-log axes where the metric is a share, the metric, then the metric against each known cost.
+
+    Costs are training compute (the operations of all forward and backward passes) and wall-clock time of training.
+    """
     metric = results.metric
     if not results.sizes:
         return
     if metric.percent and metric.higher_is_better:
         yield draw_sizes(results, "error", f"error (1 - {metric.name})", lambda value: 1 - value)
     yield draw_sizes(results, metric.name, metric.name, lambda value: value)
-    for cost in list_costs(results):
-        known = Results([row for row in results.rows if cost.of(row) is not None], outcomes={})
-        if known.sizes:
-            yield draw_costs(results, known, cost)
+    longest = max(finite(row.get("wall_s")) or 0.0 for row in results.rows)
+    unit, short = max((unit for unit in TIME_UNITS if longest >= 5 * unit[0]), default=TIME_UNITS[0])
+    for cost in (
+        Cost("compute", "train_flops", "training compute (FLOPs)", partial(with_prefix, unit="FLOP")),
+        Cost("time", "wall_s", f"time to train and evaluate ({short})", lambda time: duration(time * unit), unit),
+    ):
+        known = [(row, finite(row.get(cost.key)) or 0.0) for row in results.rows]  # 0 has no place on a log axis
+        rows = [{**row, "cost": value / cost.unit} for row, value in known if value > 0]
+        if (priced := Results(rows, outcomes={})).sizes:
+            yield draw_costs(results, priced, cost)
+
+
+class Cost(NamedTuple):
+    """`key` is a column of results.csv, in units of `unit` on the axis."""
+
+    choice: str
+    key: str
+    title: str
+    text: Callable[[float], str]
+    unit: float = 1.0
 
 
 # ---- points, against whatever
@@ -277,41 +295,14 @@ def describe_lines(found: StudyFits, means: pd.DataFrame) -> str:
 # ---- against cost
 
 
-@dataclass(frozen=True)
-class Cost:
-    """`key` is a column of results.csv, in units of `unit` on the axis."""
-
-    key: str
-    choice: str
-    title: str
-    text: Callable[[float], str]
-    unit: float = 1.0
-
-    def of(self, row: Row) -> float | None:
-        """None for what has no place on a log axis."""
-        value = finite(row.get(self.key))
-        return value / self.unit if value is not None and value > 0 else None
-
-
-def list_costs(results: Results) -> list[Cost]:
-    """Training compute (the operations of all forward and backward passes) and wall-clock time of training."""
-    longest = max((finite(row.get("wall_s")) or 0.0 for row in results.rows), default=0.0)
-    unit, short = max((unit for unit in TIME_UNITS if longest >= 5 * unit[0]), default=TIME_UNITS[0])
-    title = f"time to train and evaluate ({short})"
-    return [
-        Cost("train_flops", "compute", "training compute (FLOPs)", partial(with_prefix, unit="FLOP")),
-        Cost("wall_s", "time", title, lambda time: duration(time * unit), unit),
-    ]
-
-
 def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
     """A line per model through the means over seeds of both, from its smallest training set to its largest.
 
-    Behind them the frontier of each family and of all. `known` are the runs whose cost is known.
+    Behind them the frontier of each family and of all. `known` are the runs whose cost is known, with their cost.
     """
     metric = results.metric
     log = not metric.percent
-    cells, runs = find_points(known, lambda value: value, log=log, x=cost.of, price=cost.text)
+    cells, runs = find_points(known, lambda value: value, log=log, x=lambda row: row["cost"], price=cost.text)
     across = axis(
         alt.X, "x", cost.title, find_domain([*cells.x, *runs.x], log=True, percent=False), log=True, short=True
     )
@@ -347,7 +338,7 @@ def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
             *with_legend("model", style, of_model),
         ),
         caption=caption,
-        alt=" ".join([*describe_costs(known, cells, cost), *describe_frontiers(known, frontiers, cost)]),
+        alt=describe_costs(results, cells, frontiers, cost),
         files=FILES,
         choice=cost.choice,
     )
@@ -387,15 +378,15 @@ def label_sizes(cells: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(texts, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
 
 
-def describe_costs(results: Results, cells: pd.DataFrame, cost: Cost) -> Iterator[str]:
+def describe_costs(results: Results, cells: pd.DataFrame, frontiers: Mapping[str, pd.DataFrame], cost: Cost) -> str:
+    """The largest and the smallest training set of each model, and each frontier."""
     metric, unit = results.metric, f"training {results.metric.sized_by}"
+    texts = []
     for model, line in cells.groupby("model", sort=False):
         ends = (line.iloc[[-1, 0]] if len(line) > 1 else line).itertuples()
-        texts = [f"{metric.text(e.mean)} for {cost.text(e.x)} with {plural(e.train_size, unit)}" for e in ends]
-        yield f"{model}: {', '.join(texts)}."
-
-
-def describe_frontiers(results: Results, frontiers: Mapping[str, pd.DataFrame], cost: Cost) -> Iterator[str]:
+        priced = [f"{metric.text(e.mean)} for {cost.text(e.x)} with {plural(e.train_size, unit)}" for e in ends]
+        texts.append(f"{model}: {', '.join(priced)}.")
     for label, frontier in frontiers.items():
-        bought = zip(frontier["mean"], frontier.x, strict=True)
-        yield f"{label}: {', '.join(f'{results.metric.text(mean)} for {cost.text(x)}' for mean, x in bought)}."
+        priced = [f"{metric.text(one.mean)} for {cost.text(one.x)}" for one in frontier.itertuples()]
+        texts.append(f"{label}: {', '.join(priced)}.")
+    return " ".join(texts)
