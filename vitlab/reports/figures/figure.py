@@ -105,7 +105,9 @@ def axis(
 
     Without a `domain` the axis has the range of the data; `ticks` are the values to label.
     """
-    axis = {"title": f"{title} (log scale)" if log else title, "format": "~%" if percent else "~s" if short else ",~f"}
+    if log:
+        title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
+    axis = {"title": title, "format": "~%" if percent else "~s" if short else ",~f"}
     scale: dict[str, Any] = (
         {"type": "log", "padding": 8 if kind is alt.X else 16, "nice": False} if log else {"zero": zero}
     )

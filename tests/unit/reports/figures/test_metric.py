@@ -87,7 +87,7 @@ def test_time_is_in_the_unit_that_its_longest_run_is_read_in():
     assert read_column(draw(ROWS)["time"], "x", "lines", model="vit_a") == [9.0, 130.0]
     for factor, unit, text in ((60, "min", "23 min"), (3600, "h", "23 h 00 min")):
         figure = draw([{**one, "wall_s": factor * one["wall_s"]} for one in ROWS])["time"]
-        assert f"({unit}) (log scale)" in read_encoding(figure, "lines", "x")["axis"]["title"]
+        assert f"({unit}, log scale)" in read_encoding(figure, "lines", "x")["axis"]["title"]
         assert read_column(figure, "x", "lines", model="vit_a")[0] == pytest.approx(9.0)
         assert read_column(figure, "text", "means", model="vit_b")[0].splitlines()[-1] == text
 
