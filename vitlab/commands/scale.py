@@ -134,7 +134,7 @@ def scale(
     began = time.perf_counter()
     from vitlab.commands import study_runs
 
-    if is_on_this_machine(config.executor) and not dry_run:
+    if is_on_this_machine(config.executor) and machine is None:
         modules = study_runs.list_worker_modules(compose_models(config).values())
         start_server(modules)  # they import while this process does
     console = Console(stderr=True)

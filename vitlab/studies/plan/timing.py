@@ -3,15 +3,13 @@
 As many processes work side by side as in the study, for neighbours slow each other down.
 """
 
-import os
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,11 @@ from torchmetrics import MetricCollection
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
+from vitlab.hardware import list_gpus
 from vitlab.models.counting.memory import checkpointed
 from vitlab.signals import Stopping
 from vitlab.studies.events import summarize_error
+from vitlab.studies.executors.local import LocalExecutor
 from vitlab.studies.grid import Spec
 from vitlab.studies.job import log_to
 from vitlab.studies.plan.study import Plan, describe_costs
@@ -59,14 +59,14 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
         alike.setdefault(describe_costs(spec.config), []).append(spec)
     specs, times, threads = [same[0] for same in alike.values()], {}, torch.get_num_threads()
     settled = {name: model.settled for name, model in plan.by_variant.items()}
-    on_cpu = all(settings["accelerator"] == "cpu" for settings in settled.values())  # a GPU is a run's own
-    time_it = partial(time_run, plan.cores, settled, stop=(stopping := Stopping()).asked)
+    time_it, asked = partial(time_run, plan.cores, settled), (stopping := Stopping()).asked
+    gpus = list_gpus(torch.cuda.device_count())
     try:
-        with stopping, neighbours(time_it, specs, plan.neighbours - 1 if on_cpu else 0):
+        with stopping, neighbours(specs, plan.neighbours - 1, time_it, gpus, asked):
             for place, same in enumerate(alike.values()):
                 progress("timing the first steps of each model", place, len(alike))
-                measured = time_it(same[0])
-                if stopping.asked():
+                measured = time_it(same[0], asked)
+                if asked():
                     raise KeyboardInterrupt
                 times |= {spec.config["variant"]: measured for spec in same}
     finally:
@@ -76,30 +76,38 @@ def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict
 
 
 @contextmanager
-def neighbours(time_it: Callable[[Spec], Times], specs: Sequence[Spec], count: int) -> Iterator[None]:
-    """While the block runs, `count` forked processes train the variants in a loop, each from another variant on.
+def neighbours(
+    specs: Sequence[Spec], number: int, time_it: Callable[..., Times], gpus: Sequence[str], stop: Callable[[], bool]
+) -> Iterator[None]:
+    """While the block runs, `number` processes train the variants in a loop, each from another variant on.
 
-    They load this processor as the study's other runs will. The fork comes before this process starts threads; a child
-    that fails is not replaced.
+    They load this machine as the study's other runs will: they are workers, each with the GPUs that a worker at its
+    place gets, where this process is the first. One that fails is not replaced.
     """
-    children, parent = [], os.getpid()
-    for place in range(1, count + 1) if sys.platform == "linux" else ():
-        if (child := os.fork()) == 0:
-            try:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                while os.getppid() == parent:  # it ends when this process is killed
-                    for step in range(len(specs)):
-                        time_it(specs[(place + step) % len(specs)])
-            finally:
-                os._exit(0)
-        children.append(child)
-    try:
-        yield
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+    own = specs[0].config["trainer"]["devices"]
+    with tempfile.TemporaryDirectory(prefix="vitlab-") as folder:
+        job = partial(train_in_turn, specs, time_it)
+        executor = LocalExecutor(job, number, Path(folder), [*gpus[own:], *gpus[:own]])
+        try:
+            for place in range(1, number + 1):
+                executor.start(replace(specs[place % len(specs)], name=str(place)))
+            begun: set[str] = set()
+            while len(begun) < number and not stop():
+                begun |= {event.run for event in executor.wait(1.0)}
+            yield
+        finally:
+            executor.close()
+
+
+def train_in_turn(
+    specs: Sequence[Spec], time_it: Callable[..., Times], first: Spec, report: Callable, stop: Callable[[], bool]
+) -> None:
+    """The job of a neighbour, which is named by its place: to train without end."""
+    for place in count(int(first.name)):
+        report(None)  # it notices so that the process that times has ended
+        if stop():
+            return
+        time_it(specs[place % len(specs)], stop)
 
 
 def time_run(
