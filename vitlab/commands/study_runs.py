@@ -1,6 +1,7 @@
 """The runs of `vitlab scale`: what is refused before they begin, their folder, how they are trained or submitted."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.models import MODULES
 from vitlab.registry import list_modules
-from vitlab.studies.claims import hold
+from vitlab.studies.claims import Held, hold
 from vitlab.studies.display import Board, Row, display
 from vitlab.studies.events import Event
 from vitlab.studies.execute import Executor, execute
@@ -83,8 +84,10 @@ def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> Missing:
     missing = Missing(to_train, to_complete, list(dict.fromkeys(chain(*lacking.values()))))
     if missing.specs:
         check_executor(plan.config.executor)
-    for spec in missing.specs:  # what failed in an earlier start is tried again
-        files.run(spec.name).error_path.unlink(missing_ok=True)
+    for run in (files.run(spec.name) for spec in missing.specs):
+        if run.error_path.exists():
+            with suppress(Held), hold(run.folder):  # what failed in an earlier start is tried again, unless it is now
+                run.error_path.unlink(missing_ok=True)
     return missing
 
 

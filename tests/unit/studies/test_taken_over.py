@@ -7,10 +7,15 @@ import sys
 import time
 
 import pytest
+from rich.console import Console
 
+from vitlab.commands.study_runs import find_missing
 from vitlab.config import TrainConfig, compose
-from vitlab.studies.claims import path_of
+from vitlab.studies.claims import hold, path_of
 from vitlab.studies.experiment import train_run
+from vitlab.studies.grid import compose_study
+from vitlab.studies.plan.study import plan_study
+from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
 WORDS = [
@@ -25,6 +30,7 @@ WORDS += ["analyses=[]", "trainer.threads=1", "trainer.evaluations=2", "trainer.
 WORDS += ["trainer.checkpoint_every=0"]
 SLOW = f"""
 import sys, time
+from vitlab.commands.study_runs import find_missing
 from vitlab.config import TrainConfig, compose
 from vitlab.studies.claims import ClaimLost
 from vitlab.studies.experiment import train_run
@@ -87,3 +93,16 @@ def test_what_killed_writers_leave_is_removed_by_who_goes_on(tmp_path):
     with pytest.raises(Enough):
         train_run(config, tmp_path, stop=stop)
     assert not any(path.exists() for path in left)
+
+
+def test_a_start_forgets_why_a_run_has_failed_but_not_of_one_that_another_start_holds(tmp_path):
+    words = ["data=digits", "models=[resnet_nano]", "sizes=[40,60]", "seeds=[0]", "wandb.mode=off", "analyses=[]"]
+    plan, files = plan_study(compose_study("quick", words), jobs=1, console=Console()), StudyFiles(tmp_path)
+    failed, held = (files.run(spec.name) for spec in plan.specs)
+    for run in (failed, held):
+        run.write_error("ValueError: as it was there")
+    with hold(held.folder):
+        assert len(find_missing(files, plan, Console()).to_train) == 2
+        assert (failed.error(), held.error()) == (None, "ValueError: as it was there")
+    find_missing(files, plan, Console())
+    assert (held.error(), list(held.folder.iterdir())) == (None, [])

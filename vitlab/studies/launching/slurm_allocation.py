@@ -6,11 +6,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vitlab.studies.claims import JOB, ClaimLost, Held
+from vitlab.studies.claims import JOB, ClaimLost, Held, hold
 from vitlab.studies.events import Job, summarize_error
 from vitlab.studies.grid import Spec
 from vitlab.studies.launching.slurm_jobs import read_queue
@@ -60,7 +60,8 @@ class Allocation:
         except Exception as error:
             outcome = f"failed: {summarize_error(error)}"
             if signals:  # processes that helped the run may have died of the signal: it has not failed
-                files.error_path.unlink(missing_ok=True)
+                with suppress(Held), hold(files.folder):
+                    files.error_path.unlink(missing_ok=True)
                 outcome = "stopped, to be continued"
         print(f"{spec.name}: {outcome}", flush=True)
 
