@@ -82,7 +82,7 @@ class SlurmExecutor:
     reports = False
 
     def __init__(self, config: ExecutorConfig, job: Job, jobs: int, study: Path):
-        self.config, self.job, self.study = config.slurm, job, study
+        self.config, self.job, self.study, self.most = config.slurm, job, study, jobs
         self.parameters = make_parameters(config, study.resolve().name, jobs)
         self.unsubmitted: list[Spec] = []
         self.submitted: dict[str, Spec] = {}
@@ -102,7 +102,8 @@ class SlurmExecutor:
         if time.monotonic() - self.asked_at < ASK:
             return []
         self.asked_at = time.monotonic()
-        if self.unsubmitted:
+        # where --jobs limits them, new arrays wait for those in the queue: few large ones, not one for each that ends
+        if self.unsubmitted and len({self.jobs[run] for run in {*self.jobs} - self.gone}) < self.most:
             self.submit_waiting()
         if (queue := read_queue()) is None:
             return []
@@ -137,7 +138,11 @@ class SlurmExecutor:
         """Nothing of this executor is left here."""
 
     def submit(self, specs: Sequence[Spec]) -> Submission:
-        """Submit every run that no job in the queue and no other process holds. Raises UserError."""
+        """Submit every run that no job in the queue and no other process holds. Raises UserError.
+
+        An array limits how many of its own tasks run. So that no more than `most` do of all arrays, one waits for the
+        end of an earlier one, or of all that are in the queue; as many go side by side as have room together.
+        """
         with hold(self.study / FOLDER, wait="turn"):  # another start of the study may submit its own
             if (queue := read_queue()) is None:
                 raise UserError(NO_ANSWER)
@@ -145,12 +150,17 @@ class SlurmExecutor:
             others = [spec for spec in specs if spec.name not in queued]
             missing = [spec for spec in others if read_state(self.study, spec.name, spec.config).state == "waiting"]
             groups = split(missing, self.config.cells)
-            room = max(0, self.config.submitted - len({*queued.values()}))
+            before = {*queued.values()}
+            room, abreast = max(0, self.config.submitted - len(before)), max(1, self.most // self.config.array)
+            limited = len(before) + len(groups) > self.most
+            waits = [{job.partition("_")[0] for job in before}] * abreast  # for which arrays each new one does
             added: dict[str, str] = {}
             for chunk in split(groups[:room], self.config.array):
                 jobs = [Allocation(self.job, group, self.study) for group in chunk]
                 names = [[spec.name for spec in group] for group in chunk]
-                added |= submit_array(self.study, jobs, names, self.parameters)
+                new = submit_array(self.study, jobs, names, self.parameters, after=waits.pop(0) if limited else ())
+                waits.append({next(iter(new.values())).partition("_")[0]})
+                added |= new
             return Submission(queued, added, [spec for spec in missing if spec.name not in added])
 
 

@@ -10,7 +10,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,15 @@ def read_queue() -> dict[str, str] | None:
 
 
 def submit_array(
-    study: Path, jobs: Sequence[Callable[[], Any]], runs: Sequence[Sequence[str]], parameters: dict[str, Any]
+    study: Path,
+    jobs: Sequence[Callable[[], Any]],
+    runs: Sequence[Sequence[str]],
+    parameters: dict[str, Any],
+    after: Collection[str] = (),
 ) -> dict[str, str]:
     """Submit an array of jobs, which hold these runs, and write it down; gives the job of each run.
 
-    Raises UserError with what sbatch says.
+    It begins once the arrays `after` have ended. Raises UserError with what sbatch says.
     """
     import submitit
     from submitit.core.utils import FailedJobError
@@ -71,6 +75,11 @@ def submit_array(
     before = {*folder.glob("*.*")}
     executor = submitit.SlurmExecutor(folder, max_num_timeout=10**6)  # a run may need any number of allocations
     executor.update_parameters(**parameters)
+    if after:
+        options = parameters["additional_parameters"]
+        given = [options["dependency"]] if "dependency" in options else []
+        dependency = ",".join([*given, ":".join(["afterany", *sorted(after)])])
+        executor.update_parameters(additional_parameters={**options, "dependency": dependency})
     try:
         with contextlib.redirect_stderr(io.StringIO()), outside_jobs():  # submitit prints what sbatch says
             submitted = executor.submit_array(jobs)
@@ -100,7 +109,8 @@ def outside_jobs() -> Iterator[None]:
 
 
 def make_parameters(config: ExecutorConfig, name: str, jobs: int) -> dict[str, Any]:
-    """What submitit is told of an allocation; `jobs` is how many of an array run at a time."""
+    """What submitit is told of an allocation; `jobs` is how many run at a time, of an array: `submit` of the
+    executor sees to several."""
     slurm = config.slurm
     minutes = math.ceil(slurm.hours * 60)
     optional = {

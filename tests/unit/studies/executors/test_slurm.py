@@ -145,6 +145,18 @@ def test_what_is_submitted_is_not_submitted_again_and_the_queue_takes_no_more_th
     assert len({*read_submitted(tmp_path).values()}) == 3
 
 
+@pytest.mark.parametrize(("array", "submitted"), [(1, 1000), (2, 1000), (3, 4)])
+def test_no_more_than_jobs_run_at_a_time_of_all_arrays_together(tmp_path, array, submitted):
+    study = Watcher(tmp_path, f"slurm.array={array}", f"slurm.submitted={submitted}")
+    study.executor = slurm.build(study.config, Counting(), 2, tmp_path)
+    names = "abcdef"
+    study.run(study.specs(*names, steps=20))
+    marks = [sorted(path.stat().st_mtime for path in (tmp_path / name).glob("at *")) for name in names]
+    beside = [sum(first <= begin <= last for first, *_, last in marks) for begin, *_ in marks]
+    assert max(beside) == 2
+    assert len({*read_submitted(tmp_path).values()}) == 6
+
+
 # ---- what happens to jobs
 
 
