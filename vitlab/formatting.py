@@ -1,8 +1,10 @@
 """Numbers as a person reads them."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 DASH = "\N{EN DASH}"  # stands where there is no number
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -76,3 +78,17 @@ def round_numbers(result: Mapping[str, Any]) -> dict[str, Any]:
     floats = {key: value for key, value in result.items() if isinstance(value, float)}
     shares = {key: round(value, 6) for key, value in floats.items() if key in ("accuracy", "error")}
     return {**result, **{key: float(f"{value:.6g}") for key, value in floats.items()}, **shares}
+
+
+def link(*parts: str) -> str:
+    """An address relative to the study folder. Quoted whole, so that no name can be read as a scheme or a query."""
+    return "/".join(quote(part, safe="") for path in parts for part in path.split("/") if part)
+
+
+def folder_link(name: str) -> str:
+    return f"{link(name)}/"
+
+
+def file_stem(text: str) -> str:
+    """A file name without a suffix that every file system takes, of at most 150 letters."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:150].strip("._") or "figure"

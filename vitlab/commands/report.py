@@ -40,8 +40,8 @@ def main(words: Sequence[str]) -> int:
     if len(studies) == 1:
         return report(*studies.values(), wandb=args.wandb, runs=args.runs, as_json=args.json)
     with status_line("loading altair"):
+        from vitlab.formatting import file_stem
         from vitlab.reports.pages.compare import merge_studies, write_compare_page
-        from vitlab.reports.urls import file_stem
 
     first, *others = studies
     path = studies[first].files.folder / f"compare-{file_stem('-'.join(others))}.html"

@@ -17,10 +17,10 @@ from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import read_json
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
-from vitlab.studies.metrics import main_metric
 from vitlab.studies.results import Results
 from vitlab.studies.store import StudyFiles
 from vitlab.studies.variants import describe_value, name_models, read_axes
+from vitlab.tasks.metrics import main_metric
 
 Rows = list[dict[str, Any]]
 Facts = list[tuple[str, str]]

@@ -13,10 +13,9 @@ from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
 from vitlab.reports.provenance import CAUTION, PublishedFigures, find_published
 from vitlab.studies.limits import list_limits, predict_gain
-from vitlab.studies.metrics import main_metric
 from vitlab.studies.results import CHANCE, EQUAL, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results
 from vitlab.studies.stats import Estimate
-from vitlab.tasks.metrics import Metric
+from vitlab.tasks.metrics import Metric, main_metric
 
 WIDTH = 90  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long

@@ -15,9 +15,8 @@ from rich.text import Text
 from vitlab.console import Console
 from vitlab.formatting import duration
 from vitlab.studies.events import Event
-from vitlab.studies.metrics import main_metric
-from vitlab.studies.plan.packing import pack
-from vitlab.tasks.metrics import Metric
+from vitlab.studies.plan.machine import pack
+from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.progress import Progress
 
 PLAIN_EVERY = 20.0  # seconds between lines without a terminal

@@ -22,12 +22,11 @@ from vitlab.formatting import finite, round_numbers
 from vitlab.studies.fits import StudyFits, fit_study
 from vitlab.studies.grid import name_run
 from vitlab.studies.limits import list_limits
-from vitlab.studies.metrics import main_metric
 from vitlab.studies.outcomes import Outcomes, read_outcomes
 from vitlab.studies.stats import Estimate, Spread, Spreads, estimate_mean, moderated_spreads, paired_difference
 from vitlab.studies.store import StudyFiles
 from vitlab.studies.variants import list_varied_keys
-from vitlab.tasks.metrics import Metric
+from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import RunFiles
 
 if TYPE_CHECKING:

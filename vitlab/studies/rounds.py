@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from vitlab.formatting import plural, whole
-from vitlab.studies.metrics import main_metric
 from vitlab.studies.stats import Spread, estimate_mean, quantile
 from vitlab.studies.store import Cell
-from vitlab.tasks.metrics import Metric
+from vitlab.tasks.metrics import Metric, main_metric
 
 MOST_SEEDS = 1000  # of a cell
 

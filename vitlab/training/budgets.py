@@ -9,7 +9,7 @@ from vitlab.config.schema import BudgetConfig
 from vitlab.config.schema.models import ModelConfig
 from vitlab.models.counting import count
 from vitlab.tasks.base import Task
-from vitlab.training.optimization.freezing import freeze_body
+from vitlab.training.optimization.optimizers import freeze_body
 
 LARGEST_STEPS = 2**40  # as budget.steps
 

@@ -11,9 +11,9 @@ import torch
 from vitlab import tasks
 from vitlab.config import TrainConfig, compose
 from vitlab.tasks.common.evaluate import collect_logits
-from vitlab.training.calibration import fit_temperature, soften
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_subject
+from vitlab.training.predict import fit_temperature, soften
 
 TIMED = 5  # repetitions
 

@@ -16,7 +16,6 @@ from vitlab.tasks import evaluation_metrics
 from vitlab.tasks.base import Task
 from vitlab.training.optimization.optimizers import build_optimizer
 from vitlab.training.optimization.schedules import build_schedule
-from vitlab.training.randomness import stream
 
 
 class TrainingModule(L.LightningModule):
@@ -173,3 +172,15 @@ def seed_dropout(seed: int, device: torch.device) -> None:
 def gather(tensor: Tensor) -> Tensor:
     """A tensor whole, where it is sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+# each use of random numbers has a stream of its own, so that no use moves another's: first weights torch's generator
+# with the run's seed, the subset `subset_seed`, the order of items the seed and the epoch, the steps `stream`
+SEED_STRIDE = 1_000_003  # runs of different seeds share no step's seed before their millionth step
+PART_STRIDE = 2_000_000_011  # likewise parts of a batch; a CPU's generator takes 32 bits of a seed
+
+
+def stream(seed: int, step: int, use: Literal["dropout", "augmentation"], part: int = 0) -> int:
+    """The seed of a use at a step, for the `part`-th part of the batch; stochastic depth draws as dropout."""
+    number = seed * SEED_STRIDE + step + part * PART_STRIDE
+    return ~number if use == "augmentation" else number

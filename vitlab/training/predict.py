@@ -22,7 +22,6 @@ from vitlab.data.text.tokenization import from_file
 from vitlab.data.text.types import Examples, TextData
 from vitlab.files import read_json, write_json
 from vitlab.tasks.common.evaluate import collect_logits
-from vitlab.training.calibration import fit_temperature, soften
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_run, place_run
 
@@ -186,3 +185,29 @@ def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> di
     gaps = [abs(float((right - confidences)[homes == home].sum())) for home in range(bins)]
     loss = -np.log(np.maximum(probabilities[rows, labels], 1e-30)).mean()
     return {"loss": round(float(loss), 6), "calibration_error": round(sum(gaps) / len(labels), 6)}
+
+
+HOTTEST = 100.0  # and 1 / HOTTEST the coldest temperature that is tried
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature T for which softmax(logits / T), logits (N, C), gives the labels (N,) the highest likelihood.
+
+    1 where all answers are right, for no temperature is too low there.
+    """
+    if (logits.argmax(axis=1) == labels).all():
+        return 1.0
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        return float(-np.log(np.maximum(soften(logits, np.exp(log_temperature))[rows, labels], 1e-30)).mean())
+
+    rows, reach = np.arange(len(labels)), np.log(HOTTEST)
+    return float(np.exp(minimize_scalar(loss, bounds=(-reach, reach), method="bounded").x))
+
+
+def soften(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Probabilities (N, C)."""
+    scaled = logits.astype(np.float64) / temperature
+    raised = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    return raised / raised.sum(axis=1, keepdims=True)

@@ -17,7 +17,7 @@ from vitlab.models.weights.load import LoadReport
 from vitlab.training import checkpoint
 from vitlab.training.devices.ranks import ALONE, Ranks
 from vitlab.training.files import RunFiles, source_of
-from vitlab.training.optimization.freezing import freeze_body
+from vitlab.training.optimization.optimizers import freeze_body
 from vitlab.training.prepare import Prepared
 from vitlab.training.sources import (
     fingerprint,

@@ -10,8 +10,7 @@ from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.models import described_shape
 from vitlab.models.counting import count
 from vitlab.models.text import build as build_text
-from vitlab.training.optimization.freezing import freeze_body
-from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.optimization.optimizers import build_optimizer, freeze_body
 from vitlab.training.sources import load_encoder
 
 V, S, N, D = 23, 7, 5, 24

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from tests.unit.tasks.test_classification import CLASSES, Fixed, task
 from vitlab.config import UserError
 from vitlab.studies.experiment import count_right
-from vitlab.studies.metrics import main_metric
 from vitlab.studies.outcomes import Outcomes
+from vitlab.tasks.metrics import main_metric
 
 
 def test_balanced_weights_are_those_of_the_training_subset():

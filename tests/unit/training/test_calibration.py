@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vitlab.training.calibration import fit_temperature, soften
+from vitlab.training.predict import fit_temperature, soften
 
 
 @pytest.mark.parametrize("planted", [0.4, 1.0, 3.0])

@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike
 
 from vitlab.config import printable
 from vitlab.files import write_text
-from vitlab.formatting import DASH, finite, plural, significant
+from vitlab.formatting import DASH, finite, link, plural, significant
 from vitlab.reports.figures.cells import SHADES
 from vitlab.reports.figures.theme import ACCENTS
 from vitlab.reports.pages.render import draw_picture, render, source
-from vitlab.reports.urls import link
 from vitlab.studies.results import MAPS, AttentionMaps, Results
 from vitlab.studies.store import StudyFiles
 

@@ -17,14 +17,13 @@ from vitlab.config import TrainConfig
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import write_text
-from vitlab.formatting import DASH, count, finite, plural, whole
+from vitlab.formatting import DASH, count, finite, link, plural, whole
 from vitlab.reports import provenance
 from vitlab.reports.figures.figure import house_style
 from vitlab.reports.figures.theme import ACCENTS, THEMES, looks
 from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.render import bundle_vega, render, source
 from vitlab.reports.pages.runs_table import Column
-from vitlab.reports.urls import link
 from vitlab.reports.words import cell_text, compare_sizes, describe_lead, describe_numbers, join_names
 from vitlab.studies.results import Results, RunResults
 from vitlab.tasks.metrics import find_metric

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitlab.formatting import duration, finite, significant, whole, with_prefix
+from vitlab.formatting import duration, finite, folder_link, link, significant, whole, with_prefix
 from vitlab.reports.figures.theme import Look, families, looks
-from vitlab.reports.urls import folder_link, link
-from vitlab.studies.metrics import main_metric
 from vitlab.studies.results import Results
-from vitlab.tasks.metrics import list_metrics
+from vitlab.tasks.metrics import list_metrics, main_metric
 
 Rows = list[dict[str, Any]]
 FILES = (

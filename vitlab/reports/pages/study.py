@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.files import write_text
-from vitlab.formatting import duration, finite, plural, with_prefix
+from vitlab.formatting import duration, finite, folder_link, link, plural, with_prefix
 from vitlab.reports import provenance
 from vitlab.reports.figures.figure import Figure, describe_for_page, save_figure
 from vitlab.reports.figures.study import draw_study
@@ -19,7 +19,6 @@ from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.attention import Group, write_attention_pages
 from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.pages.render import bundle_vega, data_address, pack_chart, render, source
-from vitlab.reports.urls import folder_link, link
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import find_tables, headline, make_size_table, write_tables
 from vitlab.studies.laws.groups import list_params

@@ -13,8 +13,7 @@ from torch import nn
 from vitlab.config import resolved
 from vitlab.models.counting import count, memory
 from vitlab.studies.grid import Spec
-from vitlab.studies.plan.machine import Machine
-from vitlab.studies.plan.packing import pack
+from vitlab.studies.plan.machine import Machine, pack
 from vitlab.studies.plan.study import Plan, describe_costs
 from vitlab.training import budgets, settings
 from vitlab.training.devices.checks import list_unsharded

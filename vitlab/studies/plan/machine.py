@@ -1,6 +1,8 @@
 """A machine that a study is planned for: `gpu:64,memory=80,flops=989e12`. Imports no torch."""
 
+import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitlab.config import UserError
@@ -62,3 +64,16 @@ def read_number(text: str, least: float, most: float) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and least <= value <= most else None
+
+
+def pack(runs: Sequence[tuple[float, int]], devices: int) -> float:
+    """The seconds until all runs are done: (seconds, devices that it takes) each, begun in this order.
+
+    A run begins as soon as enough devices are free and all before it have begun: list scheduling (Graham, 1969).
+    """
+    free = [0.0] * devices  # when each device is free
+    for seconds, width in runs:
+        taken = [heapq.heappop(free) for _ in range(width)]
+        for _ in taken:
+            heapq.heappush(free, taken[-1] + seconds)
+    return max(free)

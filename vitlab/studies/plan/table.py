@@ -8,8 +8,7 @@ from rich.table import Table
 from vitlab.console import Console
 from vitlab.formatting import duration, plural
 from vitlab.studies.grid import Spec
-from vitlab.studies.plan.machine import FORM
-from vitlab.studies.plan.packing import pack
+from vitlab.studies.plan.machine import FORM, pack
 from vitlab.studies.plan.study import Plan
 from vitlab.studies.plan.timing import Times
 from vitlab.tasks import writes_texts

@@ -13,7 +13,7 @@ measured on the test set alone, and `is_compared` shows it in the report's table
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -117,3 +117,14 @@ def build_metrics(of: str, outputs: int, detailed: bool) -> Iterator[tuple[str, 
     for metric in list_metrics():
         if metric.fits(of, outputs, detailed):
             yield metric.key, homes[metric.key].build(metric.key, outputs)
+
+
+def main_metric(rows: list[dict[str, Any]]) -> Metric:
+    """The one that the study names (`task.metric`), else the first of all that some run has; over their sizes."""
+    shown = [metric for metric in list_metrics() if metric.is_compared]
+    accuracy = find_metric("accuracy")
+    named = next((find_metric(row["metric"]) for row in rows if row.get("metric")), None)
+    measured = next((metric for metric in shown if any(metric.value(row) is not None for row in rows)), accuracy)
+    metric_shown = named or measured
+    unit = next((str(row["unit"]) for row in rows if row.get("unit")), metric_shown.sized_by)
+    return replace(metric_shown, sized_by=unit)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitlab.studies.plan.packing import pack
+from vitlab.studies.plan.machine import pack
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ from scipy.spatial import KDTree
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
-from vitlab.formatting import plural, significant
+from vitlab.formatting import file_stem, plural, significant
 from vitlab.reports.figures.figure import COLOURS, Figure, axis, by_look
 from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
 from vitlab.reports.figures.theme import ACCENTS, MARKERS, group_look
-from vitlab.reports.urls import file_stem
 
 KEYS = ("step", "layer", "head", "type", "value")
 NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits

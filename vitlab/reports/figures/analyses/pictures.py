@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config.schema import AnalysisConfig
-from vitlab.formatting import TIMES
+from vitlab.formatting import TIMES, file_stem
 from vitlab.reports.figures.cells import (
     LETTERS,
     draw_cells,
@@ -20,7 +20,6 @@ from vitlab.reports.figures.cells import (
     wrap_images,
 )
 from vitlab.reports.figures.figure import Figure
-from vitlab.reports.urls import file_stem
 
 MOST = 8  # pictures of maps
 PICTURE = 0.45  # of a tile's brightness that is the picture's

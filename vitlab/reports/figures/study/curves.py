@@ -8,10 +8,9 @@ from typing import NamedTuple
 import altair as alt
 import pandas as pd
 
-from vitlab.formatting import finite, plural
+from vitlab.formatting import finite, folder_link, plural
 from vitlab.reports.figures.figure import DOTTED, SOLID, Figure, axis, by_look, of_field, panels, with_legend
 from vitlab.reports.figures.theme import looks
-from vitlab.reports.urls import folder_link
 from vitlab.studies.results import Results
 
 PLACE = 4

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from vitlab.config import load, names
-from vitlab.formatting import plural
+from vitlab.formatting import file_stem, folder_link, plural
 from vitlab.reports.figures.figure import Figure
 from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
 from vitlab.reports.figures.theme import looks
-from vitlab.reports.urls import file_stem, folder_link
 from vitlab.studies.results import Results
 
 PLACE = 3

@@ -14,7 +14,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from vitlab.formatting import duration, finite, plural, with_prefix
+from vitlab.formatting import duration, finite, folder_link, plural, with_prefix
 from vitlab.reports.figures.figure import (
     COLOURS,
     DASHED,
@@ -30,7 +30,6 @@ from vitlab.reports.figures.figure import (
 )
 from vitlab.reports.figures.theme import looks
 from vitlab.reports.provenance import identify_machine
-from vitlab.reports.urls import folder_link
 from vitlab.reports.words import describe_model, join_names
 from vitlab.studies.fits import StudyFits
 from vitlab.studies.laws.crossover import describe_crossover, rounded
