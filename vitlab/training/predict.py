@@ -77,13 +77,6 @@ class Predictor:
         if shape["head"] == "token" or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
             raise UserError(f"{self.files.folder}: gives no class of a whole text, so predict is not for it")
 
-    def open_task(self) -> Any:
-        """The run's task on its own data. Raises UserError where these are gone or have changed."""
-        config = self.run.config.data
-        data = open_data(config)
-        self.files.refuse_other_data(data.name, contents(config, data))
-        return self.build_task(data)
-
     def build_task(self, data: Any) -> Any:
         config = self.run.config
         return tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
@@ -93,11 +86,13 @@ class Predictor:
         path = self.files.folder / FILE
         found = read_json(path, lambda document: float(document["temperature"]))
         if found is None:
-            try:
-                task = self.open_task()
+            try:  # its own data may be gone, or have changed
+                data = open_data(self.run.config.data)
+                self.files.refuse_other_data(data.name, contents(self.run.config.data, data))
             except UserError as error:
                 self.not_calibrated = error.problems[0]
                 return
+            task = self.build_task(data)
             logits = collect_logits(self.model, task, task.validation, self.autocast).numpy()
             labels = task.validation.labels
             found = fit_temperature(logits, labels)

@@ -109,8 +109,7 @@ def outside_jobs() -> Iterator[None]:
 
 
 def make_parameters(config: ExecutorConfig, name: str, jobs: int) -> dict[str, Any]:
-    """What submitit is told of an allocation; `jobs` is how many run at a time, of an array: `submit` of the
-    executor sees to several."""
+    """What submitit is told of an allocation; `jobs` is how many of an array run at a time."""
     slurm = config.slurm
     minutes = math.ceil(slurm.hours * 60)
     optional = {
