@@ -288,8 +288,6 @@ def read_config(schema: type, path: str | Path, without: Sequence[str] = ()) -> 
     config = structured(schema)
     config.budget = structured(BudgetConfig)
     values = {key: value for key, value in read_yaml(path).items() if key not in without}
-    if isinstance(values.get("wandb"), dict):  # less the keys whose place W&B's own variables have taken
-        values["wandb"] = {key: values["wandb"][key] for key in config.wandb if key in values["wandb"]}
     problems = [line for key, value in values.items() for line in assign(config, key, value)]
     problems += choose_groups(config, {})[2]
     if problems:

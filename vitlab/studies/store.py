@@ -38,10 +38,7 @@ Trial = dict[str, Any]  # settings, status, steps, train_flops, validation: what
 
 @dataclass(frozen=True)
 class Start:
-    """The last start of a study: the folder it was given in, what it asked for, its runs, and its first line.
-
-    Of a study of version 0.7 or before only the folder is known.
-    """
+    """The last start of a study: the folder it was given in, what it asked for, its runs, and its first line."""
 
     folder: str
     asked: dict[str, Any] = field(default_factory=dict)
@@ -70,12 +67,6 @@ class StudyFiles:
         """Raise UserError unless this study can run here: the folder is new, or holds the same study."""
         refuse_folder(self.folder, self.config_path.name)
         if self.config_path.exists():
-            start = self.last_start()
-            if start is None or not start.asked:
-                raise UserError(
-                    f"--out {self.folder}: holds a study of version 0.7 or earlier, which vitlab report, eval and fit "
-                    "read, but which is not continued; give another --out"
-                )
             refuse_changes(self.folder, list_study_changes(resolved(config), self.config()))
 
     def config(self) -> dict[str, Any]:

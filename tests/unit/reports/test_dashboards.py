@@ -147,9 +147,9 @@ def test_the_metric_of_the_study_decides_the_panels(study, offline):
     assert not any("accuracy" in title for title in found)
 
 
-def test_a_study_with_keys_that_an_earlier_version_had_is_read(study, offline):
+def test_the_project_is_the_studys(study, offline):
     config = study.config()
-    study.write_config({**config, "wandb": {**config["wandb"], "entity": "lab", "tags": [], "project": "mine"}})
+    study.write_config({**config, "wandb": {**config["wandb"], "project": "mine"}})
     assert main(["report", str(study.folder), "--wandb"]) == 0
     assert workspace_of(study).project == "mine"
 

@@ -126,18 +126,6 @@ def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
     assert config["models"] == {"a": {"model": "a", "model.depth": 2}, "b": {"model": "b"}}, "per_model of 0.3, too"
 
 
-def test_a_study_of_version_0_7_is_read_and_not_continued(tmp_path):
-    files, config = StudyFiles(tmp_path), compose(StudyConfig, ["name=s", "models=[vit_nano]", "sizes=[7]"])
-    files.write_config(resolved(config) | {"executor": {"slurm": {"cells": "auto"}}})
-    files.start_path.write_text('{"folder": ".."}')
-    assert files.config()["sizes"] == [7]
-    with pytest.raises(UserError, match=r"holds a study of version 0\.7 or earlier.*give another --out"):
-        files.refuse(config)
-    files.add_start(resolved(config), [("vit_nano", 7, 0)], "s: 1 run")
-    files.refuse(config)
-    assert files.last_start().cells == [("vit_nano", 7, 0)]
-
-
 # ---- a run's files
 
 
