@@ -82,7 +82,7 @@ def test_a_run_leaves_the_files_of_the_contract(run):
     assert (run / "config.yaml").is_file()
     assert (run / "checkpoints" / "last.ckpt").is_file()
     assert result["status"] == "finished"
-    assert (result["steps"], result["examples_seen"], result["train_size"]) == (12, 12 * 128, 100)
+    assert (result["steps"], result["examples_seen"], result["train_size"]) == (12, 12 * 64, 100)
     assert result["error"] == pytest.approx(1 - result["accuracy"], abs=1e-6)
     assert result["params"] == sum(p.numel() for p in api.load_run(run).model.parameters())
     assert torch.__version__.startswith(result["environment"]["torch"])
