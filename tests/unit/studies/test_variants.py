@@ -38,7 +38,7 @@ def test_one_model_is_in_a_study_as_variants_with_settings_of_their_own(tmp_path
     word = "models={fast: {model: vit_nano, recipe.lr: 1e-2}, plain: resnet_nano}"
     assert values(study(word), "model.name", "recipe.lr") == {n: expected[n] for n in ("fast", "plain")}
     chosen = study("models=[plain,vit_nano]", file=path)
-    assert values(chosen, "recipe.lr") == {"plain": (0.5,), "vit_nano": (0.016,)}, "a variant is chosen by its name"
+    assert values(chosen, "recipe.lr") == {"plain": (0.06,), "vit_nano": (0.016,)}, "a variant is chosen by its name"
     assert values(study("models=[deep]", file=path), "model.depth", "recipe.lr") == {"deep": (6, 0.002)}
 
 
