@@ -73,8 +73,6 @@ def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]])
             verdict = CHANCE
         elif unclear:
             verdict = next((one for one in (LEVEL, EQUAL) if verdicts == {one}), UNDECIDED)
-        if verdict == UNDECIDED and gaps[others[0]].estimate.half_width is None:
-            verdict = EQUAL
         chance = max((cell.chance for cell in cells.values() if cell.chance is not None), default=None)
         compared[size] = Comparison(
             size, (best, *others), gaps[others[0]], (best, *unclear) if unclear else (), verdict, chance

@@ -92,6 +92,8 @@ class Results:
         outcomes: Mapping[str, np.ndarray] | None = None,
     ):
         self.rows, self.config, self.files, self.run_files = rows, dict(config or {}), files, dict(run_files or {})
+        self._gaps: dict[tuple[str, str, int], Gap] = {}
+        self._spreads: dict[tuple[str, str], dict[float, Spread]] = {}
         if outcomes is not None:
             self.outcomes = dict(outcomes)
 
@@ -262,15 +264,9 @@ class Results:
             self._gaps[key] = self.find_gap(*key)
         return self._gaps[key]
 
-    @cached_property
-    def _gaps(self) -> dict[tuple[str, str, int], Gap]:
-        return {}
-
     def find_gap(self, first: str, second: str, size: int) -> Gap:
-        metric, cells = (
-            self.metric,
-            {model: self.by_model[model][size] for model in self.by_model if model in (first, second)},
-        )
+        metric = self.metric
+        cells = {model: self.by_model[model][size] for model in self.by_model if model in (first, second)}
         best, other = sorted(cells, key=lambda model: metric.lead(cells[model].mean, 0.0), reverse=True)
         pair = (best, other) if metric.higher_is_better else (other, best)
         rows = [cells[model].rows for model in pair]
@@ -294,21 +290,12 @@ class Results:
         """The spread over seeds of the paired differences of two models at each size."""
         if (first, second) not in self._spreads:
             differences = {}
-            for size in self.by_model[first].keys() & self.by_model[second].keys():
-                one, two = (
-                    {
-                        row["seed"]: self.metric.compared(self.metric.value(row))
-                        for row in self.by_model[model][size].rows
-                    }
-                    for model in (first, second)
-                )
+            for size in self.grouped[first].keys() & self.grouped[second].keys():
+                both = [self.grouped[model][size] for model in (first, second)]
+                one, two = (dict(zip([row["seed"] for row in rows], self.compared(rows), strict=True)) for rows in both)
                 differences[size] = [one[seed] - two[seed] for seed in sorted(one.keys() & two.keys())]
             self._spreads[first, second] = moderated_spreads(dict(sorted(differences.items())))
         return self._spreads[first, second]
-
-    @cached_property
-    def _spreads(self) -> dict[tuple[str, str], dict[float, Spread]]:
-        return {}
 
     def compared(self, rows: Iterable[Mapping[str, Any]]) -> list[float]:
         return [self.metric.compared(self.metric.value(row)) for row in rows]

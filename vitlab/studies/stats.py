@@ -74,8 +74,8 @@ def paired_difference(
 
     Seeds that both have are paired, since they share the training subset; so are test items where both have a value
     for each. `seeds` are those of the model that has fewer. `spreads` are known better than those of these seeds alone,
-    `overlap` is the ratio of test to training items where each seed has its own test set (`correct_for_overlap`), and
-    the interval reaches `floor` at least.
+    `overlap` is the ratio of test to training items where each seed has its own test set (else 0), and the interval
+    reaches `floor` at least.
     """
     spreads = spreads or Spreads()
     if len({np.shape(value) for model in (first, second) for value in model.values()}) > 1:  # some run kept no items

@@ -86,6 +86,11 @@ def house_style() -> alt.theme.ThemeConfig:
     }
 
 
+def band_opacity(models: int) -> float:
+    """Of the band of each model, so that the bands of many, one over another, hide neither lines nor points."""
+    return min(0.15, 0.6 / models)
+
+
 RING = {"filled": False, "fill": "transparent", "size": 40, "strokeWidth": 1.2}
 
 

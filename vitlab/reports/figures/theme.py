@@ -6,7 +6,6 @@ tritanopia, and a contrast of at least 4 to 1 with the paper (WCAG asks 3 to 1 o
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 THEMES: dict[str, dict[str, str]] = {
     "light": {
@@ -37,7 +36,7 @@ THEMES: dict[str, dict[str, str]] = {
 FIXED = ("vit", "resnet")  # families that keep their accent in every study
 OTHERS = ("third", "fourth", "fifth")
 ACCENTS = (*FIXED, *OTHERS)
-MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down")
+MARKERS = ("circle", "square", "triangle", "diamond", "triangle-down", "cross", "triangle-left")
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,6 @@ class Look:
 
     colour: str
     marker: str = "circle"
-
-
-def families(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """model -> family, in the order of the rows; a model without a family is its own."""
-    return {row["model"]: row.get("family") or row["model"] for row in rows}
 
 
 def looks(families: Mapping[str, str]) -> dict[str, Look]:
@@ -68,7 +62,7 @@ def looks(families: Mapping[str, str]) -> dict[str, Look]:
 
 
 def group_look(place: int) -> Look:
-    """That of a group of points by its place: 25 groups differ in colour or marker."""
+    """That of a group of points by its place: 35 groups differ in colour or marker."""
     return Look(ACCENTS[place % len(ACCENTS)], MARKERS[(place + place // len(ACCENTS)) % len(MARKERS)])
 
 

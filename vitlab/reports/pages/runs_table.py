@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.formatting import duration, finite, folder_link, link, significant, whole, with_prefix
-from vitlab.reports.figures.theme import Look, families, looks
+from vitlab.reports.figures.theme import Look, looks
 from vitlab.studies.results import Results
 from vitlab.tasks.metrics import list_metrics, main_metric
 
@@ -65,7 +65,7 @@ def columns(rows: Rows) -> list[Column]:
 
 def run_rows(results: Results, shown: list[Column], page_folder: Path) -> list[RunRow]:
     """A row per run, with its addresses as a page in that folder has them."""
-    style, rows = looks(families(results.rows)), []
+    style, rows = looks(results.families), []
     for row in results.rows:
         folder = results.run_files[row["run"]].files.folder
         path = os.path.relpath(folder, page_folder)

@@ -14,7 +14,7 @@ from vitlab.formatting import duration, finite, folder_link, link, plural, with_
 from vitlab.reports import provenance
 from vitlab.reports.figures.figure import Figure, describe_for_page, save_figure
 from vitlab.reports.figures.study import draw_study
-from vitlab.reports.figures.theme import families, looks
+from vitlab.reports.figures.theme import looks
 from vitlab.reports.pages import runs_table
 from vitlab.reports.pages.attention import Group, write_attention_pages
 from vitlab.reports.pages.compare import write_compare_page
@@ -90,7 +90,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[G
         size_table=make_size_table(results),
         fits=results.fits,
         tables=[(path.name, link("tables", path.name)) for path in find_tables(study.folder)],
-        looks=looks(families(rows)),
+        looks=looks(results.families),
         columns=columns,
         choices=runs_table.choices(rows),
         runs=runs_table.run_rows(results, columns, study.folder),

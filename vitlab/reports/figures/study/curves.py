@@ -9,7 +9,17 @@ import altair as alt
 import pandas as pd
 
 from vitlab.formatting import finite, folder_link, plural
-from vitlab.reports.figures.figure import DOTTED, SOLID, Figure, axis, by_look, of_field, panels, with_legend
+from vitlab.reports.figures.figure import (
+    DOTTED,
+    SOLID,
+    Figure,
+    axis,
+    band_opacity,
+    by_look,
+    of_field,
+    panels,
+    with_legend,
+)
 from vitlab.reports.figures.theme import looks
 from vitlab.studies.results import Results
 
@@ -79,7 +89,8 @@ def draw_training(results: Results) -> Iterator[Figure]:
         marked = base.mark_point().transform_filter("datum.loss === 'validation'").encode(shape=look["shape"])
         layers.append(marked.encode(tooltip=["model", "loss", "step", "value"]).properties(name="points"))
     if banded := frame.low.notna().any():
-        band = base.mark_area().encode(y=of_field(up, "low"), y2="high:Q", detail="loss:N")
+        band = base.mark_area(fillOpacity=band_opacity(len(style)))
+        band = band.encode(y=of_field(up, "low"), y2="high:Q", detail="loss:N")
         layers.insert(0, band.properties(name="bands"))
     lines = "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
     chart = alt.layer(*with_legend("model", style, layers), data=frame)
@@ -136,7 +147,7 @@ def draw_classes(results: Results) -> Iterator[Figure]:
         x=axis(alt.X, "size", sized, log=True, ticks=sorted(set(frame["size"]))), y=recall, color=look["color"]
     )
     layers = [
-        base.mark_area().encode(y=of_field(recall, "low"), y2="high:Q"),
+        base.mark_area(fillOpacity=band_opacity(len(style))).encode(y=of_field(recall, "low"), y2="high:Q"),
         base.mark_line(),
         base.mark_point().encode(shape=look["shape"], tooltip=tooltip),
     ]

@@ -23,6 +23,7 @@ from vitlab.reports.figures.figure import (
     SOLID,
     Figure,
     axis,
+    band_opacity,
     by_look,
     find_domain,
     of_field,
@@ -181,7 +182,7 @@ def draw_sizes(results: Results, choice: str, label: str, y: Callable[[float], f
     dash = alt.StrokeDash("beyond:N", scale=alt.Scale(domain=[False, True], range=[SOLID, DASHED]), legend=None)
     of_model = [
         alt.Chart(lines.dropna(subset="low")[["model", "beyond", "x", "low", "high"]], name="bands")
-        .mark_area()
+        .mark_area(fillOpacity=band_opacity(len(style)))
         .encode(x=across, y=of_field(up, "low"), y2="high:Q", color=look["color"], detail="beyond:N"),
         alt.Chart(lines[["model", "beyond", "x", "y", "text"]], name="lines")
         .mark_line(point="transparent")
