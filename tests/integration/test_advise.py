@@ -1,7 +1,7 @@
-"""`vitlab advise` from a folder of pictures to its verdict."""
+"""`vitlab advise` from a folder of pictures to its answer, and what changes the answer."""
 
-import csv
 import json
+import shutil
 import time
 
 import numpy as np
@@ -10,20 +10,17 @@ from PIL import Image
 
 from scripts.draw_pictures import draw_folder
 from tests.integration.commands import vitlab
-from vitlab.commands.advise import find_homes
-from vitlab.studies import proposal
+from vitlab.commands import advise
+from vitlab.studies import advice as arrays
 
 
 @pytest.fixture
 def photos(tmp_path):
     """Red and green noise, a broken file, a copy of a picture, a file that is no picture."""
-    rng = np.random.default_rng(0)
     for name, channel in (("red", 0), ("green", 1)):
         (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(60 if channel else 40):
-            pixels = rng.integers(0, 120, (20 + number % 7, 24, 3))
-            pixels[..., channel] += 90
-            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / name / f"{number:02}.png")
+        for number in range(40 if channel else 30):
+            write_noise(tmp_path / "photos" / name / f"{number:02}.png", channel, 100 * channel + number)
     folder = tmp_path / "photos" / "red"
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff")
     (folder / "phone.heic").write_bytes(b"x")
@@ -31,66 +28,114 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-def test_a_folder_becomes_a_verdict(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(proposal, "LEVELS", (proposal.Level(25, 2, 4),))
-    monkeypatch.setattr(proposal, "SCRATCH", ("color_histogram", "resnet_nano"))
+def write_noise(path, channel, seed):
+    pixels = np.random.default_rng(seed).integers(0, 120, (20 + seed % 7, 24, 3))
+    pixels[..., channel] += 90
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """No networks and one repetition, in this process."""
+    monkeypatch.setattr(advise, "SHORTEST", float("inf"))
+    monkeypatch.setattr(arrays, "REPEATS", 1)
+
+
+def ask(*words, out):
+    """The content of advice.json, by this process."""
+    assert advise.main([*map(str, words), "--backbones", "none", "--out", str(out)]) == 0
+    return json.loads((out / "advice.json").read_text())
+
+
+def test_a_folder_becomes_an_answer(photos, tmp_path):
     out = tmp_path / "out"
-    words = ["advise", photos, "--hours", "1", "--out", out, "wandb.mode=off"]
-    done = vitlab(*words)
+    done = vitlab("advise", photos, "--target", "90%", "--hours", "0.017", "--backbones", "none", "--out", out)
     assert done.returncode == 0, done.stderr
-    for text in ("cannot be read: red/broken.jpg", ".heic: 1 file", "1 picture look like", "without pretrained models"):
+    found = json.loads((out / "advice.json").read_text())
+    for text in ("cannot be read: red/broken.jpg", ".heic: 1 file", "1 picture look like", "no time for networks"):
         assert text in done.stderr
-    with (out / "pictures.csv").open() as file:
-        rows = {row["file"]: row for row in csv.DictReader(file)}
-    assert len(rows) == 101
-    assert rows["red/copy.png"]["group"] == rows["red/07.png"]["group"]
-    verdict = json.loads((out / "advice.json").read_text())["verdict"]
-    first = verdict[0].removeprefix("Limited by the budget: ").capitalize()
-    assert first.startswith(("Take color_histogram", "Take resnet_nano", "Undecided"))
-    assert verdict[0] in done.stdout
+    assert found["pictures"] == found["labels"] == 71
+    assert found["chosen"].endswith("on pixels") or found["chosen"].endswith("on color histograms")
+    assert found["now"]["value"] > 0.9
+    assert all(line in done.stdout for line in found["verdict"])
+    assert "ms a picture" in done.stdout
     page = (out / "advice.html").read_text()
-    assert verdict[0] in page
-    assert "study/report.html" in page
+    assert found["verdict"][0] in page
     assert (out / "data.html").is_file()
-    assert (out / "study" / "report.html").is_file()
-    tests = {
-        tuple(json.loads((out / "study" / f"subsets/imagetable-seed{seed}.json").read_text())["subsets"][0].items())[1]
-        for seed in (0, 1)
+
+
+def test_every_answer_belongs_to_the_folder_as_it_is_now(photos, tmp_path):
+    """Asked again with the same --out: the same folder gives the same answer, any change in it another one."""
+    out = tmp_path / "out"
+    first = ask(photos, out=out)
+    again = ask(photos, out=out)
+    assert again == first
+    moved = tmp_path / "moved"
+    shutil.copytree(photos, moved)
+    same = ask(moved, out=out)
+    assert {**same, "data": ""} == {**first, "data": ""}
+    changes = {
+        "a picture more": lambda: write_noise(photos / "red" / "new.png", 0, 500),
+        "another label": lambda: (photos / "red" / "01.png").rename(photos / "green" / "moved.png"),
+        "another name": lambda: (photos / "red" / "02.png").rename(photos / "red" / "renamed.png"),
+        "a picture less": lambda: (photos / "red" / "03.png").unlink(),
+        "other pixels": lambda: write_noise(photos / "red" / "04.png", 1, 501),
+        "a class more": lambda: shutil.copytree(photos / "red", photos / "blue"),
     }
-    assert len(tests) == 2, "each seed has a training set of its own"
-    again = vitlab(*words)
-    assert again.returncode == 0
-    assert verdict[0] in again.stdout
-    assert "runs done" not in again.stderr, "nothing is trained again"
+    seen = {first["data"]}
+    for what, change in changes.items():
+        change()
+        found = ask(photos, out=out)
+        assert found["data"] not in seen, what
+        seen.add(found["data"])
+        assert found["pictures"] == sum(1 for path in photos.rglob("*.*g") if path.name != "broken.jpg"), what
 
 
-def test_mistakes_are_named_at_once(tmp_path):
+def test_a_table_keeps_its_groups_and_its_split(photos, tmp_path):
+    rows = [(path, path.parent.name, number // 2) for number, path in enumerate(sorted(photos.rglob("*.png")))]
+    table = tmp_path / "labels.csv"
+    lines = [
+        f"{path.relative_to(photos)},{label},{group},{'test' if group % 4 == 0 else 'train'}"
+        for path, label, group in rows
+    ]
+    table.write_text("\n".join(["file,label,patient,part", *lines]))
+    keys = "data=imagetable", f"data.root={photos}", f"data.path={table}", "data.group=patient"
+    whole = ask(*keys, out=tmp_path / "whole")
+    assert whole["labels"] == 71
+    split = ask(*keys, "data.split=part", out=tmp_path / "split")
+    assert split["labels"] == sum("train" in line for line in lines)
+    table.write_text(table.read_text().replace(",red,", ",rouge,"))
+    other = ask(*keys, out=tmp_path / "whole")
+    assert other["data"] != whole["data"]
+
+
+def test_mistakes_are_named_at_once(photos, tmp_path):
     (tmp_path / "flat").mkdir()
     for words, says in (
         (["no-such-folder"], "no such folder"),
         ([tmp_path / "flat"], "holds no folders"),
-        (["seeds=[0]"], "no pictures: give a folder, or data=NAME"),
+        (["data.root=x"], "no pictures: give a folder"),
         (["a", "b"], "give one folder of pictures"),
+        ([photos, "seeds=[0]"], "seeds=[0]: advise takes a folder"),
+        ([photos, "--target", "120%"], "120%"),
+        ([photos, "--hours", "0.001"], "0.001"),
+        ([photos, "--backbones", "timm:no_such_net"], "timm has no such model"),
     ):
         done = vitlab("advise", *words, "--out", tmp_path / "out")
         assert done.returncode == 2, words
         assert says in done.stderr
 
 
-def test_a_copy_of_a_held_out_picture_is_no_training_picture():
-    groups, parts = [0, 1, 0, 2, 2], ["train", "train", "test", "train", "validation"]
-    assert find_homes(groups, parts) == [None, 1, 0, None, 2]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "verdict"),
-    [("color", "the colors alone decide"), ("shape", "take resnet_nano: "), ("noise", "labels seem to be wrong")],
+    ("kind", "says"), [("color", "color histograms"), ("shape", ""), ("noise", "labels seem to be wrong")]
 )
-def test_the_verdict_is_what_was_planted(kind, verdict, tmp_path):
+def test_the_answer_is_what_was_planted(kind, says, tmp_path):
     draw_folder(kind, tmp_path / "photos", 900)
     start = time.monotonic()
-    done = vitlab("advise", tmp_path / "photos", "--hours", "0.16", "--out", tmp_path / "out", "wandb.mode=off")
+    done = vitlab("advise", tmp_path / "photos", "--hours", "0.16", "--backbones", "none", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert verdict in done.stdout.lower()
+    assert says in done.stdout.lower()
+    if kind == "shape":
+        assert "take resnet_nano" in done.stdout.lower()
     assert time.monotonic() - start < 600

@@ -1,131 +1,140 @@
-"""`vitlab advise`: which model for these pictures, from where, and what more labels would bring."""
+"""`vitlab advise`: which model for these pictures, and what more labels would bring."""
 
+import argparse
 import csv
+import hashlib
 import io
-import sys
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.markup import escape
 
 from vitlab.commands.arguments import CommandParser, number_between, status_line
+from vitlab.commands.data import check_out
 from vitlab.commands.scale import parse_jobs, scale
 from vitlab.config import UserError
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.console import Console
+from vitlab.data.images import imagefolder
 from vitlab.data.opening import progress_bar
 from vitlab.files import write_json, write_text
 from vitlab.formatting import duration, plural
-from vitlab.studies.grid import compose_models, compose_study
-from vitlab.studies.launching.processes import start_server
-from vitlab.studies.status import is_finished
-from vitlab.studies.store import StudyFiles
 from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
-    from vitlab.data.inspect.folder import Look
+    from vitlab.analysis.backbones import Backbone
+    from vitlab.data.inspect.pictures import Picture
+    from vitlab.studies.advice import Network, Outcome
 
-DESCRIPTION = """Compare models on your own pictures, and say which to take and what more labels would bring.
+DESCRIPTION = """Say which model to take for your own pictures, and what more labels would bring.
   vitlab advise photos                        # a folder of pictures for each class, or train/, val/, test/ of them
-  vitlab advise photos --hours 0.2 --out advice
+  vitlab advise photos --target 95% --hours 0.2
+  vitlab advise photos --backbones timm:resnet50.a1_in1k,runs/photos/vit_nano-n653-s0
   vitlab advise data=imagetable data.root=photos data.path=labels.csv data.group=patient
-The study is chosen for this machine and these hours. Run the same command again to continue where it stopped."""
-HOURS = 1.0
-FEW = 5000  # pictures: with fewer every seed draws its own test set
+
+First come classifiers that need no network, and classifiers on frozen features of pretrained networks: each picture
+goes through each network once, and its features are kept in DIR/features. Networks are trained in the time left."""
+FEWEST = 20  # pictures
+STEPS = 1000  # of a network's first training, which are doubled while they limit it
+SEEDS = 3
+SCRATCH = ("vit_nano", "resnet_nano")
+SIDES = 32, 64  # pixels a side of networks from scratch on a CPU, at least and at most
+AROUND, SHORTEST = 25.0, 40.0  # seconds before and after a study; that its training takes at least
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures that can be read, of N files. groups (N,): copies, and what a table keeps together.
+
+    held_out: bool (N,) where the folder or the table says which pictures are the test; None where it does not.
+    """
+
+    name: str
+    root: Path
+    files: "list[Picture]"
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    groups: np.ndarray
+    held_out: np.ndarray | None
+
+    @property
+    def paths(self) -> list[str]:
+        return [file.path for file in self.files]
+
+    @property
+    def digests(self) -> list[str]:
+        return [f"{file.digest:016x}" for file in self.files]
+
+    @property
+    def side(self) -> int:
+        return int(np.median([min(file.height, file.width) for file in self.files]))
+
+    def to_table(self) -> str:
+        """The pictures as a CSV file for data=imagetable."""
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow(["file", "label", "group", *(["split"] if self.held_out is not None else [])])
+        for place, path in enumerate(self.paths):
+            part = [] if self.held_out is None else ["test" if self.held_out[place] else "train"]
+            writer.writerow([path, self.classes[self.labels[place]], self.groups[place], *part])
+        return table.getvalue()
 
 
 def main(words: Sequence[str]) -> int:
+    begun = time.monotonic()
     parser = CommandParser("advise", DESCRIPTION)
-    parser.add_argument("words", nargs="+", metavar="FOLDER | key=value", help="the pictures; keys change the study")
-    parser.add_argument(
-        "--hours", type=number_between(0.01, 1000), default=HOURS, metavar="H", help="for all of it (default: 1)"
-    )
-    parser.add_argument("--jobs", type=parse_jobs, metavar="N", help="runs at a time (default: auto)")
+    parser.add_argument("words", nargs="+", metavar="FOLDER | key=value", help="the pictures")
+    about = "for all of it (default: 1)"
+    parser.add_argument("--hours", type=number_between(1 / 60, 1000), default=1.0, metavar="H", help=about)
+    parser.add_argument("--target", type=parse_share, metavar="P%", help="how many labels this accuracy takes")
+    about = "timm:NAME, timm:NAME=FILE or a run, with commas between; none for no network (default: three of timm)"
+    parser.add_argument("--backbones", metavar="A,B", help=about)
+    parser.add_argument("--jobs", type=parse_jobs, metavar="N", help="trainings at a time (default: auto)")
     parser.add_out("the folder of the advice (default: runs/advice-FOLDER)")
     args = parser.parse_intermixed_args(words)
     folders = [word for word in args.words if "=" not in word]
-    overrides = [word for word in args.words if "=" in word]
+    keys = [word for word in args.words if "=" in word]
     if len(folders) > 1:
         raise UserError(f"'{folders[1]}': give one folder of pictures, '{folders[0]}' is given already")
-    if not folders and not any(word.startswith("data=") for word in overrides):
-        raise UserError("no pictures: give a folder, or data=NAME")
-    root = Path(folders[0]).expanduser() if folders else None
-    out = args.out or Path("runs") / f"advice-{root.resolve().name if root else 'data'}"
-    if root is not None:
-        check_folder(root, out)
-    refuse_unwritable(out)
-    if not (out / "proposal.yaml").is_file():
-        propose(root, out, overrides, args.hours, args.jobs)
-    return advise(out, overrides, args.jobs)
-
-
-def check_folder(root: Path, out: Path) -> None:
-    from vitlab.commands.data import check_out
-    from vitlab.data.images import imagefolder
-
-    if problems := list(imagefolder.check_root(root)):
-        raise UserError(problems)
-    check_out(out, root)
-
-
-def propose(root: Path | None, out: Path, overrides: Sequence[str], hours: float, jobs: int | None) -> None:
-    """Look at the pictures, time the candidates, write the study that fits as OUT/proposal.yaml. Raises UserError."""
-    console = Console(stderr=True)
-    data: dict[str, Any] = {}
-    name = "advice"
-    if root is not None:
-        look = look_at_folder(root, out, console)
-        name, data = root.resolve().name, describe_folder(root, look, out)
-    with status_line("loading torch, lightning and timm"):
-        from vitlab.studies import proposal
-        from vitlab.studies.plan.study import plan_study
-        from vitlab.studies.plan.timing import time_variants
-
-    families = list_families(console, proposal.PRETRAINED)
-    if root is not None:
-        size = proposal.choose_image_size(look.image_size, hours, pretrained=bool(families), gpu=has_gpu())
-        data["image_size"] = size
-
-    def compose(level: proposal.Level, folder: Path) -> tuple[Any, str]:
-        text = dump_yaml(proposal.compose_proposal(name, data, families, level))
-        write_text(folder / "proposal.yaml", text)
-        return compose_study(str(folder / "proposal.yaml"), overrides), text
-
-    with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch:
-        config, _ = compose(proposal.LEVELS[-1], Path(scratch))
-        start_workers(config)
-        plan = plan_study(config, jobs=jobs, console=console)
-        with progress_bar(console) as progress:
-            times = time_variants(plan, progress)
-        level, seconds = proposal.choose_level(
-            hours, times, len(plan.task.validation), len(plan.task.test), plan.jobs, len(plan.task.train)
+    if strange := [word for word in keys if not word.startswith(("data=imagetable", "data."))]:
+        raise UserError(
+            f"{strange[0]}: advise takes a folder, or data=imagetable and its keys; vitlab scale takes others"
         )
-        config, text = compose(level, Path(scratch))
-    largest = f"{len(plan.task.train):,} training pictures"
-    rates = f", {level.rates} learning rates each" if level.rates > 1 else ""
-    grid = f"{plural(level.sizes, 'size')} up to {largest}, {plural(level.seeds, 'seed')}, {level.steps:,} steps{rates}"
-    say(f"{plural(len(times), 'model')} ({', '.join(times)}), {grid}: about {duration(seconds)}", console)
-    head = f"# Chosen by vitlab advise. To run it alone: vitlab scale {out / 'proposal.yaml'} --out {out / 'study'}\n"
-    write_text(out / "proposal.yaml", head + text)
+    if bool(folders) == ("data=imagetable" in keys):
+        raise UserError("no pictures: give a folder, or data=imagetable data.root=FOLDER data.path=TABLE")
+    root = Path(folders[0]).expanduser() if folders else None
+    out = args.out or Path("runs") / f"advice-{root.resolve().name if root else 'table'}"
+    if root is not None:
+        if problems := list(imagefolder.check_root(root)):
+            raise UserError(problems)
+        check_out(out, root)
+    refuse_unwritable(out)
+    console = Console(stderr=True)
+    pictures = list_folder(root, out, console) if root else list_table(keys, console)
+    counts = np.bincount(pictures.labels, minlength=len(pictures.classes))
+    if len(pictures.paths) < FEWEST or (counts > 0).sum() < 2:
+        found = f"{plural(len(pictures.paths), 'picture')} in {plural(int((counts > 0).sum()), 'class', 'classes')}"
+        raise UserError(f"{root or keys[0]}: {found}; advise needs {FEWEST} pictures or more, in two classes or more")
+    return advise(pictures, out, args, begun, console)
 
 
-def start_workers(config: Any) -> None:
-    from vitlab.commands import study_runs
-
-    start_server(study_runs.list_worker_modules(compose_models(config).values()))
-
-
-def has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
+def parse_share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an accuracy between 0% and 100%, such as 95%")
+    return share
 
 
-def look_at_folder(root: Path, out: Path, console: Console) -> "Look":
-    """What the folder holds, written to OUT/data.html and OUT/data.json; says what is left out."""
+def list_folder(root: Path, out: Path, console: Console) -> Pictures:
+    """The pictures of a folder; OUT/data.html and OUT/data.json show what it holds. Says what is left out."""
     from vitlab.data.inspect.folder import look_at, summarize
     from vitlab.reports.pages.data_look import write_data_page
 
@@ -141,101 +150,252 @@ def look_at_folder(root: Path, out: Path, console: Console) -> "Look":
     if look.pairs:
         say(f"{plural(len(look.pairs), 'picture')} look like another one; copies stay on one side of a split", console)
     say(f"a look at the pictures: {page}", console)
-    return look
-
-
-def describe_folder(root: Path, look: "Look", out: Path) -> dict[str, Any]:
-    """The data of the study: OUT/pictures.csv lists the pictures that can be read, with copies in one group."""
-    from vitlab.data.images.imagefolder import find_splits
-
-    names = {folder: part for part, folder in find_splits(root).items()}
     groups = list(range(len(look.pictures)))
     for pair in sorted(look.pairs, key=lambda pair: pair.second):
         groups[pair.second] = groups[pair.first]
-    if names:  # a copy of a test picture is no training picture
-        groups = find_homes(groups, [names[part] for part, _ in look.places])
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["file", "label", "group", *(["split"] if names else [])])
-    for picture, (part, label), group in zip(look.pictures, look.places, groups, strict=True):
-        if group is not None:
-            writer.writerow([picture.path, label, group, *([names[part]] if names else [])])
-    write_text(out / "pictures.csv", table.getvalue())
-    data = {"name": "imagetable", "root": str(root.resolve()), "path": str((out / "pictures.csv").resolve())}
-    data["group"] = "group"
-    if names:
-        return {**data, "split": "split"}
-    return {**data, "holdout": "repeated"} if len(look.pictures) < FEW else data
+    parts = {folder: part for part, folder in imagefolder.find_splits(root).items()}
+    kept = np.ones(len(groups), dtype=bool)
+    if parts:  # a copy of a test picture is no training picture
+        tested = np.array([parts[part] == "test" for part, _ in look.places])
+        kept = tested | ~np.isin(groups, np.array(groups)[tested])
+    rows = np.flatnonzero(kept)
+    classes = tuple(look.classes)
+    labels = np.array([classes.index(look.places[row][1]) for row in rows])
+    held_out = tested[rows] if parts else None
+    return Pictures(
+        root.resolve().name, root.resolve(), [look.pictures[row] for row in rows], labels, classes,
+        np.array(groups)[rows], held_out,
+    )  # fmt: skip
 
 
-def find_homes(groups: list[int], parts: Sequence[str]) -> list[int | None]:
-    """The group of each picture; None for a training or validation picture with a copy that is held out."""
-    order = {"test": 0, "validation": 1, "train": 2}
-    home: dict[int, int] = {}
-    for group, part in zip(groups, parts, strict=True):
-        home[group] = min(order[part], home.get(group, len(order)))
-    return [group if order[part] == home[group] else None for group, part in zip(groups, parts, strict=True)]
+def list_table(keys: Sequence[str], console: Console) -> Pictures:
+    """The pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
+    from vitlab.config import TrainConfig, compose
+    from vitlab.data.images import imagetable
+    from vitlab.data.inspect.pictures import read_pictures
 
-
-def list_families(console: Console, pretrained: dict[str, tuple[str, str]]) -> list[str]:
-    """The families whose pretrained weights are in the hub's cache or can be downloaded; says of the others why not."""
-    from vitlab.training.sources import read_weights
-
-    families = []
-    for family, (_, source) in pretrained.items():
-        try:
-            read_weights(source)
-        except UserError as error:
-            say(
-                f"without pretrained models ({error.problems[0]}); to add them, give the command where the network is, "
-                "or copy that cache from there",
-                console,
-            )
-            if not families:
-                return []  # without a network the others fail as slowly
-        else:
-            families.append(family)
-    return families
-
-
-def advise(out: Path, overrides: Sequence[str], jobs: int | None) -> int:
-    """Run the proposed study, print the verdict and write OUT/advice.html; the exit code. Raises UserError."""
-    config, folder = compose_study(str(out / "proposal.yaml"), overrides), out / "study"
-    files, console = StudyFiles(folder), Console(stderr=True)
-    if not is_finished(files, config, console):
-        files.refuse(config)
-        if code := scale(config, folder, jobs=jobs, dry_run=False):
-            return code
-    from vitlab.reports.advice import advise as judge
-    from vitlab.reports.advice import describe_advice
-    from vitlab.reports.pages.advice import write_advice_page
-    from vitlab.studies.results import load_results
-    from vitlab.training.mistakes import examine_runs
-
-    results = load_results(folder)
-    advice = judge(results)
-    if advice is None:
-        print("vitlab: no run with all pictures has finished, so there is no verdict", file=sys.stderr)
-        return 1
-    rows = [row for row in results.rows if (row["model"], row["train_size"]) == (advice.chosen.model, advice.size)]
+    config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
+    if config.target != "class":
+        raise UserError(f"data.target={config.target}: advise is for classes")
+    rows = imagetable.read_rows(config)
+    root = Path(config.root).expanduser().resolve()
     with progress_bar(console) as progress:
-        examined = examine_runs([files.run(row["run"]).folder for row in rows], progress)
-    sentences = describe_advice(advice, examined)
-    page = write_advice_page(out, results, advice, sentences, examined)
-    write_json(out / "advice.json", {"verdict": sentences, "models": [asdict(one) for one in advice.standings]})
+        files = read_pictures(root, [row[config.file] for row in rows], progress)
+    if problems := [f"data.root={root}: cannot read {file.path}: {file.error}" for file in files if file.error]:
+        raise UserError(problems)
+    classes, labels, _ = imagetable.read_targets(config, rows)
+    names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]
+    held_out = None
+    if config.split:
+        splits = imagetable.divide(config, rows, labels, np.unique(names, return_inverse=True)[1])
+        held_out = np.isin(np.arange(len(rows)), splits["test"])
+    return Pictures(root.name, root, files, labels, classes, np.unique(names, return_inverse=True)[1], held_out)
+
+
+def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float, console: Console) -> int:
+    """Compare, print the answer, write OUT/advice.json and OUT/advice.html; the exit code. Raises UserError."""
+    with status_line("loading torch, timm and scikit-learn"):
+        from vitlab.analysis import backbones as frozen
+        from vitlab.reports import advice as report
+        from vitlab.studies.advice import COLORS, PIXELS, compare_candidates, find_mistakes, judge, make_splits
+
+    end = begun + 3600 * args.hours
+    asked = args.backbones is not None
+    sources = [one for one in args.backbones.split(",") if one not in ("", "none")] if asked else frozen.DEFAULT
+    networks: dict[str, Backbone] = {}
+    opened: dict[str, str] = {}  # name -> source
+    found = frozen.find_backbones(sources, pictures.side, asked)
+    for source, one in zip(sources, found, strict=False):
+        if isinstance(one, str):
+            say(f"without pretrained networks ({one}); --backbones takes weights that are here", console)
+        else:
+            networks[one.name], opened[one.name] = one, source
+    known = f" and frozen features of {', '.join(networks)}" if networks else ""
+    count = plural(len(pictures.paths), "picture")
+    say(f"{count}: classifiers on pixels and colors{known}; networks are trained in the time left of "
+        f"{duration(3600 * args.hours)}", console)  # fmt: skip
+    features: dict[str, np.ndarray] = {}
+    with progress_bar(console) as progress:
+        for backbone in (frozen.PIXELS, *networks.values()):
+            place = out / "features", backbone, pictures.root, pictures.paths, pictures.digests
+            features[backbone.name] = frozen.compute_features(*place, progress)
+        small = features[PIXELS]
+        features |= {PIXELS: frozen.scale_pixels(small), COLORS: frozen.count_colors(small)}
+        splits = make_splits(pictures.labels, pictures.groups, pictures.held_out)
+        deadline = begun + 0.5 * (end - begun)
+        outcomes = compare_candidates(features, pictures.labels, splits, progress, deadline)
+    trained = train_networks(pictures, out, outcomes, opened, end, args.jobs, console)
+    answer = judge(outcomes, trained, pictures.labels, pictures.groups, pictures.held_out)
+    shown = answer.chosen.outcome or outcomes[0]
+    mistakes = find_mistakes(shown, pictures.labels)
+    sentences = report.describe_advice(answer, mistakes, args.target)
+    costs = describe_costs(shown, features, networks, pictures.labels)
+    facts = report.summarize_advice(answer, sentences, mistakes, args.target, pictures.paths)
+    data = hashlib.sha256("\n".join([pictures.to_table(), *pictures.digests]).encode()).hexdigest()
+    write_json(out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": data})
+    rows = [row for _, row in report.choose_mistakes(mistakes, pictures.labels)]
+    page = report.write_advice_page(
+        out, pictures.name, answer, sentences, mistakes, read_rows(pictures, rows), pictures.paths, pictures.classes,
+        pictures.labels, costs,
+    )  # fmt: skip
     stdout = Console()
-    stdout.print()
-    for text in sentences:
+    for text in [*sentences, costs]:
         stdout.print(escape(text), highlight=False)
-    if examined.milliseconds is not None:
-        chosen = advice.chosen
-        stdout.print(
-            f"{escape(chosen.model)}: trained in {duration(chosen.seconds)}, {examined.milliseconds:.1f} ms a picture, "
-            f"{examined.megabytes:.1f} MB",
-            highlight=False,
-        )
     stdout.print(f"verdict  {escape(str(page))}", soft_wrap=True, highlight=False)
     return 0
+
+
+def read_rows(pictures: Pictures, rows: Sequence[int], side: int = 96) -> dict[int, np.ndarray]:
+    from vitlab.data.images import decode
+
+    paths = pictures.paths
+    return {row: decode.read(pictures.root / paths[row], (side, side), 3) for row in rows}
+
+
+def describe_costs(
+    outcome: "Outcome", features: dict[str, np.ndarray], networks: "dict[str, Backbone]", labels: np.ndarray
+) -> str:
+    """What a prediction costs: the median of several in this process, after a warm start."""
+    from vitlab.analysis.backbones import time_picture
+    from vitlab.studies.advice import fit_classifier, score
+
+    one = outcome.candidate
+    x = features[one.features]
+    model, spent = fit_classifier(one.kind, x, labels, np.arange(len(labels))), []
+    for _ in range(25):
+        start = time.perf_counter()
+        score(model, x[:1], int(labels.max()) + 1)
+        spent.append(1000 * (time.perf_counter() - start))
+    took, size = float(np.median(spent[5:])), ""
+    if one.features in networks:
+        took += time_picture(networks[one.features])
+        size = f" and {networks[one.features].megabytes:.0f} MB of weights"
+    return f"{one.name} takes {took:.1f} ms a picture once it is decoded{size}."
+
+
+def train_networks(
+    pictures: Pictures,
+    out: Path,
+    outcomes: "Sequence[Outcome]",
+    opened: dict[str, str],
+    end: float,
+    jobs: int | None,
+    console: Console,
+) -> "list[Network]":
+    """Networks from scratch, and the best frozen one fine-tuned, as far as the time allows.
+
+    Each trains STEPS steps with one seed; those that are limited by their steps train again with twice as many, then
+    more seeds follow.
+    """
+    from vitlab.studies.grid import compose_study
+    from vitlab.studies.limits import list_limits
+    from vitlab.studies.results import load_results
+
+    table = pictures.to_table()
+    write_text(out / "pictures.csv", table)
+    mark = hashlib.sha256((table + "".join(pictures.digests)).encode()).hexdigest()[:8]
+    models: dict[str, Any] = {name: {"model": name} for name in SCRATCH}
+    for outcome in outcomes:
+        source = opened.get(outcome.candidate.features, "")
+        if source.startswith("timm:"):
+            name, _, file = source.removeprefix("timm:").partition("=")
+            tuned = {"model": f"timm:{name}", "recipe": "finetune"}
+            tuned |= {"init": file} if file else {"model.pretrained": True}
+            models = {f"{outcome.candidate.features} fine-tuned": tuned, **models}
+            break
+    side = min(max(16 * round(pictures.side / 16), SIDES[0]), SIDES[1])
+    data = {"name": "imagetable", "root": str(pictures.root), "path": str((out / "pictures.csv").resolve())}
+    data |= {"group": "group", "image_size": side}
+    data |= {"holdout": "repeated"} if pictures.held_out is None else {"split": "split"}
+
+    def compose(steps: int, seeds: int, names: Sequence[str], folder: Path) -> Any:
+        text = dump_yaml(
+            {
+                "name": "advice",
+                "models": {name.replace(" ", "_"): models[name] for name in names},
+                "data": data,
+                "sizes": ["all"],
+                "seeds": list(range(seeds)),
+                "budget": {"steps": steps},
+                "trainer": {"evaluations": 4},
+                "analyses": [],
+                "wandb": {"mode": "off"},
+            }
+        )
+        write_text(folder / "networks.yaml", text)
+        return compose_study(str(folder / "networks.yaml"), [])
+
+    left, fit = end - time.monotonic() - AROUND, 0.0
+    if left < SHORTEST:
+        say(f"no time for networks in {duration(max(0, left))}; give more --hours", console)
+        return []
+    names, steps, done = [], STEPS, {}
+    times = time_steps(compose, list(models), pictures, jobs, console)
+    for name in sorted(models, key=times.__getitem__):
+        if fit + STEPS * times[name] <= left:
+            fit += STEPS * times[name]
+            names.append(name)
+    if skipped := [f"{name} ({duration(STEPS * times[name] + AROUND)})" for name in models if name not in names]:
+        say(f"no time for {', '.join(skipped)}; give more --hours", console)
+    if not names:
+        return []
+    seeds = 1
+    while True:
+        folder = out / f"study-{mark}-{steps}"
+        start = time.monotonic()
+        config = compose(steps, seeds, names, out)
+        if code := scale(config, folder, jobs=jobs, dry_run=False):
+            raise SystemExit(code)
+        results, spent = load_results(folder), time.monotonic() - start
+        limits = list_limits(results.rows)
+        done |= dict.fromkeys(names, (results, steps))
+        short = [row["model"] for row in results.rows if limits.get((row["model"], row["train_size"])) == "budget"]
+        limited = [name for name in names if name.replace(" ", "_") in short]
+        left = end - time.monotonic()
+        if limited and seeds == 1 and 2 * spent < left:
+            steps, names = 2 * steps, limited
+        elif seeds < SEEDS and (SEEDS - 1) * spent < left:
+            seeds = SEEDS
+        else:
+            break
+    return [gather(name, *done[name], pictures) for name in models if name in done]
+
+
+def time_steps(
+    compose: Any, names: Sequence[str], pictures: Pictures, jobs: int | None, console: Console
+) -> dict[str, float]:
+    """Seconds of a training step of each network, by its name, as a share of what all workers do at once."""
+    from vitlab.studies.plan.study import plan_study
+    from vitlab.studies.plan.timing import time_variants
+
+    with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch, progress_bar(console) as progress:
+        plan = plan_study(compose(STEPS, 1, names, Path(scratch)), jobs=jobs, console=console)
+        times = time_variants(plan, progress)
+    return {name: times[name.replace(" ", "_")].step / min(plan.jobs, len(names)) for name in names}
+
+
+def gather(name: str, results: Any, steps: int, pictures: Pictures) -> "Network":
+    """What the runs of a network got right, by picture."""
+    from vitlab.config import TrainConfig, compose
+    from vitlab.data.opening import open_data
+    from vitlab.studies.advice import Network
+    from vitlab.studies.limits import list_limits
+    from vitlab.studies.outcomes import read_outcomes
+
+    variant = name.replace(" ", "_")
+    rows = [row for row in results.rows if row["model"] == variant]
+    places = {path: place for place, path in enumerate(pictures.paths)}
+    right, tested = np.zeros(len(places)), np.zeros(len(places))
+    for row in rows:
+        files = results.files.run(row["run"])
+        data = open_data(compose(TrainConfig, base={**files.config(), "analyses": []}).data)
+        held = [places[str(path)] for path in data.test.names]
+        right[held] += read_outcomes(files.heldout_path).means
+        tested[held] += 1
+    hits = np.where(tested > 0, right / np.maximum(tested, 1), np.nan)
+    limited = "budget" in list_limits(rows).values()
+    seconds = float(np.mean([row["wall_s"] for row in rows]))
+    return Network(name, hits, len(rows), steps, limited, seconds)
 
 
 def say(text: str, console: Console) -> None:

@@ -1,196 +1,242 @@
-"""What a study says to someone who has to choose: the best model now, with twice the labels, with some more."""
+"""The answer of `vitlab advise` in words, as JSON and as a page."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
+import altair as alt
 import numpy as np
+import pandas as pd
 
+from vitlab.files import write_text
 from vitlab.formatting import plural, whole
-from vitlab.reports.words import Comparison, compare_sizes, format_gap, join_names
-from vitlab.studies.laws.fit import LARGEST_LOG, Fit, ends
-from vitlab.studies.limits import list_limits
-from vitlab.studies.results import CHANCE, Results
-from vitlab.tasks.metrics import Metric
-from vitlab.training.mistakes import Examined
+from vitlab.reports.figures.figure import DASHED, SOLID, Figure, axis, by_look, find_domain, of_field, save_figure
+from vitlab.reports.figures.theme import group_look
+from vitlab.reports.pages.render import data_address, draw_picture, render, source
+from vitlab.studies.advice import FARTHEST, LEVEL, Advice, Curve, Mistakes, Range, Standing
 
 MORE = 1000  # labels, for which the gain is said
-DOUBLE = 2.0
-NO_NETWORK = "histogram"  # the family of the baseline that sees colors alone
-MANY_SURE, MOSTLY = 0.03, 0.3  # shares of the test items and of the mistakes: so many sure ones mean wrong labels
+MANY_SUSPECTS, MOSTLY = 0.03, 0.3  # shares of the tested pictures and of the mistakes: so many mean wrong labels
+SHOWN, OF_CLASS = 36, 6  # mistakes on the page, and of a class
 
 
-@dataclass(frozen=True)
-class Range:
-    """A value of the metric with an interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A model with the largest training set. `now` has a 95% interval, `later` and `gain` have 90% intervals.
-
-    later: with twice the labels; gain: of MORE labels; both None where its curve follows no law.
-    """
-
-    model: str
-    family: str
-    now: Range
-    later: Range | None
-    gain: Range | None
-    seconds: float  # of a training
-    params: int
-    flops: float  # of a training example
-
-
-@dataclass(frozen=True)
-class Advice:
-    """`standings` has the best model first; `chosen` is what to take."""
-
-    metric: Metric
-    size: int
-    standings: Sequence[Standing]
-    chosen: Standing
-    comparison: Comparison | None
-    margin: float  # in points, within which models are as good
-    limited: bool  # whether the budget limits some model with the largest training set, or the law of one rests on it
-
-    @property
-    def best_later(self) -> Standing | None:
-        """The model with the best prediction for twice the labels."""
-        known = [one for one in self.standings if one.later]
-        return max(known, key=lambda one: self.metric.lead(one.later.value, 0.0), default=None)
-
-
-def advise(results: Results) -> Advice | None:
-    """None where no run with the largest training set has finished."""
-    metric, by_model = results.metric, results.by_model
-    size = max((row["train_size"] for row in results.rows), default=0)
-    here = {model: by_size[size] for model, by_size in by_model.items() if size in by_size}
-    if not here:
-        return None
-    standings = []
-    for model, cell in here.items():
-        fit = results.fits.fits.get(model)
-        holds = fit is not None and fit.holds
-        row = cell.rows[0]
-        standings.append(
-            Standing(
-                model,
-                row["family"],
-                Range(cell.mean, *results.reach(cell)),
-                predict(results, fit, DOUBLE * size) if holds else None,
-                predict_gain(results, fit, size) if holds else None,
-                float(np.mean([row["wall_s"] for row in cell.rows])),
-                row["params"],
-                row["train_flops"] / row["examples_seen"],
-            )
-        )
-    standings.sort(key=lambda one: metric.lead(one.now.value, 0.0), reverse=True)
-    comparison = compare_sizes(results, {model: {size: model} for model in here}).get(size)
-    best = metric.compared(standings[0].now.value)
-    near = [one for one in standings if abs(metric.compared(one.now.value) - best) <= results.margin * metric.point]
-    led = comparison is not None and comparison.leader
-    chosen = standings[0] if led else min(near, key=lambda one: one.flops)
-    limits = list_limits(results.rows)
-    limited = any(limits.get((model, size)) == "budget" or model in results.fits.on_budget for model in here)
-    return Advice(metric, size, standings, chosen, comparison, results.margin, limited)
-
-
-def predict(results: Results, fit: Fit, size: float) -> Range:
-    """The metric of a new run with a training set of a size, with its 90% interval."""
-    errors = [float(fit.predict([size])[0]), *fit.prediction_interval([size])[:, 0].tolist()]
-    value, *reach = (clip(results, results.fits.scale.to_metric(error)) for error in errors)
-    return Range(value, min(reach), max(reach))
-
-
-def predict_gain(results: Results, fit: Fit, size: int) -> Range:
-    """By how much the metric improves with MORE labels, with its 90% interval."""
-    sizes, scale = np.log([size, size + MORE]), results.fits.scale
-    before, after = (scale.to_metric(np.exp(logs)) for logs in fit.log_errors(sizes))
-    largest = 0.0 if results.metric.percent else LARGEST_LOG  # an error is at most 1
-    drawn = scale.to_metric(np.exp(np.minimum(fit.draw_log_errors(sizes), largest)))
-    sign = 1 if results.metric.higher_is_better else -1
-    low, high = ends(sign * (drawn[:, 1] - drawn[:, 0]), 0.9)
-    return Range(sign * float(after - before), float(low), float(high))
-
-
-def clip(results: Results, value: float) -> float:
-    return min(1.0, max(0.0, float(value))) if results.metric.percent else float(value)
-
-
-def describe_advice(advice: Advice, examined: Examined | None = None) -> list[str]:
-    """The verdict as sentences, the most important one first."""
-    sentences = describe_choice(advice).splitlines()
-    if advice.limited:
-        first = sentences[0]
-        if first.startswith(("Take", "Undecided")):
-            first = f"{first[0].lower()}{first[1:]}"
-        sentences[0] = f"Limited by the budget: {first}"
-    guessing = advice.comparison and advice.comparison.verdict == CHANCE
-    if advice.chosen.family == NO_NETWORK and not guessing and len(advice.standings) > 1:
-        undecided = " so far" if advice.comparison and advice.comparison.undecided else ""
-        sentences.append(f"The colors alone decide{undecided}: no network is needed to tell these classes apart.")
-    sentences += describe_more_labels(advice)
-    # a hard picture is decided with less confidence than an easy one, a wrong label with as much
-    if examined and examined.sure >= max(MANY_SURE * examined.tested, MOSTLY * examined.wrong, 1):
+def describe_advice(advice: Advice, mistakes: Mistakes | None, target: float | None) -> list[str]:
+    """The answer as sentences, the most important one first."""
+    chosen, floor = advice.chosen, advice.floor
+    with_labels = f"with {plural(advice.labels, 'label')}"
+    if not advice.beats_chance:
+        share = f"{100 * advice.largest_class:.1f}%"
+        return [f"Undecided: no model beats always choosing the largest class, {share} {with_labels}."]
+    first = f"Take {chosen.name}: {format_range(chosen.now)} accuracy {with_labels}"
+    if not chosen.is_floor:
+        first += f", {format_points(chosen.lead)} points ahead of {floor.name}"
+    sentences = [f"{first}."]
+    if chosen.is_floor and len(advice.standings) > sum(one.is_floor for one in advice.standings):
+        said = f"No network is better than {floor.name} yet"
+        if hopeful := advice.hopeful:
+            said += f"; {hopeful.name} may be, by {format_points(hopeful.lead)} points"
+        sentences.append(f"{said}.")
+    sentences += [
+        f"{one.name} is limited by its {whole(one.network.steps)} steps, not by the labels: give more --hours."
+        for one in advice.standings
+        if one.network and one.network.limited
+    ]
+    curves = [one for one in advice.standings if one.curve]
+    curve = chosen.curve or (curves[0].curve if curves else None)
+    if chosen.now.value == 1:
+        sentences.append("It makes no mistake on these pictures, so what more labels bring cannot be seen.")
+        curve = None
+    elif chosen.curve is None:
+        why = "it was trained with one size" if chosen.network else "there are too few pictures for a curve"
+        others = f"; of {curves[0].name}:" if curves else ""
+        sentences.append(f"What more labels bring {chosen.name} is not known, {why}{others}.")
+    if curve is not None:
         sentences.append(
-            f"{examined.sure / examined.tested:.0%} of the test pictures are decided against their label with as much "
-            "confidence as right ones: labels seem to be wrong. Look at them before you add more."
+            f"With twice the labels, {whole(2 * advice.labels)}: {format_range(curve.at(2 * advice.labels))}."
+        )
+        gain = curve.gain(advice.labels, MORE)
+        sentences.append(f"{whole(MORE)} more labels: {format_points(gain)} points.")
+    if target is not None:
+        sentences.append(describe_target(advice, curves, target))
+    if mistakes is not None and len(mistakes.suspects) >= max(
+        MANY_SUSPECTS * mistakes.tested, MOSTLY * len(mistakes.rows), 1
+    ):
+        share = len(mistakes.suspects) / mistakes.tested
+        sentences.append(
+            f"{share:.0%} of the pictures are decided against their label with as much confidence as right ones: "
+            "labels seem to be wrong. Look at them before you add more."
         )
     return sentences
 
 
-def describe_choice(advice: Advice) -> str:
-    """`Take A: 91.2% (88.0 to 94.4) accuracy with 648 training labels, 3.1 ± 1.2 points ahead of B.`"""
-    metric, chosen, best, one = advice.metric, advice.chosen, advice.standings[0], advice.comparison
-    with_labels = f"with {plural(advice.size, 'training label')}"
-    reached = f"{describe_range(chosen.now, metric)} {metric.name}"
-    if one is None:
-        return f"{chosen.model} reaches {reached} {with_labels}."
-    if one.verdict == CHANCE:
-        return f"Undecided: no model beats always choosing the largest class, {metric.text(one.chance)} {with_labels}."
-    gap = format_gap(one.gap.estimate, metric)
-    if one.leader:
-        return f"Take {best.model}: {reached} {with_labels}, {gap} ahead of {one.ranking[1]}."
-    others = [model for model in one.ranking if model in one.tied and model != chosen.model]
-    if not one.undecided:
-        return f"Take {chosen.model}: {reached} {with_labels}; {join_names(others)} cost more and give the same."
-    cheap = "" if chosen is best else f", the cheapest within {metric.describe_margin(advice.margin)} of the best"
-    return (
-        f"Undecided between {join_names([chosen.model, *others])} {with_labels}, because the lead of "
-        f"{one.ranking[0]} over {one.ranking[1]}, {gap}, may be chance.\n"
-        f"Until there are more, take {chosen.model}: {reached}{cheap}."
+def describe_target(advice: Advice, curves: Sequence[Standing], target: float) -> str:
+    text = f"{100 * target:g}%"
+    if (advice.chosen.now.value if advice.chosen.curve else 0) >= target:
+        return f"{text} is reached by {advice.chosen.name} with these labels."
+    found = [(needed, one) for one in curves if (needed := one.curve.labels_for(target)) is not None]
+    if not found:
+        return f"{text} is not reached by any model seen here with up to {FARTHEST:g} times these labels."
+    needed, one = min(found, key=lambda pair: pair[0].value)
+    return f"{text} takes {format_count(needed, FARTHEST * one.curve.size)} labels with {one.name}."
+
+
+def format_count(needed: Range, most: float) -> str:
+    """`1,900 (1,400 to 3,100)`, two digits each."""
+    value, low, high = (f"{whole(float(f'{number:.2g}'))}" for number in (needed.value, needed.low, needed.high))
+    return f"{value} ({low} to {high})" if needed.high <= most else f"{value} ({low} to more than {whole(most)})"
+
+
+def format_range(some: Range | None) -> str:
+    """`91.2% (88.0 to 94.4)`"""
+    if some is None:
+        return "not known"
+    value, low, high = (100 * min(1.0, max(0.0, number)) for number in (some.value, some.low, some.high))
+    return f"{value:.1f}% ({low:.1f} to {high:.1f})"
+
+
+def format_points(some: Range) -> str:
+    """`+1.8 (+0.4 to +3.1)`"""
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * value for value in (some.value, some.low, some.high)))
+
+
+def summarize_advice(
+    advice: Advice, sentences: Sequence[str], mistakes: Mistakes | None, target: float | None, paths: Sequence[str]
+) -> dict[str, Any]:
+    """The content of advice.json: shares from 0 to 1, each interval of 90%."""
+    curve: Curve | None = advice.chosen.curve
+    needed = curve.labels_for(target) if curve and target is not None else None
+    return {
+        "verdict": [*sentences],
+        "labels": advice.labels,
+        "chosen": advice.chosen.name,
+        "now": asdict(advice.chosen.now),
+        "at_twice": asdict(advice.chosen.later) if advice.chosen.later else None,
+        "more_labels": {"labels": MORE, **asdict(curve.gain(advice.labels, MORE))} if curve else None,
+        "target": {"accuracy": target, "labels": asdict(needed) if needed else None} if target is not None else None,
+        "level": LEVEL,
+        "models": [
+            {
+                "name": one.name,
+                "needs_network": not one.is_floor,
+                "now": asdict(one.now),
+                "at_twice": asdict(one.later) if one.later else None,
+                "lead": asdict(one.lead) if one.lead else None,
+                "limited_by_steps": bool(one.network and one.network.limited),
+            }
+            for one in advice.standings
+        ],
+        "mistakes": 0 if mistakes is None else len(mistakes.rows),
+        "suspects": [] if mistakes is None else [paths[row] for row in mistakes.suspects],
+    }
+
+
+def write_advice_page(
+    out: Path,
+    name: str,
+    advice: Advice,
+    sentences: Sequence[str],
+    mistakes: Mistakes | None,
+    pictures: Mapping[int, np.ndarray],
+    paths: Sequence[str],
+    classes: Sequence[str],
+    labels: np.ndarray,
+    costs: str,
+) -> Path:
+    """Write OUT/advice.html; `pictures` has uint8 (3, Y, X) of the rows that `choose_mistakes` gives."""
+    figure, drawn = draw_curves(advice), None
+    if figure is not None:
+        drawn = data_address(save_figure(figure, out / "figures")[0].read_bytes(), "image/svg+xml")
+    shown = [] if mistakes is None else choose_mistakes(mistakes, labels)
+    suspects = set() if mistakes is None else set(mistakes.suspects.tolist())
+    about = [
+        (
+            [(draw_picture(pictures[row]), paths[row])],
+            [
+                f"{classes[labels[row]]}, taken for {classes[mistakes.predicted[place]]} "
+                f"({100 * mistakes.confidence[place]:.0f}%)" + ("; is the label right?" if row in suspects else ""),
+                paths[row],
+            ],
+        )
+        for place, row in shown
+    ]
+    rows = [
+        [
+            one.name,
+            format_range(one.now),
+            format_range(one.later) if one.later else "not known",
+            format_points(one.lead) if one.lead else "",
+            f"{plural(one.network.runs, 'run')} of {whole(one.network.steps)} steps" if one.network else "",
+        ]
+        for one in advice.standings
+    ]
+    text = render(
+        "advice.html.j2",
+        styles=["looks.css"],
+        scripts=[source("theme_button.js")],
+        script_data={},
+        title=f"{name}: which model",
+        name=name,
+        about=["which model"],
+        heading=sentences[0],
+        sentences=sentences[1:],
+        figure=figure,
+        picture=drawn,
+        candidates=rows,
+        chosen=advice.standings.index(advice.chosen),
+        mistakes=about,
+        mistaken=0 if mistakes is None else len(mistakes.rows),
+        tested=0 if mistakes is None else mistakes.tested,
+        costs=costs,
     )
+    write_text(out / "advice.html", text)
+    return out / "advice.html"
 
 
-def describe_range(some: Range, metric: Metric) -> str:
-    """`91.2% (88.0 to 94.4)`, without an end that is not known."""
-    ends = "" if math.isnan(some.low) else f" ({metric.number(some.low)} to {metric.number(some.high)})"
-    return f"{metric.text(some.value)}{ends}"
+def choose_mistakes(mistakes: Mistakes, labels: np.ndarray) -> list[tuple[int, int]]:
+    """(place, row) of the surest mistakes, some of each class."""
+    counts: Counter[int] = Counter()
+    chosen = []
+    for place, row in enumerate(mistakes.rows.tolist()):
+        counts[labels[row]] += 1
+        if counts[labels[row]] <= OF_CLASS:
+            chosen.append((place, row))
+    return chosen[:SHOWN]
 
 
-def describe_more_labels(advice: Advice) -> list[str]:
-    """What twice the labels and MORE of them would bring."""
-    metric, chosen, later = advice.metric, advice.chosen, advice.best_later
-    if metric.percent and chosen.now.value == 1:
-        return ["It makes no mistake on the test pictures, so what more labels bring cannot be seen."]
-    sentences = []
-    if chosen.later is None:
-        sentences.append(f"What more labels bring {chosen.model} cannot be said: its curve follows no law.")
-    if later is not None:
-        size, reach = whole(DOUBLE * advice.size), describe_range(later.later, metric)
-        sentences.append(f"With twice the labels, {size}, {later.model} is expected at {reach}.")
-    if (gain := chosen.gain) is not None:
-        unit = f" {metric.gap_unit}" if metric.gap_unit else ""
-        low, high, mean = (sign_number(metric, number) for number in (gain.low, gain.high, gain.value))
-        sentences.append(f"{whole(MORE)} more labels: {mean}{unit} for {chosen.model} ({low} to {high}).")
-    return sentences
-
-
-def sign_number(metric: Metric, value: float) -> str:
-    text = metric.number(abs(value))
-    return f"{'-' if value < 0 and float(text) else '+'}{text}"
+def draw_curves(advice: Advice) -> Figure | None:
+    """The error of each model that was followed to smaller sizes, and up to twice the labels."""
+    curves = [one for one in advice.standings if one.curve and one.outcome]
+    if not curves:
+        return None
+    parts = []
+    for one in curves:
+        errors = 1 - np.nanmean(one.outcome.hits, axis=1)
+        parts.append(pd.DataFrame({"model": one.name, "kind": "measured", "x": one.outcome.sizes, "y": errors}))
+        grid = np.geomspace(one.curve.size, 2 * advice.labels, 12)
+        ranges = [one.curve.at(size) for size in grid]
+        ahead = {"y": [1 - some.value for some in ranges]}
+        ahead |= {"low": [1 - some.high for some in ranges], "high": [1 - some.low for some in ranges]}
+        parts.append(pd.DataFrame({"model": one.name, "kind": "expected", "x": grid, **ahead}))
+    frame = pd.concat(parts)
+    frame[["y", "low", "high"]] = frame[["y", "low", "high"]].clip(lower=1e-4)
+    domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=True)
+    frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
+    look = by_look("model", {one.name: group_look(place) for place, one in enumerate(curves)})
+    across = axis(alt.X, "x", "labels", find_domain(frame.x, log=True, percent=False), log=True, short=True)
+    up = axis(alt.Y, "y", "error on pictures that were not seen", domain, log=True, percent=True)
+    base, expected = alt.Chart().encode(x=across, y=up), "datum.kind === 'expected'"
+    dash = alt.StrokeDash(
+        "kind:N", scale=alt.Scale(domain=["measured", "expected"], range=[SOLID, DASHED]), legend=None
+    )
+    layers = [
+        base.mark_area().transform_filter(expected).encode(y=of_field(up, "low"), y2="high:Q", color=look["color"]),
+        base.mark_line().encode(color=look["color"], strokeDash=dash),
+        base.mark_point().transform_filter("datum.kind === 'measured'").encode(**look),
+    ]
+    chart = alt.layer(*layers, data=frame)
+    caption = (
+        "Points are means over repeated splits of the pictures; dashed beyond the labels there are, with 90% bands."
+    )
+    return Figure("labels", "Error against labels", chart, caption, "Error of each model against the number of labels")

@@ -1,0 +1,115 @@
+"""Which classifier is best, from arrays alone."""
+
+import time
+
+import numpy as np
+import pytest
+
+from vitlab.studies import advice
+
+
+def draw(count, classes=3, width=8, noise=1.0, seed=0):
+    """Classes around points at random: (labels, features)."""
+    generator = np.random.default_rng(seed)
+    centers = 1.5 * np.random.default_rng(1).standard_normal((classes, width))
+    labels = generator.integers(0, classes, count)
+    return labels, (centers[labels] + noise * generator.standard_normal((count, width))).astype(np.float32)
+
+
+def answer(features, labels, groups=None, held_out=None, networks=()):
+    groups = np.arange(len(labels)) if groups is None else groups
+    splits = advice.make_splits(labels, groups, held_out)
+    outcomes = advice.compare_candidates(features, labels, splits)
+    return advice.judge(outcomes, networks, labels, groups, held_out), outcomes
+
+
+def test_each_picture_is_tested_by_each_repetition_and_copies_stay_together():
+    labels, groups = np.arange(53) % 3, np.arange(53) // 2
+    splits = advice.make_splits(labels, groups, None)
+    assert len(splits.order) == advice.FOLDS * advice.REPEATS >= 20
+    assert (np.bincount(np.concatenate(splits.test)) == advice.REPEATS).all()
+    for train, test in zip(splits.order, splits.test, strict=True):
+        assert not set(groups[train]) & set(groups[test])
+        assert sorted([*train, *test]) == list(range(53))
+
+
+def test_given_test_pictures_are_the_test_of_all_splits():
+    held_out = np.arange(40) >= 30
+    splits = advice.make_splits(np.arange(40) % 2, np.arange(40), held_out)
+    assert all((test == np.arange(30, 40)).all() for test in splits.test)
+    assert splits.train_size == 30
+
+
+def test_frozen_features_are_taken_where_they_are_surely_better():
+    labels, good = draw(240)
+    generator = np.random.default_rng(2)
+    poor = generator.random((240, 12), dtype=np.float32)
+    found, _ = answer({"pixels": poor + 0.1 * labels[:, None].astype(np.float32), "net": good}, labels)
+    assert found.chosen.name.endswith("frozen net")
+    assert found.chosen.lead.low > 0
+    assert found.floor.name.endswith("pixels")
+
+
+def test_a_network_that_is_no_better_than_a_floor_is_not_named():
+    labels, x = draw(240, noise=2.0)
+    found, _ = answer({"pixels": x, "net": np.random.default_rng(3).random((240, 8), dtype=np.float32)}, labels)
+    assert found.chosen is found.floor
+    assert found.hopeful is None
+
+
+def test_noise_does_not_beat_the_largest_class():
+    labels = np.random.default_rng(4).choice(2, 150, p=[0.7, 0.3])
+    found, _ = answer({"pixels": np.random.default_rng(5).random((150, 6), dtype=np.float32)}, labels)
+    assert not found.beats_chance
+
+
+def test_now_and_twice_the_labels_lie_in_their_intervals():
+    """On data whose truth is measured with new pictures."""
+    inside, total = 0, 8
+    for seed in range(total):
+        labels, x = draw(500, classes=5, width=10, noise=3.0, seed=seed)
+        later_labels, later_x = draw(8000, classes=5, width=10, noise=3.0, seed=seed + 100)
+        found, _ = answer({"pixels": x[:250]}, labels[:250])
+        for size, given in ((250, found.chosen.now), (500, found.chosen.later)):
+            kind = found.chosen.outcome.candidate.kind
+            model = advice.fit_classifier(kind, x, labels, np.arange(size))
+            truth = float((advice.score(model, later_x, 5).argmax(axis=1) == later_labels).mean())
+            inside += given.low <= truth <= given.high
+    assert inside >= 0.75 * 2 * total
+
+
+def test_labels_for_a_target_and_what_is_out_of_reach():
+    curve = advice.Curve(1000, 0.2, 0.5, np.full(100, 0.2), np.linspace(0.4, 0.6, 100))
+    assert curve.labels_for(0.9).value == pytest.approx(4000)
+    assert curve.labels_for(0.9).low < 4000 < curve.labels_for(0.9).high
+    assert curve.labels_for(0.99) is None
+    assert curve.at(4000).value == pytest.approx(0.9)
+    assert curve.gain(1000, 3000).value == pytest.approx(0.1)
+
+
+def test_wrong_labels_are_suspects():
+    labels, x = draw(300, noise=0.3)
+    wrong = np.arange(0, 300, 10)
+    given = labels.copy()
+    given[wrong] = (labels[wrong] + 1) % 3
+    _, outcomes = answer({"pixels": x}, given)
+    suspects = advice.find_mistakes(outcomes[0], given).suspects
+    assert set(suspects) <= set(wrong)
+    assert len(suspects) >= 10
+
+
+def test_a_trained_network_is_compared_on_its_own_test_pictures():
+    labels, x = draw(200, noise=2.5)
+    hits = np.full(200, np.nan)
+    hits[::4] = 1.0
+    found, _ = answer({"pixels": x}, labels, networks=[advice.Network("vit", hits, 1, 100, False, 1.0)])
+    assert found.chosen.name == "vit"
+    assert found.chosen.later is None
+
+
+def test_after_the_deadline_one_repetition_is_finished():
+    labels, x = draw(60)
+    splits = advice.make_splits(labels, np.arange(60), None)
+    outcomes = advice.compare_candidates({"pixels": x}, labels, splits, deadline=time.monotonic() - 1)
+    assert not np.isnan(outcomes[0].hits).any()
+    assert set(np.unique(outcomes[0].hits)) <= {0.0, 1.0}

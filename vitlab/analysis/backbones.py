@@ -1,0 +1,214 @@
+"""Frozen features of pictures in files: each picture goes through each network once, and its features are kept.
+
+They lie under a folder as safetensors, by the hash of each file's content, so a renamed or moved picture keeps its own.
+
+Shapes: N pictures, D width.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import timm
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+from torch import Tensor, nn
+
+from vitlab.config import UserError, first_line
+from vitlab.data.images import decode
+from vitlab.files import replacing
+from vitlab.models.base import before_head
+from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
+from vitlab.training.load import load_run, place_run
+from vitlab.training.sources import fingerprint
+
+DEFAULT = (  # features for few labels: self-supervised, supervised, convolutions
+    "timm:vit_small_patch14_dinov2.lvd142m",
+    "timm:vit_small_patch16_224.augreg_in21k_ft_in1k",
+    "timm:convnext_tiny.in12k_ft_in1k",
+)
+BATCH = 32  # pictures a forward pass; so many at most are computed again after a crash
+SMALLEST, LARGEST = 96, 224  # pixels a side that a network of timm is given, whatever the pictures have
+STEP = 32
+FLOOR_SIDE = 32  # pixels a side of what classifiers without a network see
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A frozen network. `embed` turns pictures uint8 (B, channels, side, side) into features float32 (B, D).
+
+    key: names its file; another network, other weights or another size have another.
+    """
+
+    name: str
+    key: str
+    size: tuple[int, int]
+    channels: int
+    embed: Callable[[np.ndarray], np.ndarray]
+    megabytes: float = 0.0
+
+
+PIXELS = Backbone("pixels", f"pixels-{FLOOR_SIDE}", (FLOOR_SIDE, FLOOR_SIDE), 3, lambda pictures: pictures)
+
+
+def open_backbone(source: str, picture_side: int) -> Backbone:
+    """A network for pictures of about `picture_side` pixels: `timm:NAME`, `timm:NAME=FILE` or a finished run's folder.
+
+    FILE holds weights in timm's names. A network of timm sees each picture at SMALLEST to LARGEST pixels a side.
+    Raises UserError.
+    """
+    if not source.startswith("timm:"):
+        return open_run(source)
+    name, _, file = source.removeprefix("timm:").partition("=")
+    cfg, setting = pretrained_cfg(name), f"--backbones {source}"
+    options: dict = {"num_classes": 0}
+    side = min(max(STEP * round(picture_side / STEP), SMALLEST), LARGEST)
+    if cfg is not None and cfg.fixed_input_size:
+        patch = int(match[1]) if (match := re.search(r"patch(\d+)", name)) else STEP
+        options["img_size"] = side = patch * round(side / patch)
+    if file:
+        if not Path(file).is_file():
+            raise UserError(f"{setting}: no such file '{file}'; give the weights of {name}")
+        try:
+            model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": file}, **options)
+        except Exception as error:  # timm's models and readers raise many kinds
+            raise UserError(f"{setting}: does not fit {name}: {first_line(error)}") from None
+    else:
+        model = create_pretrained(name, setting, "timm:NAME=FILE with a file of its weights, or a run", **options)
+    data = timm.data.resolve_model_data_config(model)
+    key = re.sub(r"[^\w.-]", "_", f"{name}-{side}" + (f"-{fingerprint(file)[:12]}" if file else ""))
+    return freeze(name, key, model, model, (side, side), data["mean"], data["std"])
+
+
+def open_run(source: str) -> Backbone:
+    run = load_run(source)
+    if run.config.data.modality != "image":
+        raise UserError(f"--backbones {source}: is a run on text; give timm:NAME, timm:NAME=FILE or a run on pictures")
+    model, _ = place_run(run)
+    name = Path(source).resolve().name
+    key = f"{name}-{fingerprint(source)[:12]}"
+    data = run.config.data
+    return freeze(name, key, model, before_head(model), run.shape["image_size"], data.mean, data.std)
+
+
+def freeze(
+    name: str,
+    key: str,
+    model: nn.Module,
+    features: Callable[[Tensor], Tensor],
+    size: tuple[int, int],
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> Backbone:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
+    shift, scale = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (mean, std))
+
+    def embed(pictures: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            images = torch.from_numpy(pictures).to(device).float().div(255).sub(shift).div(scale)
+            return features(images.contiguous(memory_format=torch.channels_last)).float().cpu().numpy()
+
+    return Backbone(name, key, size, len(mean), embed, sum(value.nbytes for value in model.state_dict().values()) / 1e6)
+
+
+def compute_features(
+    folder: Path, backbone: Backbone, root: Path, paths: Sequence[str], digests: Sequence[str], progress: Progress
+) -> np.ndarray:
+    """Features (N, D) of the files, from `folder` where they are there; the others are computed and kept there.
+
+    Raises UserError for a network whose features are not finite.
+    """
+    place = folder / backbone.key
+    kept = read_kept(place)
+    lacking = {digest: path for path, digest in zip(paths, digests, strict=True) if digest not in kept}
+
+    def read(batch: Sequence[tuple[str, str]]) -> np.ndarray:
+        return np.stack([decode.read(root / path, backbone.size, backbone.channels) for _, path in batch])
+
+    files = list(lacking.items())
+    batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
+    with ThreadPoolExecutor(1) as reader:  # the next batch is decoded while the network is busy
+        ahead = [reader.submit(read, batch) for batch in batches[:1]]
+        for done, batch in enumerate(batches):
+            pictures = ahead.pop().result()
+            ahead += [reader.submit(read, following) for following in batches[done + 1 : done + 2]]
+            rows = backbone.embed(pictures)
+            if not np.isfinite(rows).all():
+                raise UserError(f"--backbones {backbone.name}: its features of these pictures are not finite")
+            found = {digest: row for (digest, _), row in zip(batch, rows, strict=True)}
+            write_kept(place / f"{time.time_ns()}.safetensors", found)
+            kept |= found
+            progress(f"features of {backbone.name}", min((done + 1) * BATCH, len(lacking)), len(lacking))
+    merge_kept(place, kept)
+    return np.stack([kept[digest] for digest in digests])
+
+
+def read_kept(place: Path) -> dict[str, np.ndarray]:
+    """digest -> features; a damaged file counts as none."""
+    kept: dict[str, np.ndarray] = {}
+    for path in sorted(place.glob("*.safetensors")):
+        try:
+            arrays = load_file(path)
+            kept |= dict(zip(map(bytes.hex, map(bytes, arrays["digests"])), arrays["features"], strict=True))
+        except (SafetensorError, KeyError, ValueError, OSError):
+            path.unlink(missing_ok=True)
+    return kept
+
+
+def write_kept(path: Path, found: dict[str, np.ndarray]) -> None:
+    digests = np.array([list(bytes.fromhex(digest)) for digest in found], dtype=np.uint8)
+    with replacing(path) as file:
+        file.write(save({"digests": digests, "features": np.stack(list(found.values()))}))
+
+
+def merge_kept(place: Path, kept: dict[str, np.ndarray]) -> None:
+    """One file in place of one for each batch."""
+    parts = sorted(place.glob("*.safetensors"))
+    if len(parts) > 1:
+        write_kept(place / f"{time.time_ns()}.safetensors", kept)
+        for part in parts:
+            part.unlink(missing_ok=True)
+
+
+def count_colors(pixels: np.ndarray, levels: int = 4) -> np.ndarray:
+    """Color histograms float32 (N, levels^3) of pictures uint8 (N, 3, H, W): square roots of shares of the pixels."""
+    bins = pixels.astype(np.int64) * levels // 256
+    places = (bins[:, 0] * levels + bins[:, 1]) * levels + bins[:, 2]
+    return np.sqrt([np.bincount(one.ravel(), minlength=levels**3) / one.size for one in places]).astype(np.float32)
+
+
+def scale_pixels(pixels: np.ndarray) -> np.ndarray:
+    """float32 (N, D) from 0 to 1 of pictures uint8 (N, 3, H, W); one channel where all are equal."""
+    grey = (pixels[:, :1] == pixels).all()
+    return (pixels[:, :1] if grey else pixels).reshape(len(pixels), -1).astype(np.float32) / 255
+
+
+def time_picture(backbone: Backbone, repetitions: int = 20) -> float:
+    """Milliseconds of one picture in a batch of one, the median after a warm start."""
+    picture, spent = np.zeros((1, backbone.channels, *backbone.size), np.uint8), []
+    for _ in range(repetitions + 5):
+        begun = time.perf_counter()
+        backbone.embed(picture)
+        spent.append(1000 * (time.perf_counter() - begun))
+    return float(np.median(spent[5:]))
+
+
+def find_backbones(sources: Sequence[str], picture_side: int, asked: bool) -> Iterator[Backbone | str]:
+    """The networks of these sources, or why one is not here. Raises UserError for one that the user asked for."""
+    for source in sources:
+        try:
+            yield open_backbone(source, picture_side)
+        except UserError as error:
+            if asked:
+                raise
+            yield error.problems[0]
+            if "not reachable" in error.problems[0]:
+                return  # without a network the others fail as slowly

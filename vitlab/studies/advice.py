@@ -1,0 +1,461 @@
+"""Which classifier of pictures is best now, and what more labels would bring: scikit-learn on arrays.
+
+Every candidate is fitted on the training parts of the same repeated splits, and every picture is tested by each
+repetition, on a model that has not seen it or a copy of it. A network's frozen features are arrays.
+
+Shapes: N pictures, D width of features, C classes, S sizes, K candidates, B bootstrap draws.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.svm import SVC
+
+from vitlab.data.subset import nested_order
+from vitlab.training.predict import fit_temperature, soften
+
+FOLDS, REPEATS = 5, 4  # 20 splits: each picture is tested REPEATS times
+INNER = 0.25  # of a training part, held out of it to choose a setting
+CURVES = 3  # candidates that are followed to smaller sizes
+SIZES, FEWEST = 5, 20  # of a curve, each half of the next; training pictures of the smallest
+DRAWS = 2000
+WIDER = 1.4  # training sets share pictures, so draws of tested pictures alone vary too little
+DRIFT = 0.25  # standard deviation of the relative change of a curve's slope beyond the data
+LEVEL = 0.9  # of all intervals
+FARTHEST = 10.0  # times the labels: no curve is followed beyond
+LARGEST_KERNEL = 10_000  # pictures; above, a support vector machine takes hours
+PIXELS, COLORS = "pixels", "colors"
+
+Progress = Callable[[str, int, int], None]
+
+
+def logistic(setting: float) -> Any:
+    return LogisticRegression(C=setting, max_iter=300, tol=1e-3)
+
+
+KINDS: dict[str, tuple[tuple, Callable[[Any], Any]]] = {  # what is fitted: its settings, and the classifier of one
+    "SVM (RBF)": ((1, 10), lambda setting: make_pipeline(StandardScaler(with_std=False), SVC(C=setting))),
+    "random forest": ((None,), lambda _: RandomForestClassifier(100, random_state=0)),
+    "logistic regression": (
+        (0.001, 0.01, 0.1, 1.0),
+        lambda setting: make_pipeline(StandardScaler(), logistic(setting)),
+    ),
+    "nearest neighbors": (
+        (1, 5, 15),
+        lambda setting: make_pipeline(Normalizer(), KNeighborsClassifier(setting, weights="distance")),
+    ),
+}
+FLOOR, FROZEN = ("SVM (RBF)", "random forest", "logistic regression"), ("logistic regression", "nearest neighbors")
+
+
+@dataclass(frozen=True)
+class Range:
+    """A value with a 90% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A classifier on an array of features; a floor needs no network."""
+
+    kind: str
+    features: str
+
+    @property
+    def name(self) -> str:
+        where = {PIXELS: "pixels", COLORS: "color histograms"}.get(self.features, f"frozen {self.features}")
+        return f"{self.kind} on {where}"
+
+    @property
+    def is_floor(self) -> bool:
+        return self.features in (PIXELS, COLORS)
+
+
+def list_candidates(features: Mapping[str, np.ndarray]) -> list[Candidate]:
+    """All classifiers of these arrays (N, D), those without a network first."""
+    found = [Candidate(kind, name) for name in features if name in (PIXELS, COLORS) for kind in FLOOR]
+    found += [Candidate(kind, name) for name in features if name not in (PIXELS, COLORS) for kind in FROZEN]
+    large = len(next(iter(features.values()))) > LARGEST_KERNEL
+    return [one for one in found if not (large and one.kind == "SVM (RBF)")]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Pairs of training and test rows. `order` of each: training rows, nested and stratified, copies side by side."""
+
+    order: list[np.ndarray]
+    test: list[np.ndarray]
+
+    @property
+    def train_size(self) -> int:
+        return min(map(len, self.order))
+
+
+def make_splits(labels: np.ndarray, groups: np.ndarray, held_out: np.ndarray | None, seed: int = 0) -> Splits:
+    """FOLDS x REPEATS stratified splits with groups (N,) kept together; `held_out` (N,), if given, is the test."""
+    _, first, member = np.unique(groups, return_index=True, return_inverse=True)
+    order, test = [], []
+    for repeat in range(REPEATS):
+        if held_out is None:
+            place = np.empty(len(first), dtype=int)
+            place[nested_order(labels[first], seed + repeat)] = np.arange(len(first))
+            folds = [(place % FOLDS == fold)[member] for fold in range(FOLDS)]
+        else:
+            folds = [held_out] * FOLDS
+        for fold, tested in enumerate(folds):
+            within = np.unique(member[~tested])
+            chosen = within[nested_order(labels[first[within]], 1000 * (seed + repeat) + fold)]
+            rank = np.full(len(first), len(first))
+            rank[chosen] = np.arange(len(chosen))
+            rows = np.flatnonzero(~tested)
+            order.append(rows[np.argsort(rank[member[rows]], kind="stable")])
+            test.append(np.flatnonzero(tested))
+    return Splits(order, test)
+
+
+def fit_classifier(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray) -> Any:
+    """A classifier fitted on the training rows; its setting was chosen inside them."""
+    warnings.simplefilter("ignore", ConvergenceWarning)  # how many steps is a choice, too
+    settings, build = KINDS[kind]
+    settings = [one for one in settings if kind != "nearest neighbors" or one <= (1 - INNER) * len(train)] or settings
+    inner = round((1 - INNER) * len(train))
+    fitted, held, chosen = train[:inner], train[inner:], settings[0]
+    if len(settings) > 1 and len(held) and len(np.unique(labels[fitted])) > 1:
+        right = [build(one).fit(x[fitted], labels[fitted]).score(x[held], labels[held]) for one in settings]
+        chosen = settings[int(np.argmax(right))]
+    return build(chosen).fit(x[train], labels[train])
+
+
+def score(model: Any, x: np.ndarray, classes: int) -> np.ndarray:
+    """Scores float32 (N, C), logarithms or distances; a class that was not among the training rows has the lowest."""
+    if hasattr(model, "decision_function"):
+        found = model.decision_function(x)
+        found = np.stack([-found, found], axis=1) if found.ndim == 1 else found
+    else:
+        found = np.log(np.maximum(model.predict_proba(x), 1e-6))
+    scores = np.full((len(x), classes), found.min() - 1, dtype=np.float32)
+    scores[:, model.classes_] = found
+    return scores
+
+
+def fit_scores(kind: str, x: np.ndarray, labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    return score(fit_classifier(kind, x, labels, train), x[test], labels.max() + 1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a candidate did. hits: (S, N), the share of repetitions that were right of a picture, NaN where untested.
+
+    sizes: (S,), the largest first. scores: (N, C) at the largest size, the mean over repetitions.
+    """
+
+    candidate: Candidate
+    sizes: np.ndarray
+    hits: np.ndarray
+    scores: np.ndarray
+
+
+def compare_candidates(
+    features: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    splits: Splits,
+    progress: Progress = lambda *_: None,
+    deadline: float = np.inf,
+) -> list[Outcome]:
+    """All candidates with the largest training set, the best first; the best CURVES and the best floor at all sizes.
+
+    After `deadline` (of time.monotonic) no further repetition begins.
+    """
+    candidates, size = list_candidates(features), splits.train_size
+    full = evaluate(candidates, [size], features, labels, splits, progress, "comparing classifiers", deadline)
+    ranked = sorted(full, key=lambda one: -np.nanmean(one.hits[0]))
+    floor = next(one for one in ranked if one.candidate.is_floor)
+    chosen = [one for place, one in enumerate(ranked) if place < CURVES or one is floor]
+    least = max(FEWEST, 2 * len(np.unique(labels)))
+    smaller = [size >> power for power in range(1, SIZES) if size >> power >= least]
+    if not smaller:
+        return ranked
+    same, what = [one.candidate for one in chosen], "with fewer labels"
+    below = evaluate(same, smaller, features, labels, splits, progress, what, deadline)
+    longer = {
+        one.candidate: Outcome(
+            one.candidate, np.append(one.sizes, more.sizes), np.concatenate([one.hits, more.hits]), one.scores
+        )
+        for one, more in zip(chosen, below, strict=True)
+    }
+    return [longer.get(one.candidate, one) for one in ranked]
+
+
+def evaluate(
+    candidates: Sequence[Candidate],
+    sizes: Sequence[int],
+    features: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    splits: Splits,
+    progress: Progress,
+    what: str,
+    deadline: float,
+) -> list[Outcome]:
+    hits = np.zeros((len(candidates), len(sizes), len(labels)), dtype=np.float32)
+    scores = [np.zeros((len(labels), labels.max() + 1), dtype=np.float32) for _ in candidates]
+    tested, jobs = np.zeros(len(labels), dtype=int), len(splits.order) * len(candidates) * len(sizes)
+    done = 0
+    for repeat in range(0, len(splits.order), FOLDS):
+        if repeat and time.monotonic() > deadline:
+            break
+        cases = list(product(range(repeat, repeat + FOLDS), range(len(candidates)), range(len(sizes))))
+        fits = (
+            delayed(fit_scores)(
+                candidates[place].kind,
+                features[candidates[place].features],
+                labels,
+                splits.order[split][: sizes[which]],
+                splits.test[split],
+            )
+            for split, place, which in cases
+        )
+        for (split, place, which), found in zip(cases, Parallel(-1, return_as="generator")(fits), strict=True):
+            test = splits.test[split]
+            hits[place, which, test] += found.argmax(axis=1) == labels[test]
+            if which == 0:
+                scores[place][test] += found
+            if place == which == 0:
+                tested[test] += 1
+            done += 1
+            progress(what, done, jobs)
+    with np.errstate(invalid="ignore"):
+        hits /= np.where(tested, tested, np.nan)
+    return [
+        Outcome(one, np.array(sizes), hits[place], scores[place] / np.maximum(tested, 1)[:, None])
+        for place, one in enumerate(candidates)
+    ]
+
+
+def draw_means(hits: np.ndarray, groups: np.ndarray, draws: int = DRAWS) -> np.ndarray:
+    """(B, ...) means of hits (..., N) over bootstrap draws of groups of pictures; wider by WIDER."""
+    tested = ~np.isnan(hits).reshape(-1, hits.shape[-1]).any(axis=0)
+    _, member = np.unique(groups[tested], return_inverse=True)
+    values, count = hits[..., tested].reshape(-1, tested.sum()), member.max() + 1
+    sums = np.stack([np.bincount(member, row, count) for row in values])
+    sizes = np.bincount(member, minlength=count)
+    generator, found = np.random.default_rng(0), []
+    for start in range(0, draws, 100):
+        weights = generator.poisson(1.0, (min(100, draws - start), count)).astype(np.float32)
+        found.append(weights @ sums.T / np.maximum(weights @ sizes, 1)[:, None])
+    means = values.mean(axis=1)
+    drawn = means + WIDER * (np.concatenate(found) - means)
+    return drawn.reshape(draws, *hits.shape[:-1])
+
+
+def to_range(value: float, drawn: np.ndarray) -> Range:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Range(float(value), float(min(low, value)), float(max(high, value)))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Errors as a power of the labels around the largest size: `error` there, and `slope` of the logarithms.
+
+    `errors` and `slopes` (B,) are bootstrap draws; each slope has drifted by DRIFT.
+    """
+
+    size: int
+    error: float
+    slope: float
+    errors: np.ndarray
+    slopes: np.ndarray
+
+    def at(self, size: float) -> Range:
+        """The accuracy with `size` labels."""
+        grown = size / self.size
+        return to_range(
+            1 - min(1, self.error * grown**-self.slope), 1 - np.minimum(1, self.errors * grown**-self.slopes)
+        )
+
+    def gain(self, start: float, more: float) -> Range:
+        """By how much the accuracy rises with `more` labels than `start`."""
+
+        def rise(error: Any, slope: Any) -> Any:
+            return error * ((start / self.size) ** -slope - ((start + more) / self.size) ** -slope)
+
+        return to_range(rise(self.error, self.slope), rise(self.errors, self.slopes))
+
+    def labels_for(self, target: float) -> Range | None:
+        """The labels that an accuracy takes; None where that is beyond FARTHEST times the largest size."""
+
+        def find(error: Any, slope: Any) -> Any:
+            powers = np.log(np.maximum(error, 1e-9) / (1 - target)) / np.maximum(slope, 1e-3)
+            return self.size * np.exp(np.minimum(powers, 50))
+
+        value = find(self.error, self.slope)
+        return None if value > FARTHEST * self.size else to_range(value, find(self.errors, self.slopes))
+
+
+def fit_curve(outcome: Outcome, groups: np.ndarray) -> Curve | None:
+    """A weighted line through the logarithms of its errors; None with fewer than three sizes."""
+    if len(outcome.sizes) < 3:
+        return None
+    tested = int((~np.isnan(outcome.hits[0])).sum())
+    logs = np.log(outcome.sizes / outcome.sizes[0])
+    weights = outcome.sizes / outcome.sizes[0]  # what is near counts more: curves bend
+    centered = logs - np.average(logs, weights=weights)
+
+    def fit(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y = np.log(np.clip(errors, 0.5 / tested, 1))
+        slopes = -(y * weights * centered).sum(axis=-1) / (weights * centered**2).sum()
+        heights = np.average(y, weights=weights, axis=-1) + slopes * np.average(logs, weights=weights)
+        return np.exp((heights + y[..., 0]) / 2), np.maximum(slopes, 0)
+
+    error, slope = fit(1 - np.nanmean(outcome.hits, axis=1))
+    errors, slopes = fit(1 - draw_means(outcome.hits, groups))
+    drift = 1 + DRIFT * np.random.default_rng(1).standard_normal(len(slopes))
+    return Curve(int(outcome.sizes[0]), float(error), float(slope), errors, np.maximum(slopes * drift, 0))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that was trained on these pictures. hits (N,): the share of its runs that were right, NaN untested."""
+
+    name: str
+    hits: np.ndarray
+    runs: int
+    steps: int
+    limited: bool  # by its steps, not by the labels
+    seconds: float  # of a training
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A model as the answer lists it. `now` is with all labels of the folder; `later` with twice as many."""
+
+    name: str
+    now: Range
+    later: Range | None
+    lead: Range | None  # over the best classifier that needs no network
+    curve: Curve | None
+    is_floor: bool
+    hits: np.ndarray
+    network: Network | None = None
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """`standings` has the best first. `chosen` is the best floor, or what is surely better."""
+
+    standings: list[Standing]
+    chosen: Standing
+    labels: int
+    largest_class: float
+    beats_chance: bool
+    floor: Standing  # the best one that needs no network
+
+    @property
+    def hopeful(self) -> Standing | None:
+        """A network ahead of the chosen floor whose lead may be chance."""
+        ahead = [one for one in self.standings if one.lead is not None and one.lead.value > 0]
+        return max(ahead, key=lambda one: one.lead.value) if self.chosen is self.floor and ahead else None
+
+
+def judge(
+    outcomes: Sequence[Outcome],
+    networks: Sequence[Network],
+    labels: np.ndarray,
+    groups: np.ndarray,
+    held_out: np.ndarray | None,
+) -> Advice:
+    """The answer; `outcomes` as `compare_candidates` gives them.
+
+    Names what needs a network only where its lead over the best floor is not chance, in view of how many were tried;
+    the best of several is partly the luckiest, and its accuracy is lower by the bootstrap's estimate of that luck.
+    """
+    size = len(labels) if held_out is None else int((~held_out).sum())
+    means = [float(np.nanmean(one.hits[0])) for one in outcomes]
+    drawn = draw_means(np.stack([one.hits[0] for one in outcomes]), groups)
+    plain = means + (drawn - means) / WIDER
+    winners = plain.argmax(axis=1)
+    luck = float((plain.max(axis=1) - np.take(means, winners)).mean())
+    best, floor = int(np.argmax(means)), next(one for one in outcomes if one.candidate.is_floor)
+    tried = sum(not one.candidate.is_floor for one in outcomes) + len(networks)
+
+    def lead_of(hits: np.ndarray) -> Range | None:
+        gaps = hits - floor.hits[0]
+        if tried == 0 or (hits is floor.hits[0]):
+            return None
+        draws = draw_means(gaps[None], groups)[:, 0]
+        low, high = np.quantile(draws, [0.05 / tried, 1 - 0.05 / tried])
+        return Range(float(np.nanmean(gaps)), float(low), float(high))
+
+    standings = []
+    for place, one in enumerate(outcomes):
+        curve, lost = fit_curve(one, groups), luck if place == best else 0.0
+        now = curve.at(size) if curve else to_range(means[place], drawn[:, place])
+        if means[place] == 1:  # no mistake in n pictures: the rule of three
+            now = Range(1.0, 1 - 3 / len(np.unique(groups)), 1.0)
+        standings.append(
+            Standing(
+                one.candidate.name,
+                Range(now.value - lost, now.low - lost, now.high - lost),
+                curve.at(2 * size) if curve else None,
+                None if one.candidate.is_floor else lead_of(one.hits[0]),
+                curve,
+                one.candidate.is_floor,
+                one.hits[0],
+                outcome=one,
+            )
+        )
+    for one in networks:
+        now = to_range(float(np.nanmean(one.hits)), draw_means(one.hits[None], groups)[:, 0])
+        standings.append(Standing(one.name, now, None, lead_of(one.hits), None, False, one.hits, network=one))
+    standings.sort(key=lambda one: -one.now.value)
+    sure = [one for one in standings if one.lead is not None and one.lead.low > 0]
+    best_floor = next(one for one in standings if one.outcome is floor)
+    chosen = sure[0] if sure else best_floor
+    largest = np.bincount(labels).argmax()
+    above = draw_means((chosen.hits - np.where(np.isnan(chosen.hits), np.nan, labels == largest))[None], groups)
+    share = float((labels == largest).mean())
+    return Advice(standings, chosen, size, share, bool(np.quantile(above, 1 - LEVEL) > 0), best_floor)
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """Rows of pictures that were decided wrongly, the surest first, with the class and its confidence; calibrated.
+
+    suspects: rows decided against their label as surely as half of the right ones; a hard picture is decided less
+    surely than an easy one, a wrong label is not.
+    """
+
+    rows: np.ndarray
+    predicted: np.ndarray
+    confidence: np.ndarray
+    suspects: np.ndarray
+    tested: int
+
+
+def find_mistakes(outcome: Outcome, labels: np.ndarray) -> Mistakes:
+    tested = np.flatnonzero(~np.isnan(outcome.hits[0]))
+    logits, truth = outcome.scores[tested], labels[tested]
+    shares = soften(logits, fit_temperature(logits, truth))
+    predicted, places = shares.argmax(axis=1), np.arange(len(tested))
+    confidence, wrong = shares[places, predicted], np.flatnonzero(predicted != truth)
+    right = confidence[predicted == truth]
+    usual = np.median(right) if len(right) else np.inf
+    suspects = wrong[confidence[wrong] >= usual]
+    order = wrong[np.argsort(-confidence[wrong])]
+    suspects = suspects[np.argsort(-confidence[suspects])]
+    return Mistakes(tested[order], predicted[order], confidence[order], tested[suspects], len(tested))
