@@ -50,6 +50,11 @@ def export(run: str, path: Path, *, names: str) -> int:
 
     loaded = load_run(run)
     about, is_text = describe_use(loaded), loaded.config.data.modality == "text"
+    if path.suffix == ".onnx" and loaded.config.task.kind == "classification":
+        from vitlab.training.predict import Predictor
+
+        predictor = Predictor(run)  # softmax(logits / temperature) is what `vitlab predict` prints
+        about |= {} if predictor.not_calibrated else {"temperature": str(predictor.temperature)}
     if path.suffix == ".onnx" and (is_text or as_model(loaded.model).decoding):
         raise UserError(
             f"{path}: a model that reads or writes text is exported as a .safetensors file or, as far as transformers "
@@ -126,4 +131,5 @@ def describe_use(loaded: "LoadedRun") -> dict[str, str]:
         "channels": str(loaded.shape["channels"]),
         "mean": json.dumps(list(data.mean)),
         "std": json.dumps(list(data.std)),
+        "resize": "bilinear with antialiasing, of the largest central box of that aspect ratio",
     }

@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
             print(f"vitlab: {printable(one.input)}: {printable(one.error)}", file=sys.stderr)
     write = write_json if args.json else write_csv if args.csv else write_lines
     write(args.run, predictor, found)
-    return 2 if all(one.error for one in found) else 0
+    return 2 if all(one.error for one in found) else int(any(one.error for one in found))
 
 
 def list_pictures(names: Sequence[str]) -> Iterator[str]:
@@ -58,7 +58,11 @@ def list_pictures(names: Sequence[str]) -> Iterator[str]:
     from vitlab.data.cache.file_stats import walk_files
     from vitlab.data.images.imagefolder import EXTENSIONS
 
-    missing = [f"{name}: no such file or folder; give pictures" for name in names if not Path(name).exists()]
+    missing = [
+        f"{name}: {'neither a file nor a folder' if Path(name).exists() else 'no such file or folder'}; give pictures"
+        for name in names
+        if not (Path(name).is_file() or Path(name).is_dir())  # a FIFO would wait for its writer
+    ]
     if missing:
         raise UserError(missing)
     for name in names:
