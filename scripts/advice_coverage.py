@@ -55,7 +55,7 @@ def main() -> None:
     rows = [repeat(features, labels, args.pictures, seed) for seed in range(args.repetitions)]
     found = {key: np.array([row[key] for row in rows], dtype=float) for key in rows[0]}
     print(
-        "| pictures | repetitions | behind the best floor | now: half width, inside | at twice | target | wrong claims |"
+        "| pictures | repetitions | behind the best floor | now: half width, inside | at twice | target | wrong |"
     )
     print(
         f"| {args.kind}, {args.pictures:,} | {len(rows)} | {found['behind'].mean():.1f} | "
