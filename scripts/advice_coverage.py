@@ -54,9 +54,7 @@ def main() -> None:
         features[backbone.name] = np.concatenate([backbone.embed(batch) for batch in batches])
     rows = [repeat(features, labels, args.pictures, seed) for seed in range(args.repetitions)]
     found = {key: np.array([row[key] for row in rows], dtype=float) for key in rows[0]}
-    print(
-        "| pictures | repetitions | behind the best floor | now: half width, inside | at twice | target | wrong |"
-    )
+    print("| pictures | repetitions | behind the best floor | now: half width, inside | at twice | target | wrong |")
     print(
         f"| {args.kind}, {args.pictures:,} | {len(rows)} | {found['behind'].mean():.1f} | "
         f"{found['now_half'].mean():.1f}, {found['now_inside'].mean():.0%} | "

@@ -28,7 +28,7 @@ from vitlab.training.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from vitlab.analysis.backbones import Backbone
-    from vitlab.data.inspect.pictures import Picture
+    from vitlab.data.look import Picture
     from vitlab.studies.advice import Network, Outcome
 
 DESCRIPTION = """Say which model to take for your own pictures, and what more labels would bring.
@@ -135,7 +135,7 @@ def parse_share(text: str) -> float:
 
 def list_folder(root: Path, out: Path, console: Console) -> Pictures:
     """The pictures of a folder; OUT/data.html and OUT/data.json show what it holds. Says what is left out."""
-    from vitlab.data.inspect.folder import look_at, summarize
+    from vitlab.data.look import look_at, summarize
     from vitlab.reports.pages.data_look import write_data_page
 
     with progress_bar(console) as progress:
@@ -172,7 +172,7 @@ def list_table(keys: Sequence[str], console: Console) -> Pictures:
     """The pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
     from vitlab.config import TrainConfig, compose
     from vitlab.data.images import imagetable
-    from vitlab.data.inspect.pictures import read_pictures
+    from vitlab.data.look import read_pictures
 
     config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
     if config.target != "class":

@@ -51,7 +51,7 @@ def check_out(out: Path, root: Path) -> None:
 
 def look(root: Path, out: Path | None, *, as_json: bool) -> int:
     """Print what a folder holds, and with `out` write it there; the exit code. Raises UserError."""
-    from vitlab.data.inspect.folder import look_at, summarize  # Pillow: mistakes are answered without it
+    from vitlab.data.look import look_at, summarize  # Pillow: mistakes are answered without it
     from vitlab.data.opening import progress_bar
 
     with progress_bar(Console(stderr=True)) as progress:
@@ -73,7 +73,7 @@ def look(root: Path, out: Path | None, *, as_json: bool) -> int:
 
 def show(facts: Mapping[str, Any]) -> None:
     """The facts of `summarize`, the longest lists cut short."""
-    from vitlab.data.inspect.wording import describe, describe_duplicates, describe_pair
+    from vitlab.data.look import describe, describe_duplicates, describe_pair
 
     console = Console(soft_wrap=True, highlight=False)
     console.print(list_classes(facts))

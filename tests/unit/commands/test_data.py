@@ -7,7 +7,7 @@ import sys
 import pytest
 from PIL import Image
 
-from tests.unit.data.inspect.drawn import copy, draw_many, encode, put
+from tests.unit.data.drawn import copy, draw_many, encode, put
 from tests.unit.reports.chromium import Browser
 from tests.unit.reports.html_page import Page
 from vitlab.cli import main

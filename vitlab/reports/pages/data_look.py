@@ -9,8 +9,7 @@ from PIL import Image, ImageOps
 
 from vitlab.config import printable
 from vitlab.data.images import decode
-from vitlab.data.inspect.folder import Look
-from vitlab.data.inspect.wording import describe, describe_duplicates, describe_pair
+from vitlab.data.look import Look, describe, describe_duplicates, describe_pair
 from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.reports.pages.render import data_address, render, source

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.unit.data.inspect.drawn import copy, draw_many, encode, put
+from tests.unit.data.drawn import copy, draw_many, encode, put
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.inspect import pictures
-from vitlab.data.inspect.folder import look_at, suggest_size, summarize
-from vitlab.data.inspect.pictures import read_picture, read_pictures
+from vitlab.data import look as looking
+from vitlab.data.look import look_at, read_picture, read_pictures, suggest_size, summarize
 
 
 @pytest.fixture
@@ -98,9 +97,9 @@ def test_transparent_pixels_are_white_and_floating_point_is_refused_as_in_traini
 def test_several_processes_read_the_same_in_the_same_order(root, monkeypatch):
     paths = [str(path.relative_to(root)) for path in sorted(root.rglob("*.jpg"))]
     alone = read_pictures(root, paths)
-    monkeypatch.setattr(pictures, "ALONE", 0)
-    monkeypatch.setattr(pictures, "BATCH", 7)
-    monkeypatch.setattr(pictures, "count_cores", lambda: 2)
+    monkeypatch.setattr(looking, "ALONE", 0)
+    monkeypatch.setattr(looking, "BATCH", 7)
+    monkeypatch.setattr(looking, "count_cores", lambda: 2)
     seen = []
     together = read_pictures(root, paths, lambda _, done, total: seen.append((done, total)))
     assert [(p.path, p.digest, p.error) for p in together] == [(p.path, p.digest, p.error) for p in alone]

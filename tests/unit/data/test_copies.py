@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.unit.data.inspect.drawn import KINDS, copy, draw_many, encode
-from vitlab.data.inspect import duplicates
-from vitlab.data.inspect.duplicates import find_pairs, hash_thumbnails
-from vitlab.data.inspect.pictures import shrink
+from tests.unit.data.drawn import KINDS, copy, draw_many, encode
+from vitlab.data import look
+from vitlab.data.look import find_pairs, hash_thumbnails, shrink
 
 WAYS = ("encoded", "resized", "brighter")
 COUNT = 120
@@ -78,7 +77,7 @@ def test_a_picture_is_paired_once_with_the_first_split_that_has_a_copy(originals
         seen.append((done, total))
 
     for block in (1, 2, 256):
-        monkeypatch.setattr(duplicates, "BLOCK", block)
+        monkeypatch.setattr(look, "BLOCK", block)
         pairs = find_pairs(stack(contents), numbers(5), np.array([0, 0, 0, 1, 1]), progress)
         assert [pair.second for pair in pairs] == [2, 3, 4]
         assert {pair.first for pair in pairs} == {1}, "in training, though 3 and 4 are closer to each other"

@@ -1,1 +1,0 @@
-"""A look at a folder of labelled pictures before anything is trained: what the files say, and which are alike."""
