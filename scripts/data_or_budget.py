@@ -34,7 +34,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from vitlab.reports.figures.theme import THEMES
+from vitlab.reports import THEMES
 from vitlab.studies.limits import fitted_share, limit_of, predict_gain
 from vitlab.studies.results import load_results
 from vitlab.studies.stats import quantile

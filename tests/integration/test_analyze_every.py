@@ -17,7 +17,7 @@ from vitlab.analysis import examine
 from vitlab.analysis.receptive_field import effective_size
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data.opening import open_data
-from vitlab.reports.observer import RunReporter
+from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
 from vitlab.training.callbacks import Clock, Interrupted, PeriodicAnalysis
 from vitlab.training.checkpoint import read_checkpoint

@@ -9,7 +9,7 @@ import pytest
 from tests.integration import commands
 from tests.integration.commands import TINY
 from vitlab.config import TrainConfig, compose
-from vitlab.reports.observer import RunReporter
+from vitlab.reports.wandb import RunReporter
 from vitlab.studies.experiment import Observer, train_run
 from vitlab.training.files import RunFiles
 

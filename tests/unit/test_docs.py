@@ -14,7 +14,7 @@ from vitlab.commands.arguments import CommandParser
 from vitlab.config import TrainConfig, compose, names
 from vitlab.models.text import language_model
 from vitlab.models.weights.huggingface import save_huggingface
-from vitlab.reports.figures.figure import save_figure
+from vitlab.reports.figures import save_figure
 from vitlab.studies.grid import compose_study
 from vitlab.studies.results import load_results
 

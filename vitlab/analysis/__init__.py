@@ -9,7 +9,7 @@ values of known cases by name, in the unit of the rows, which figures draw; figu
 `progress` may call it with (done, total), one with `token_texts` gets what gives the texts of tokens.
 
 The YAML holds the options: `examples` (how many of validation are looked at), `drawings` (the functions below
-`vitlab.reports.figures.analyses` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
+`vitlab.reports.figures` that draw the rows or the first array), `pictures` (keep the images beside the arrays,
 for a page) and how to read the figure. An analysis that only a page shows has no `drawings`.
 
 `capture` is how analyses look into models.

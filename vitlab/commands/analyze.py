@@ -115,9 +115,8 @@ def analyze(
     with status_line("loading torch, lightning and timm"):
         from vitlab import tasks
         from vitlab.analysis import examine
-        from vitlab.reports.figures.analyses import draw_findings
-        from vitlab.reports.figures.figure import save_figure
-        from vitlab.reports.pages.text_views import encode_text, has_views, write_views
+        from vitlab.reports.figures import draw_findings, save_figure
+        from vitlab.reports.pages.attention import encode_text, has_views, write_views
         from vitlab.training.load import load_subject
 
     subject = load_subject(source, config, changed)

@@ -146,8 +146,7 @@ def write(
     folder: Path, results: dict[str, Any], tables: "dict[str, Tensor]", subject: "Subject", classes: Sequence[str]
 ) -> list[Path]:
     """Write the files of an evaluation; gives their paths."""
-    from vitlab.reports.figures import evaluation
-    from vitlab.reports.figures.figure import save_figure
+    from vitlab.reports.figures import images, save_figure
 
     paths, title = [folder / "eval.json"], f"{subject.name} on {subject.data.name}"
     write_json(paths[0], results)
@@ -156,8 +155,8 @@ def write(
         pairs = ((classes[t], classes[p], counts[t, p]) for t, p in zip(*counts.nonzero(), strict=True))
         paths.append(folder / "confusion_matrix.csv")
         write_text(paths[-1], "".join(map(format_line, [("true", "predicted", "count"), *pairs])))
-        paths += save_figure(evaluation.plot_confusion_matrix(counts, classes, title), folder)
+        paths += save_figure(images.plot_confusion_matrix(counts, classes, title), folder)
     if "reliability" in tables:
-        figure = evaluation.plot_reliability(tables["reliability"].tolist(), results["calibration_error"], title)
+        figure = images.plot_reliability(tables["reliability"].tolist(), results["calibration_error"], title)
         paths += save_figure(figure, folder)
     return paths

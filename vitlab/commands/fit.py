@@ -106,8 +106,8 @@ def fit(
         show(fits, crossovers, multipliers, axes)
     if out is not None:
         from vitlab.files import write_json
-        from vitlab.reports.figures.figure import save_figure
-        from vitlab.reports.figures.fitted_curves import plot_fitted_curves
+        from vitlab.reports.figures import save_figure
+        from vitlab.reports.figures.metric import plot_fitted_curves
 
         write_json(out / "fits.json", document)
         pictures = save_figure(plot_fitted_curves(fits, *axes), out)

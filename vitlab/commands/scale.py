@@ -141,7 +141,7 @@ def scale(
     if dry_run and not machine:
         say(f"{config.name}: timing the first steps of each model here; nothing is kept", console)
     with status_line("loading torch, lightning and timm"):
-        from vitlab.reports.pages.live import live_report
+        from vitlab.reports.pages import live_report
         from vitlab.studies.plan.study import plan_study
 
     files = StudyFiles(folder)
@@ -194,7 +194,7 @@ def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup:
 
 def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:
     """Write the report and print the result; 1 where that fails, as the results are there all the same."""
-    from vitlab.reports.pages.live import LOG
+    from vitlab.reports.pages import LOG
     from vitlab.reports.pages.study import write_report
     from vitlab.studies.results import load_results
 

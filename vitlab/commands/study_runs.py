@@ -31,12 +31,12 @@ from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect
 from vitlab.training.files import refuse_changes
 
 if TYPE_CHECKING:
-    from vitlab.reports.pages.live import LiveReport
+    from vitlab.reports.pages import LiveReport
     from vitlab.studies.plan.study import Plan
 
 MOST_NAMED = 5  # missing runs
-DRAWINGS = "vitlab.reports.figures.analyses"
-WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.observer")
+DRAWINGS = "vitlab.reports.figures"
+WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.wandb")
 
 
 def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
@@ -131,7 +131,7 @@ def refuse_other_data(files: StudyFiles, plan: "Plan", now: str) -> None:
 
 def prepare_folder(files: StudyFiles, plan: "Plan") -> None:
     """Write study.yaml and cells.json (all that was ever asked for here), the subsets' manifests, the samples."""
-    from vitlab.reports.figures.samples import write_samples
+    from vitlab.reports.figures.images import write_samples
 
     runs = [spec.config for spec in plan.specs]
     cells = [(run["variant"], run["train_size"], run["seed"]) for run in runs]
@@ -240,7 +240,7 @@ def retrain_missing(
 
 
 def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
-    from vitlab.reports.observer import RunReporter
+    from vitlab.reports.wandb import RunReporter
     from vitlab.studies.job import StudyJob
 
     job = StudyJob(files.folder.absolute(), cores=plan.cores, settled=files.config()["settled"], observe=RunReporter)

@@ -119,7 +119,7 @@ def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = No
 
 def train_with_progress(config: TrainConfig, folder: Path, console: Console, ranks: "Ranks") -> int:
     """The same with its progress on the console."""
-    from vitlab.reports.observer import RunReporter
+    from vitlab.reports.wandb import RunReporter
     from vitlab.studies.experiment import run_experiment
     from vitlab.training.callbacks import Diverged, Interrupted
 

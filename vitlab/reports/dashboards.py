@@ -18,7 +18,7 @@ from vitlab.config import UserError, load, names
 from vitlab.config.errors import first_line
 from vitlab.config.schema import WandbConfig
 from vitlab.files import write_text
-from vitlab.reports.figures.theme import THEMES, looks
+from vitlab.reports import THEMES, looks
 from vitlab.reports.wandb import STEP
 from vitlab.reports.words import format_markdown, headline
 from vitlab.studies.results import Results, family_name

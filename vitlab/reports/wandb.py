@@ -1,27 +1,36 @@
-"""Weights & Biases: a run as it trains, offline when nobody is logged in, and what is not uploaded yet.
+"""What a run shows while it trains: figures of its analyses in its folder, all of it in Weights & Biases.
 
-metrics.jsonl is the record; this mirrors it. A failure here is a warning and never ends a run. Neither wandb nor
-Lightning is imported before a run is logged. W&B's own variables (WANDB_ENTITY, WANDB_NOTES and so on) hold.
+metrics.jsonl is the record; W&B mirrors it, offline when nobody is logged in. A failure there is a warning and never
+ends a run. Neither wandb nor Lightning is imported before a run is logged. W&B's own variables (WANDB_ENTITY,
+WANDB_NOTES and so on) hold.
 """
 
 import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import vitlab
 from vitlab.config import resolved
-from vitlab.config.schema import TrainConfig
+from vitlab.config.schema import AnalysisConfig, TrainConfig
 from vitlab.files import replacing, write_text
 from vitlab.studies.results import Results, RunResults
 from vitlab.studies.store import list_trials
 from vitlab.training.files import RunFiles
 
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
+    from vitlab.analysis.capture.findings import Findings
+    from vitlab.training.run import Run
+
 STEP = "trainer/global_step"  # the training step in W&B's rows, as Lightning's logger names it
+WAITING = "not uploaded yet"
 LONGEST_TAG = 64  # characters
 SETTINGS = {
     "console": "off",
@@ -29,7 +38,6 @@ SETTINGS = {
     "x_transaction_log_flush_interval": 0.5,  # seconds; the default of 15 would lose the last rows of a killed run
     "init_timeout": 30,
 }
-WAITING = "not uploaded yet"
 
 
 def default_mode() -> str:
@@ -79,13 +87,7 @@ class Tracker:
         self.fresh = not id_path.exists()  # whether W&B has nothing of this run yet
         if self.fresh:  # one run in W&B however often training was interrupted
             write_text(id_path, secrets.token_hex(4))
-        tags = [
-            config.variant,
-            family,
-            config.data.name,
-            f"n={config.train_size}",
-            *(["tune"] if self.trial_of else []),
-        ]
+        tags = [config.variant, family, config.data.name, f"n={config.train_size}", "tune" if self.trial_of else ""]
         tags += os.environ.get("WANDB_TAGS", "").split(",")
         asked, own = os.environ.get("WANDB_NAME"), [self.trial_of, self.files.folder.resolve().name]
         alone = asked and not (config.study or self.trial_of)  # a study's runs need names of their own
@@ -203,6 +205,58 @@ class Tracker:
     def forget(self) -> None:
         """Delete the pictures that were kept: a run that has ended is not resumed."""
         shutil.rmtree(self.figures, ignore_errors=True)
+
+
+class RunReporter:
+    """A `studies.experiment.Observer` that draws the analyses of a run and mirrors a training in W&B.
+
+    What is added to a finished run is only drawn.
+    """
+
+    tracker: Tracker | None = None
+    trial_of = ""  # the name of the run that a trial of `tune` is for
+
+    def observe_trial(self, run: str) -> "RunReporter":
+        reporter = RunReporter()
+        reporter.trial_of = run
+        return reporter
+
+    def on_start(self, run: "Run") -> Sequence["Logger"]:
+        prepared = run.prepared
+        self.tracker = Tracker(
+            run.config, run.files, family=prepared.family, params=prepared.params, trial_of=self.trial_of
+        )
+        last = min(run.resumed_step, run.last_step - 1)  # the end is analysed again
+        self.tracker.replay(run.files.metrics(), last)
+        return self.tracker.loggers
+
+    def on_analysis(
+        self, run: "Run", config: AnalysisConfig, findings: "Findings", rows: list[dict[str, Any]], step: int
+    ) -> None:
+        from vitlab.reports.figures import draw_findings, save_figure
+
+        name = run.files.folder.name
+        source = name if step in (0, run.last_step) else f"{name} at step {step:,}"
+        # a figure of heads shows those of the steps before, too
+        shown = replace(findings, rows=rows) if "heads" in config.drawings else findings
+        for figure in draw_findings(shown, config, source):
+            _, picture = save_figure(figure, run.files.analysis_folder)
+            if self.tracker:
+                self.tracker.log_picture(picture, step)
+        if self.tracker and step == run.last_step:
+            self.tracker.log_rows(findings.name, rows, step)
+
+    def on_result(self, run: "Run", result: dict[str, Any]) -> dict[str, Any]:
+        return {"wandb": self.tracker.finish(result)}
+
+    def on_failure(self, run: "Run") -> None:
+        self.tracker.finish({"status": "failed"}, exit_code=1)
+
+    def on_end(self, run: "Run") -> None:
+        self.tracker.forget()
+
+
+# ---- what is not uploaded yet
 
 
 def list_uploads(results: Results) -> list[tuple[str, str, Path | None]]:

@@ -15,8 +15,8 @@ from tests.unit.reports.figures.charts import read_column
 from vitlab.commands.evaluate import rank_confused_pairs, write
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
-from vitlab.reports.figures import evaluation
-from vitlab.reports.figures import figure as figures
+from vitlab.reports import figures
+from vitlab.reports.figures import images
 from vitlab.tasks.classification import Classification
 
 
@@ -98,7 +98,7 @@ def test_thousands_of_classes_take_little_memory_and_their_worst_are_shown(tmp_p
         tracemalloc.stop()
     (figure,) = drawn
     assert "the 50 worst of 5,000 classes" in figure.title
-    spec = json.dumps(figures.describe(figure.chart))
+    spec = json.dumps(figure.spec)
     assert "class 59" in spec
     assert "(other classes)" in spec
     assert "class 5000" not in spec
@@ -114,7 +114,7 @@ def test_thousands_of_classes_take_little_memory_and_their_worst_are_shown(tmp_p
 
 def test_the_reliability_diagram_has_a_point_for_each_bin_with_images(tmp_path):
     bins = [[0.0, 10.0, 30.0], [math.nan, 0.5, 0.9], [math.nan, 0.4, 0.7]]
-    figure = evaluation.plot_reliability(bins, 0.175, "run on set")
+    figure = images.plot_reliability(bins, 0.175, "run on set")
     assert read_column(figure, "share", "perfect") == [0, 1]
     assert read_column(figure, "confidence", "points", label="accuracy") == [0.5, 0.9]
     assert read_column(figure, "share", "points", label="accuracy") == [0.4, 0.7]

@@ -3,9 +3,9 @@
 import numpy as np
 
 from vitlab.config import TrainConfig, compose
-from vitlab.reports.figures.cells import SHADES
-from vitlab.reports.observer import RunReporter
+from vitlab.reports.figures.images import SHADES
 from vitlab.reports.pages.study import write_report
+from vitlab.reports.wandb import RunReporter
 from vitlab.studies.experiment import train_run
 from vitlab.studies.results import load_results
 from vitlab.studies.store import StudyFiles

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from vitlab.files import write_json, write_text
-from vitlab.reports.figures.samples import write_contact_sheet
+from vitlab.reports.figures.images import write_contact_sheet
 from vitlab.studies.grid import name_run
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import write_analysis

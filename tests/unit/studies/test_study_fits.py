@@ -6,7 +6,7 @@ import pytest
 from tests.unit.reports.few_runs import losses
 from tests.unit.reports.figures.charts import read_points
 from tests.unit.reports.figures.test_metric import draw
-from vitlab.reports.figures.study.metric import LAW_POINTS
+from vitlab.reports.figures.metric import LAW_POINTS
 from vitlab.studies.results import Results
 
 SIZES = (1_000, 4_000, 16_000, 64_000)

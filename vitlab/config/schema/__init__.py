@@ -29,7 +29,7 @@ class AnalysisConfig(Choice):
     title: str = MISSING  # what its figures show
     note: str = ""  # how to read them
     examples: int = setting(MISSING, least=1, most=1_000_000)  # validation items that it looks at
-    drawings: list[str] = setting(["heads"])  # functions below vitlab.reports.figures.analyses, or a user's own module
+    drawings: list[str] = setting(["heads"])  # functions below vitlab.reports.figures, or a user's own module
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,288 @@
-"""Figures: functions that give Altair charts of the results' frames, and what an analysis found as charts."""
+"""Figures: Altair charts of the results' frames, and of what an analysis found, each with its words.
+
+A module of this folder, found by listing it, has figures of a study, drawings of analyses, or both:
+- `draw(results)` gives figures with caption and links to their data, none where the study has no data for them. They
+  come in the order of the module's PLACE; the report, figures/ and W&B show all.
+- `DRAWINGS` lists functions of (findings, config, title) that give figures, each with a name of its own. An analysis
+  chooses them by name, by `drawings` in its YAML; a user's own module has one as `figures`. What they draw is the rows
+  of the findings, or the first of their arrays.
+
+Here is the house style of axes, colours and files. Importing this module makes it Altair's theme.
+"""
+
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+from PIL import Image, PngImagePlugin
+
+from vitlab.config import UserError, printable
+from vitlab.files import replacing
+from vitlab.registry import implementation, list_modules
+from vitlab.reports import THEMES, Look
+
+if TYPE_CHECKING:
+    from vitlab.analysis.capture.findings import Findings
+    from vitlab.config.schema import AnalysisConfig
+    from vitlab.studies.results import Results
+
+COLOURS = THEMES["light"]
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+SYMBOLS = {"triangle": "triangle-up"}
+SOLID, DASHED, DOTTED = [1, 0], [6, 3], [2, 3]
+RING = {"filled": False, "fill": "transparent", "size": 40, "strokeWidth": 1.2}
+SCALE = 2  # pixels of a PNG for one of the SVG
+WIDTH, HEIGHT = 560, 320  # of a single chart
+COLUMNS = 4  # panels beside each other at most
+LETTER, SYMBOL = 6.2, 34  # pixels of a legend's entry: a letter, and all around them
+ROOM = 0.25  # of the range of the values: how far bands widen an axis
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart and its words. `name` is that of its files, `title` says what it shows, `alt` what is to be seen.
+
+    `files` are labels and addresses of its data. Neighbouring figures with a `choice` are views of one on a page, with
+    a switch between them.
+    """
+
+    name: str
+    title: str
+    chart: alt.TopLevelMixin
+    caption: str = ""
+    alt: str = ""
+    files: Sequence[tuple[str, str]] = ()
+    choice: str = ""
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """Vega-Lite's description, with the data in place however many they are."""
+        with alt.data_transformers.enable("default", max_rows=None):
+            return self.chart.to_dict(validate=False)
+
+
+@cache
+def load_modules() -> list[Any]:
+    return [import_module(f"{__name__}.{name}") for name in list_modules(__name__)]
+
+
+def draw_study(results: "Results") -> Iterator[Figure]:
+    """Every figure of a study."""
+    drawing = [module for module in load_modules() if hasattr(module, "PLACE")]
+    for module in sorted(drawing, key=lambda module: module.PLACE):
+        yield from module.draw(results)
+
+
+def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -> Iterator[Figure]:
+    """Every figure of what an analysis found in a model; the title names the `source`. Raises UserError."""
+    known: dict[str, Callable[..., Iterator[Figure]]] = {
+        drawing.__name__: drawing for module in load_modules() for drawing in getattr(module, "DRAWINGS", ())
+    }
+    for kind in config.drawings:
+        if kind not in known and "." not in kind:
+            choices = ", ".join(sorted(known))
+            raise UserError(f"drawings: {kind}: choose from {choices}, or your own as PACKAGE.MODULE")
+        draw = known.get(kind) or implementation("", kind, "figures").figures
+        yield from draw(findings, config, f"{source}: {config.title}")
+
+
+# ---- the house style
+
+
+@alt.theme.register("vitlab", enable=True)
+def house_style() -> alt.theme.ThemeConfig:
+    text = {"labelColor": COLOURS["muted"], "titleColor": COLOURS["muted"], "labelFontSize": 11, "titleFontSize": 12}
+    lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), COLOURS["grid"])
+    title = {"color": COLOURS["ink"], "anchor": "start", "fontSize": 12, "fontWeight": 600}
+    header = {"labelColor": COLOURS["ink"], "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600}
+    return {
+        "config": {
+            "background": "transparent",
+            "font": FONT,
+            "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
+            "axis": {
+                **text,
+                **lines,
+                "titleFontWeight": "normal",
+                "labelOverlap": "greedy",
+                "grid": True,
+                "labelSeparation": 6,
+            },
+            "legend": {
+                **text,
+                "labelFontSize": 12,
+                "labelColor": COLOURS["ink"],
+                "orient": "top",
+                "labelLimit": 0,
+                "symbolLimit": 0,
+            },
+            "title": title,
+            "header": {**header, "title": None, "labelLimit": 0},
+            "facet": {"spacing": 14},
+            "point": {"filled": True, "size": 52, "opacity": 1},
+            "line": {"strokeWidth": 1.8, "strokeJoin": "round"},
+            "area": {"opacity": 1, "fillOpacity": 0.15},  # opacity of a whole mark makes a PNG ten times as slow
+            "rule": {"color": COLOURS["muted"], "strokeWidth": 1.4, "strokeDash": [6, 3]},
+            "text": {"color": COLOURS["muted"], "fontSize": 11},
+            "aria": False,
+        }
+    }
+
+
+def band_opacity(models: int) -> float:
+    """Of the band of each model, so that the bands of many, one over another, hide neither lines nor points."""
+    return min(0.15, 0.6 / models)
+
+
+def axis(
+    kind: Any,
+    field: str,
+    title: str,
+    domain: tuple[float, float] | None = None,
+    *,
+    log: bool = False,
+    percent: bool = False,
+    zero: bool = False,
+    short: bool = False,
+    ticks: Sequence[float] = (),
+) -> Any:
+    """The encoding `alt.X` or `alt.Y` of a quantity; of a `percent` axis values are shares, a `short` one has 20k.
+
+    Without a `domain` the axis has the range of the data; `ticks` are the values to label.
+    """
+    if log:
+        title = f"{title[:-1]}, log scale)" if title.endswith(")") else f"{title} (log scale)"
+    axis = {"title": title, "format": "~%" if percent else "~s" if short else ",~f"}
+    scale: dict[str, Any] = (
+        {"type": "log", "padding": 8 if kind is alt.X else 16, "nice": False} if log else {"zero": zero}
+    )
+    if domain:
+        scale["domain"] = [*domain]
+        ticks = ticks or (list_log_ticks(*domain) if log else ())
+    if ticks:
+        axis["values"] = [*ticks]
+    return kind(f"{field}:Q", scale=alt.Scale(**scale), axis=alt.Axis(**axis))
+
+
+def of_field(channel: Any, field: str) -> Any:
+    """The same axis of another field."""
+    other = channel.copy()
+    other.shorthand = f"{field}:Q"
+    return other
+
+
+def list_log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers for a log axis, at least two where the range has them."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for rungs in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
+        ticks = [float(f"{rung * 10.0**decade:.2g}") for decade in decades for rung in rungs]
+        ticks = [tick for tick in ticks if 0.999 * low <= tick <= 1.001 * high]
+        if len(ticks) >= 5:
+            break
+    return ticks
+
+
+def find_domain(values: Iterable[float], bands: Iterable[float] = (), *, log: bool, percent: bool) -> tuple[float, ...]:
+    """The range of values, which the ends of bands widen by at most ROOM either way. Bands are cut there."""
+    values, bands = ([v for v in some if v is not None and math.isfinite(v)] for some in (values, bands))
+    if not values:
+        return (0.1, 1.0)
+    to, back = (math.log, math.exp) if log else (float, float)
+    low, high = min(values), max(values)
+    room = ROOM * (to(high) - to(low))
+    bottom = min(low, max(min(bands, default=low), back(to(low) - room)))
+    top = max(high, min(max(bands, default=high), back(to(high) + room)))
+    return bottom, min(top, 1.0) if percent else top
+
+
+def by_look(field: str, looks: Mapping[str, Look], *, listed: bool = True) -> dict[str, Any]:
+    """The encodings of colour and marker by a field's values, with one legend of both where there are several."""
+    names = [*looks]
+    entry = SYMBOL + LETTER * max(map(len, names), default=1)
+    columns = alt.ExprRef(f"max(1, floor((containerSize()[0] || {WIDTH}) / {entry}))")
+    legend = alt.Legend(title=None, columns=columns, symbolOpacity=1) if listed and len(names) > 1 else None
+    color = alt.Scale(domain=names, range=[COLOURS[look.colour] for look in looks.values()])
+    shape = alt.Scale(domain=names, range=[SYMBOLS.get(look.marker, look.marker) for look in looks.values()])
+    return {
+        "color": alt.Color(f"{field}:N", scale=color, legend=legend),
+        "shape": alt.Shape(f"{field}:N", scale=shape, legend=legend),
+    }
+
+
+def with_legend(field: str, looks: Mapping[str, Look], layers: Sequence[alt.Chart]) -> list[alt.Chart]:
+    """The layers, of which a click on an entry of the legend shows that one alone; further clicks add others.
+
+    An empty layer comes first: a legend looks like the first layer that it belongs to.
+    """
+    if len(looks) < 2:
+        return [*layers]
+    picked = alt.selection_point(name="picked", fields=[field], bind="legend", toggle="true")
+    empty = alt.Chart(name="legend").mark_point().transform_filter("false").encode(**by_look(field, looks))
+    return [empty.add_params(picked), *(layer.transform_filter(picked) for layer in layers)]
+
+
+def panels(chart: alt.LayerChart, field: str, titles: Sequence[str]) -> alt.TopLevelMixin:
+    """The chart once for each value of a field, in this order; a single one is as large as other charts."""
+    if len(titles) == 1:
+        return chart.properties(title=titles[0]) if titles[0] else chart
+    facet = alt.Facet(f"{field}:N", sort=[*titles], title=None)
+    width, height = (270, 180) if len(titles) == 2 else (200, 170)
+    whole = chart.properties(width=width, height=height).facet(facet, columns=min(COLUMNS, len(titles)))
+    return whole.resolve_axis(x="independent", y="independent")
+
+
+def with_variables(spec: Any) -> Any:
+    """A description whose colours are the page's CSS variables, which change with the theme."""
+    text = json.dumps(spec)
+    for key, colour in COLOURS.items():
+        text = text.replace(f'"{colour}"', f'"var(--{key})"')
+    return json.loads(text)
+
+
+def pack_for_page(figure: Figure) -> dict[str, Any]:
+    """A figure's chart as wide as its place on a page; charts.js unpacks its data and fits panels into the page."""
+    spec = {key: value for key, value in figure.spec.items() if key != "datasets"}
+    if "facet" not in spec:
+        spec |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    datasets = figure.spec.get("datasets", {})
+    return {**with_variables(spec), "datasets": {name: pack_points(points) for name, points in datasets.items()}}
+
+
+def pack_points(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """A list of values for each column; texts are places in `words`, as many points share one. Floats have 5 digits."""
+    words: dict[str, int] = {}
+    columns: dict[str, list[Any]] = {key: [] for point in points for key in point}
+    texts = set()
+    for key, column in columns.items():
+        for value in (point.get(key) for point in points):
+            if isinstance(value, str):
+                texts.add(key)
+                value = words.setdefault(value, len(words))
+            column.append(float(f"{value:.5g}") if isinstance(value, float) else value)
+    return {"columns": columns, "words": list(words), "texts": sorted(texts)}
+
+
+def save_figure(figure: Figure, folder: str | Path) -> list[Path]:
+    """Write `<name>.svg` and `<name>.png` below a folder; gives their paths."""
+    import vl_convert
+
+    title = {"text": printable(figure.title), "fontSize": 14, "offset": 8, "anchor": "start"}
+    text = json.dumps({**figure.spec, "title": title, "padding": 10, "background": "white"})
+    text = text.replace('"point": "transparent"', '"point": false')  # only a page's can be pointed at
+    svg = vl_convert.vegalite_to_svg(text)
+    pixels = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=SCALE))).convert("RGB")
+    named = PngImagePlugin.PngInfo()
+    named.add_itxt("Title", figure.title)
+    paths = [Path(folder) / f"{figure.name}.{suffix}" for suffix in ("svg", "png")]
+    with replacing(paths[0]) as file:
+        file.write(svg.encode())
+    with replacing(paths[1]) as file:
+        pixels.save(file, format="PNG", pnginfo=named)
+    return paths

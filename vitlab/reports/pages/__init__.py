@@ -1,1 +1,129 @@
-"""The HTML pages: each is one file that opens without a network; `assets` holds their templates, styles and scripts."""
+"""The HTML pages: each is one file that opens with no network, in two themes, and runs no script but its own.
+
+`assets` holds their templates, styles and scripts. Here is what the pages share, and the report of a study that runs.
+"""
+
+import base64
+import contextlib
+import hashlib
+import io
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from PIL import Image
+
+from vitlab.data.cache.store import cache_root
+from vitlab.files import write_text
+from vitlab.reports import css_variables
+
+ASSETS = Path(__file__).parent / "assets"
+SHARE = 0.05  # of the watching process's time that a live report may take: no run is started meanwhile
+EVERY = 15.0  # seconds between two live reports, at least
+LOG = "report.log"  # below the study's folder: what went wrong in its report
+
+
+def render(template: str, styles: Sequence[str], scripts: Sequence[str], script_data: Any, **values: Any) -> str:
+    """The document of a template that extends page.html.j2.
+
+    `styles` are names of files among the assets, behind page.css; `scripts` are JavaScript, run in their order at the
+    end of the page, where `script_data` lies as JSON. The page's content security policy names the hash of each script,
+    so that no other one runs.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(sorted(ASSETS.iterdir())),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    theme = source("theme.js")
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (theme, *scripts)]
+    return environment.get_template(template).render(
+        light=css_variables("light"),
+        dark=css_variables("dark"),
+        css="".join(source(name) for name in ("page.css", *styles)),
+        theme_js=theme,
+        scripts=scripts,
+        script_hashes=" ".join(f"'sha256-{digest}'" for digest in digests),
+        script_data=script_data,
+        **values,
+    )
+
+
+def source(name: str) -> str:
+    """The text of a style or script among the assets."""
+    return next(ASSETS.glob(f"*/{name}")).read_text()
+
+
+@cache
+def bundle_vega() -> str:
+    """Vega-Embed with Vega and Vega-Lite as one script (0.9 MB), kept in the cache: bundling them takes 1.5 s."""
+    import vl_convert
+
+    path = cache_root() / f"vega-{vl_convert.__version__}.js"
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8")
+    text = vl_convert.javascript_bundle()
+    with contextlib.suppress(OSError):
+        write_text(path, text)
+    return text
+
+
+def data_address(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def draw_picture(image: np.ndarray) -> str:
+    """The data address of an image uint8 (C, Y, X); a single channel is a greyscale file, which is a third as large."""
+    file = io.BytesIO()
+    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG", optimize=True)
+    return data_address(file.getvalue(), "image/png")
+
+
+class LiveReport:
+    """Rewrites report.html of a study's folder when runs have finished, but not too often."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.changed = self.started = False
+        self.due = 0.0
+
+    def update(self, changed: bool) -> None:
+        """At every event of the study; `changed`: a run has finished or failed. Between two events it may write."""
+        self.changed |= changed
+        begun = time.monotonic()
+        if changed or not self.changed or begun < self.due:
+            return
+        self.changed, self.started = False, True
+        self.write(running=True)
+        ended = time.monotonic()
+        self.due = ended + max(EVERY, (ended - begun) * (1 / SHARE - 1))
+
+    def write(self, running: bool = False) -> None:
+        """Write the report; what goes wrong in it is in LOG and does not reach the study."""
+        try:
+            from vitlab.reports.pages.study import write_report  # 2 s, here: nothing waits for what draws
+            from vitlab.studies.results import load_results
+
+            write_report(load_results(self.folder), running=running)
+        except Exception:
+            with contextlib.suppress(OSError):
+                (self.folder / LOG).write_text(traceback.format_exc())
+
+
+@contextlib.contextmanager
+def live_report(folder: Path) -> Iterator[LiveReport]:
+    """A live report; a study that ends early, by an error or Ctrl-C, leaves a page that no longer reloads itself."""
+    live = LiveReport(folder)
+    try:
+        yield live
+    except BaseException:
+        if live.started:
+            live.write()
+        raise

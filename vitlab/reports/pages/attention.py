@@ -1,28 +1,35 @@
 """Pages of attention: of a run over pictures, `attention/<run>.html` in the study's folder, and of texts over tokens.
 
+A text model has heat maps of its position embeddings, too.
+
 Shapes: B images, L layers, H heads, gy x gx patches. All heads of a text at once, and one as a heat map, are after
 BertViz (Vig, 2019, arXiv 1906.05714).
 """
 
 import base64
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vitlab.config import printable
+from vitlab.config import UserError, printable
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, link, plural, significant
-from vitlab.reports.figures.cells import SHADES
-from vitlab.reports.figures.theme import ACCENTS
-from vitlab.reports.pages.render import draw_picture, render, source
-from vitlab.studies.results import MAPS, AttentionMaps, Results
-from vitlab.studies.store import StudyFiles
+from vitlab.reports import ACCENTS
+from vitlab.reports.figures import save_figure
+from vitlab.reports.figures.images import SHADES, plot_positions
+from vitlab.reports.pages import draw_picture, render, source
+from vitlab.studies.results import MAPS, Results
+
+if TYPE_CHECKING:  # pages of pictures do without torch, which takes 2 s to import
+    from torch import Tensor, nn
+
+    from vitlab.data.text.tokenization import Tokenizer
+    from vitlab.tasks.base import Task
 
 Rows = list[dict[str, Any]]
 MEASURES = {  # analyses with a number per head -> the title of their column
@@ -32,61 +39,50 @@ MEASURES = {  # analyses with a number per head -> the title of their column
 }
 SCRIPTS = ("theme_button.js", "table.js", "maps.js", "attention.js")
 MOST = 1_000_000  # bytes of maps in a page of pictures; further images are left out
-SHOWN = 60  # letters of a text's name
+LETTERS = 60  # of a text's name
+SHOWN = 4  # validation texts on the page if the user gives none
+LONGEST = 64  # tokens of each: the page grows with their square
 LEVELS = 255  # a row's largest value, in the page's whole numbers
 
 
 # ---- what the report links to
 
 
-@dataclass(frozen=True)
-class Group:
-    """A model's line in the report: links to its runs' pages, or why there are none."""
+def write_attention_pages(results: Results) -> list[dict[str, Any]]:
+    """Write the page of each run that has maps. Raises UserError.
 
-    model: str
-    pages: list[tuple[str, str]]  # label, address
-    note: str = ""
-    command: str = ""
-
-
-def write_attention_pages(results: Results) -> list[Group]:
-    """Write the page of each run that has maps; return a group per model for the report. Raises UserError."""
-    written = {run for run in results.run_files if write_page(results, run)}
-    models = groupby(results.rows, key=lambda row: row["model"])
-    return [make_group(results, model, list(rows), written) for model, rows in models]
-
-
-def make_group(results: Results, model: str, rows: Rows, written: set[str]) -> Group:
-    pages, last = list(link_pages(results, rows, written)), results.run_files[rows[-1]["run"]]
-    if last.lacks_attention and not any(row["run"] in written for row in rows):
-        return Group(model, pages, "has no attention." if last.reads_text else "has no attention over patches.")
-    if pages:
-        return Group(model, pages)
-    command = format_command(results.files, rows[-1]["run"], "" if last.reads_text else MAPS)
-    return Group(model, [], "has no attention page yet.", command)
-
-
-def link_pages(results: Results, rows: Rows, written: set[str]) -> Iterator[tuple[str, str]]:
-    """(label, address) of a run's page: of a text model by `vitlab analyze`, without attention of receptive fields."""
-    for row in rows:
-        run = results.run_files[row["run"]]
-        label = f"{plural(row['train_size'], results.metric.sized_by)}, seed {row['seed']}"
-        fields = "receptive_field.png" if run.lacks_attention else ""
-        if row["run"] in written:
-            yield label, page_link(row["run"])
-        elif path := run.find_file("attention.html" if run.reads_text else fields):
-            address = link(*path.relative_to(results.files.folder).parts)
-            yield label if run.reads_text else f"receptive fields, {label}", address
+    Gives for the report each model's `model`, `pages` (label, address), and a `note` and the `command` that adds some
+    where there are none. A text model's page is that of `vitlab analyze`; a model without attention may have receptive
+    fields.
+    """
+    written, groups = {run for run in results.run_files if write_page(results, run)}, []
+    for model, rows in groupby(results.rows, key=lambda row: row["model"]):
+        pages, mapped = [], False
+        for row in rows:
+            name, run = row["run"], results.run_files[row["run"]]
+            label = f"{plural(row['train_size'], results.metric.sized_by)}, seed {row['seed']}"
+            if name in written:
+                mapped = True
+                pages.append((label, link("attention", f"{name}.html")))
+            elif not run.reads_text and not run.lacks_attention:
+                continue
+            elif path := run.find_file("attention.html" if run.reads_text else "receptive_field.png"):
+                address = link(*path.relative_to(results.files.folder).parts)
+                pages.append((label if run.reads_text else f"receptive fields, {label}", address))
+        note = command = ""
+        if run.lacks_attention and not mapped:
+            note = "has no attention." if run.reads_text else "has no attention over patches."
+        elif not pages:
+            note, command = "has no attention page yet.", format_command(results, name, "" if run.reads_text else MAPS)
+        groups.append({"model": model, "pages": pages, "note": note, "command": command})
+    return groups
 
 
-def page_link(run: str) -> str:
-    return link("attention", f"{run}.html")
-
-
-def format_command(study: StudyFiles, run: str, analyses: str = MAPS) -> str:
+def format_command(results: Results, run: str, analyses: str) -> str:
     """The command that adds analyses of a run ("" for all) to the pages; run it where the study was started."""
-    analyze = f"vitlab analyze {shlex.quote(study.path_from_start(run))} {analyses}".rstrip()
-    return f"{analyze} && vitlab report {shlex.quote(study.path_from_start())}"
+    files = results.files
+    analyze = f"vitlab analyze {shlex.quote(files.path_from_start(run))} {analyses}".rstrip()
+    return f"{analyze} && vitlab report {shlex.quote(files.path_from_start())}"
 
 
 # ---- pictures
@@ -98,15 +94,16 @@ def write_page(results: Results, run: str) -> bool:
     if maps is None:
         return False
     count, layers, heads, *grid = maps.maps.shape
-    shown = count_fitting(MOST, maps.maps, maps.rollout)
-    pictures = encode_pictures(maps, shown)
+    of_image = maps.maps[0].size + maps.rollout[0].size  # bytes: one for each value
+    shown = max(1, min(count, MOST // of_image))
+    names = [printable(name) for name in maps.names[:shown]]
     found = {name: results.run_files[run].last_analysis(name) for name in MEASURES}
     analyses = {name: analysis for name, analysis in found.items() if analysis is not None}
     missing = [name for name in MEASURES if name not in analyses]
     text = render_page(
         [
             {
-                "name": pictures[place]["name"],
+                "name": names[place],
                 "layers": [
                     {"grid": grid, "attention": quantize(one.reshape(heads, -1)), "rollout": quantize(rollout.ravel())}
                     for one, rollout in zip(maps.maps[place], maps.rollout[place], strict=True)
@@ -125,10 +122,10 @@ def write_page(results: Results, run: str) -> bool:
         compare=f"compare.html#{link(run)}" if len(results.rows) > 1 else "",
         class_token=maps.class_token,
         grid=grid,
-        pictures=pictures,
+        pictures=[{"src": draw_picture(maps.pictures[place]), "name": names[place]} for place in range(shown)],
         left_out=count - shown,
         missing=missing,
-        command=format_command(results.files, run, " ".join(missing)),
+        command=format_command(results, run, " ".join(missing)),
     )
     write_text(results.files.folder / "attention" / f"{run}.html", text)
     return True
@@ -158,18 +155,7 @@ def list_columns(analyses: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     return columns
 
 
-def count_fitting(most: int, *arrays: np.ndarray) -> int:
-    """How many images fit: the arrays (B, ...) take one byte per value and at most `most` bytes; at least one image."""
-    return max(1, min(len(arrays[0]), most // sum(array[0].size for array in arrays)))
-
-
-def encode_pictures(maps: AttentionMaps, count: int) -> list[dict[str, str]]:
-    """`{"src", "name"}` of the first images."""
-    shown = zip(maps.pictures[:count], maps.names[:count], strict=True)
-    return [{"src": draw_picture(image), "name": printable(name)} for image, name in shown]
-
-
-# ---- texts
+# ---- packed texts
 
 
 def pack_text(
@@ -200,7 +186,7 @@ def pack_text(
         for number, (weights, queries, keys) in enumerate(some, 1)
     }
     return {
-        "name": name if len(name) <= SHOWN else f"{name[: SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}",
+        "name": name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}",
         "tokens": tokens,
         "segments": segments,
         "names": list(packed),
@@ -214,7 +200,7 @@ def write_text_page(path: Path, title: str, texts: Rows, heads: Sequence[Mapping
     `heads` are the labels of the heads: rows of `vitlab.analysis.head_patterns.HeadPatterns`. A weight in the page is
     off by at most 1/510 of its query's largest; a text takes 4/3 bytes per layer, head, query and key.
     """
-    from vitlab.analysis.head_patterns import PATTERNS  # imports torch, which pages of pictures do without
+    from vitlab.analysis.head_patterns import PATTERNS
 
     rows = []
     for row in heads:
@@ -238,6 +224,142 @@ def write_text_page(path: Path, title: str, texts: Rows, heads: Sequence[Mapping
     )
     write_text(path, text)
     return path
+
+
+# ---- texts of a model
+
+
+class TextInput(NamedTuple):
+    """A text's tokens (N,) and segments (N,); of a source also what a decoder reads and predicts of its target (T,)."""
+
+    tokens: "Tensor"
+    segments: "Tensor | None" = None
+    given: "Tensor | None" = None
+    following: "Tensor | None" = None
+
+
+def write_views(
+    model: "nn.Module",
+    task: "Task",
+    tokenizer: "Tokenizer",
+    texts: Sequence[TextInput],
+    heads: Sequence[dict[str, Any]],
+    name: str,
+    folder: Path,
+) -> list[Path]:
+    """Write the views of a text model for which `has_views` is true; gives their paths.
+
+    `texts` are shown, by default some of validation; `heads` are rows of the analysis head_patterns.
+    """
+    from vitlab.analysis.position_similarity import position_distances, position_similarities
+
+    paths = []
+    if has_attention(model):
+        shown = [pack_attention(model, tokenizer, text) for text in texts or read_validation(task)]
+        paths.append(write_text_page(folder / "attention.html", f"Attention between tokens, {name}", shown, heads))
+    if (table := model.text.embed.positions) is not None:
+        for what, values in (("distance", position_distances(table)), ("similarity", position_similarities(table))):
+            paths += save_figure(plot_positions(what, values.tolist(), name), folder)
+    return paths
+
+
+def has_attention(model: "nn.Module") -> bool:
+    """Whether a text model has attention between tokens, a recurrent decoder's too."""
+    from vitlab.analysis.capture.attention import find_attention_layers
+    from vitlab.models.recurrent import RecurrentEncoderDecoder
+
+    return bool(find_attention_layers(model)) or isinstance(model, RecurrentEncoderDecoder)
+
+
+def has_views(model: "nn.Module") -> bool:
+    """Whether a text model has attention or position embeddings to draw."""
+    return has_attention(model) or model.text.embed.positions is not None
+
+
+def read_validation(task: "Task") -> list[TextInput]:
+    """Some validation texts, of every class alike."""
+    from vitlab.data.items import Items
+    from vitlab.data.sequences.blocks import IGNORE_INDEX
+    from vitlab.data.subset import examples
+
+    numbers = list(examples(task.validation.labels, SHOWN))
+    inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
+    texts = []
+    for row in range(len(numbers)):
+        parts = {"tokens": inputs.tokens, "segments": inputs.segments}
+        parts = {name: part[row, : int(inputs.mask[row].sum())] for name, part in parts.items() if part is not None}
+        if inputs.following is not None:
+            count = int((inputs.following[row] != IGNORE_INDEX).sum())
+            parts |= {"given": inputs.given[row, :count], "following": inputs.following[row, :count]}
+        texts.append(TextInput(**{name: part[:LONGEST] for name, part in parts.items()}))
+    return texts
+
+
+def encode_text(model: "nn.Module", tokenizer: "Tokenizer", parts: Sequence[str]) -> TextInput:
+    """One or two sentences with the special tokens of the model's pre-training. Raises UserError if they do not fit.
+
+    Of an encoder-decoder they are a source and its target; a target that is not given is what the model writes.
+    """
+    import torch
+
+    from vitlab.models.decoding.generate import generate
+    from vitlab.models.encoder_decoder import EncoderDecoder
+    from vitlab.models.recurrent import RecurrentEncoderDecoder
+
+    def fit(tokens: Sequence[int], most: int, text: str) -> "Tensor":
+        if len(tokens) > most:
+            raise UserError(f"--text '{text}': has {len(tokens)} tokens, the model takes up to {most}")
+        return torch.tensor(tokens)
+
+    encoded = tokenizer.encode(list(parts))
+    if not all(encoded):
+        raise UserError(f"{'--text' if len(parts) == 1 else '--pair'}: the text has no tokens; give some words")
+    if isinstance(model, (EncoderDecoder, RecurrentEncoderDecoder)):
+        source = fit([*encoded[0], tokenizer.end], model.text.embed.length, parts[0])
+        start = torch.tensor([tokenizer.decoder_start])
+        if len(parts) == 1:
+            device = next(model.parameters()).device
+            decoding = model.eval().decoding(source[None].to(device))
+            (following,) = generate(decoding, start[None].to(device), model.target_length, end=tokenizer.end)
+            following = following.cpu()
+        else:
+            following = fit([*encoded[1], tokenizer.end], model.target_length, parts[1])
+        return TextInput(source, None, torch.cat([start, following[:-1]]), following)
+    causal = model.text.causal
+    tokens, segments = ([], []) if causal else ([tokenizer.start], [0])
+    for number, part in enumerate(encoded):
+        ends = [] if causal else [tokenizer.end if number == len(encoded) - 1 else tokenizer.separator]
+        tokens += [*part, *ends]
+        segments += [number] * len([*part, *ends])
+    text = fit(tokens, model.text.embed.length, parts[0])
+    return TextInput(text, torch.tensor(segments) if len(parts) > 1 else None)
+
+
+def pack_attention(model: "nn.Module", tokenizer: "Tokenizer", text: TextInput) -> dict[str, Any]:
+    """A text and the weights of each layer over it, as the page takes them."""
+    from vitlab.analysis.alignment import align, find_cross_layers
+    from vitlab.analysis.capture.attention import attention_maps, find_attention_layers
+
+    device = next(model.parameters()).device
+    tokens, segments, given, _ = (None if part is None else part[None].to(device) for part in text)
+    options = {} if segments is None or model.text.embed.segments is None else {"segments": segments}
+    options |= {} if given is None else {"target": given}
+    maps = dict(attention_maps(model, tokens, **options)) if find_attention_layers(model) else {}
+    weights = {layer: maps[layer][0].cpu() for layer in sorted(maps)}
+    lists = {"tokens": text.tokens, "given": text.given, "following": text.following}
+    words = {name: tokenizer.token_texts(part.tolist()) for name, part in lists.items() if part is not None}
+    of_segments = None if text.segments is None else text.segments.tolist()
+    if given is None:
+        return pack_text(words, {"layer": [(one, "tokens", "tokens") for one in weights.values()]}, of_segments)
+    cross = [weights.pop(layer) for layer in find_cross_layers(model)] or [align(model, tokens, given)[1][0].cpu()]
+    encoder = len(find_attention_layers(model.text))
+    own = list(weights.values())
+    layers = {
+        "encoder": [(one, "tokens", "tokens") for one in own[:encoder]],
+        "decoder": [(one, "given", "given") for one in own[encoder:]],
+        "cross-attention": [(one, "following", "tokens") for one in cross],
+    }
+    return pack_text(words, layers, of_segments)
 
 
 # ---- both

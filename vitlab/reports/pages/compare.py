@@ -1,12 +1,12 @@
 """Compares any number of runs, of one study or of several, on a page that its address chooses: `compare.html#RUN,RUN`.
 
-Means and intervals are those of the studies' own tables, over all seeds of a model at a size, chosen or not.
+Means and intervals are those of the studies' own tables, over all seeds of a model at a size, chosen or not. The table
+of runs is that of the report, too.
 """
 
-import json
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,31 +17,108 @@ from vitlab.config import TrainConfig
 from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import write_text
-from vitlab.formatting import DASH, count, finite, link, plural, whole
-from vitlab.reports import provenance
-from vitlab.reports.figures.figure import house_style
-from vitlab.reports.figures.theme import ACCENTS, THEMES, looks
-from vitlab.reports.pages import runs_table
-from vitlab.reports.pages.render import bundle_vega, render, source
-from vitlab.reports.pages.runs_table import Column
+from vitlab.formatting import DASH, count, duration, finite, folder_link, link, plural, significant, whole, with_prefix
+from vitlab.reports import ACCENTS, looks, provenance
+from vitlab.reports.figures import house_style, with_variables
+from vitlab.reports.figures.curves import read_curve, thin_curves
+from vitlab.reports.pages import bundle_vega, render, source
 from vitlab.reports.words import cell_text, compare_sizes, describe_lead, describe_numbers, join_names
 from vitlab.studies.results import Results, RunResults
-from vitlab.tasks.metrics import find_metric
+from vitlab.tasks.metrics import find_metric, list_metrics, main_metric
 
 SCRIPTS = ("theme_button.js", "charts.js", "table.js", "compare.js")
+FILES = (
+    ("config", "config.yaml"),
+    ("metrics", "metrics.jsonl"),
+    ("result", "result.json"),
+    ("attention", "analysis/attention_distance.json"),
+    ("log", "log.txt"),
+)
+MOST_LINKED = 200  # runs up to which their files are linked one by one; a run's name links its folder
+CHOICES = {"model": "model", "train_size": "examples", "seed": "seed"}  # what the table can be narrowed down to
+MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a curve of very many, and of the page
+MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
+MOST_SHOWN = 12  # runs that are chosen where the address chooses none
+
+Rows = list[dict[str, Any]]
+Studies = Mapping[str, Results]  # by their names
+
+
+# ---- the table of runs
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    label: str
+    text: Callable[[Any], str]
+
+
 FURTHER = (  # columns that the report's table of runs has no room for
     Column("params", "parameters", count),
     Column("steps", "steps", whole),
     Column("chance", "chance", lambda value: find_metric("accuracy").text(finite(value))),
     Column("test_items", "held-out items", whole),
 )
-MOST_POINTS, LEAST_POINTS, ALL_POINTS = 200, 20, 120_000  # of a curve, of a curve of very many, and of the page
-MOST_MODELS = 24  # at a size, the best ones, whose differences the page holds
-MOST_SHOWN = 12  # runs that are chosen where the address chooses none
 
-Rows = list[dict[str, Any]]
-Curve = tuple[list[float], list[float | None]]  # x, y; a y that is None is a gap
-Studies = Mapping[str, Results]  # by their names
+
+def list_columns(rows: Rows) -> list[Column]:
+    """The main metric first, then every other metric that some run has."""
+    main = main_metric(rows)
+    measured = [
+        m
+        for m in list_metrics()
+        if m.key == main.key or (m.key != "loss" and m.is_compared and any(m.value(row) is not None for row in rows))
+    ]
+    measured.sort(key=lambda metric: metric.key != main.key)
+    shown = [Column("train_size", f"{main.sized_by}s", whole), Column("seed", "seed", whole)]
+    shown += [Column(m.key, m.name, lambda v, m=m: m.text(finite(v))) for m in measured]
+    if main.key != "loss":
+        shown.append(Column("loss", "held-out loss", significant))
+    return [
+        *shown,
+        Column("train_loss", "train loss", significant),
+        Column("train_flops", "FLOPs", lambda value: with_prefix(value, "")),
+        Column("images_per_s", "examples/s", whole),
+        Column("wall_s", "time", duration),
+    ]
+
+
+def make_runs_table(results: Results, columns: list[Column], page_folder: Path) -> dict[str, Any]:
+    """What runs.html.j2 takes: `columns`, `choices`, and a row per run, as a page in that folder links it.
+
+    A row's cells are (text, value to sort by); a value that is no number has none, and stays at the end.
+    """
+    style, rows, runs = looks(results.families), results.rows, []
+    for row in rows:
+        folder = results.run_files[row["run"]].files.folder
+        path, cells = os.path.relpath(folder, page_folder), []
+        for column in columns:
+            number = finite(row.get(column.key))
+            cells.append((column.text(row.get(column.key)), "" if number is None else f"{number:.6g}"))
+        linked = FILES if len(rows) <= MOST_LINKED else ()
+        runs.append(
+            {
+                "name": row["run"],
+                "href": folder_link(path),
+                "exists": folder.is_dir(),
+                "look": style[row["model"]],
+                "chosen_by": {key: row[key] for key in CHOICES},
+                "cells": cells,
+                "files": [(label, link(path, file)) for label, file in linked if (folder / file).is_file()],
+            }
+        )
+    choices = []
+    for key, label in CHOICES.items():
+        values = list(dict.fromkeys(row[key] for row in rows if row[key] is not None))
+        if len(values) > 1:
+            values = values if key == "model" else sorted(values)
+            label = f"{results.metric.sized_by}s" if key == "train_size" else label
+            choices.append((key, label, [(value, value if key == "model" else whole(value)) for value in values]))
+    return {"columns": columns, "choices": choices, "runs": runs}
+
+
+# ---- the page
 
 
 def write_compare_page(studies: Studies, path: Path, compared: Sequence[str] = ()) -> Path | None:
@@ -73,31 +150,35 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
     """The whole document, of a page in a folder."""
     results, comparable = merge_studies(studies), list_comparable(studies)
     rows, metric = results.rows, results.metric
-    columns = runs_table.columns(rows)
-    columns += [column for column in FURTHER if any(column.key in row for row in rows)]
-    measured = [column for column in columns if column.key not in runs_table.CHOICES]
+    columns = [*list_columns(rows), *(column for column in FURTHER if any(column.key in row for row in rows))]
+    measured = [column for column in columns if column.key not in CHOICES]
     cells: dict[tuple[str, int], Rows] = {}
     for row in sorted(rows, key=lambda row: row["train_size"]):
         cells.setdefault((row["model"], row["train_size"]), []).append(row)
     places = {cell: place for place, cell in enumerate(cells)}
     style = looks(results.families)
-    keys, settings = find_differences(
-        [provenance.flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.run_files.values()]
-    )
+    settings = [
+        provenance.flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.run_files.values()
+    ]
+    keys = [
+        key
+        for key in dict.fromkeys(key for of_run in settings for key in of_run)
+        if len({of_run.get(key, DASH) for of_run in settings}) > 1
+    ]
     most = max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // (3 * len(rows))))
     grids: dict[tuple[float, ...], int] = {}  # what lies along the x axis; most runs log the same steps
     runs = [
         {
             "name": row["run"],
             "cell": places[row["model"], row["train_size"]],
-            "settings": values,
+            "settings": [of_run.get(key, DASH) for key in keys],
             "curves": {
                 name: [grids.setdefault(tuple(xs), len(grids)), ys]
-                for name, (xs, ys) in read_curves(results.run_files[row["run"]], metric.key, most)
+                for name, xs, ys in read_curves(results.run_files[row["run"]], metric.key, most)
             },
             "attention": find_attention_page(results.run_files[row["run"]], folder),
         }
-        for row, values in zip(rows, settings, strict=True)
+        for row, of_run in zip(rows, settings, strict=True)
     ]
     titles = {
         "train": f"loss while training ({metric.loss})",
@@ -134,19 +215,9 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
         name=join_names(list(studies)),
         about=["comparison of runs"],
         reports=[(name, link(os.path.relpath(one.files.report_path, folder))) for name, one in studies.items()],
-        columns=columns,
-        choices=runs_table.choices(rows),
-        runs=runs_table.run_rows(results, columns, folder),
         notes=describe_studies(studies, comparable),
+        **make_runs_table(results, columns, folder),
     )
-
-
-def with_variables(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The theme's colours as the page's CSS has them, which change with the theme."""
-    text = json.dumps(config)
-    for key, colour in THEMES["light"].items():
-        text = text.replace(f'"{colour}"', f'"var(--{key})"')
-    return json.loads(text)
 
 
 def choose_start(cells: Mapping[tuple[str, int], Rows]) -> list[str]:
@@ -215,35 +286,18 @@ def describe_studies(studies: Studies, comparable: Sequence[tuple[str, ...]]) ->
     return notes
 
 
-def find_differences(configs: list[dict[str, str]]) -> tuple[list[str], list[list[str]]]:
-    """The keys in which some run differs from another, and each run's values of them."""
-    all_keys = dict.fromkeys(key for config in configs for key in config)
-    keys = [key for key in all_keys if len({config.get(key, DASH) for config in configs}) > 1]
-    return keys, [[config.get(key, DASH) for key in keys] for config in configs]
-
-
-def read_curves(
-    run: RunResults, metric: str, most: int
-) -> Iterator[tuple[str, tuple[list[float], list[float | None]]]]:
-    """The losses and the metric by step, and the attention distance by layer, mean over heads; only what there is."""
+def read_curves(run: RunResults, metric: str, most: int) -> Iterator[tuple[str, list[float], list[float | None]]]:
+    """(name, x, y) of the losses and the metric by step, and of the attention distance by layer; only what there is."""
     keys = {"train": "train/loss", "validation": "validation/loss", "metric": f"validation/{metric}"}
-    for name, key in keys.items() if metric != "loss" else list(keys.items())[:2]:
-        if points := [(row["step"], row[key]) for row in run.metrics if key in row]:
-            yield name, thin(points, most)
+    curves = {name: read_curve(run.metrics, key) for name, key in keys.items() if (name, metric) != ("metric", "loss")}
     by_layer: dict[int, list[float]] = {}
     for row in (run.last_analysis("attention_distance") or {"rows": []})["rows"]:
         if finite(row["value"]) is not None:
             by_layer.setdefault(row["layer"], []).append(row["value"])
-    if by_layer:
-        yield "distance", thin([(layer, float(np.mean(by_layer[layer]))) for layer in sorted(by_layer)], most)
-
-
-def thin(points: Sequence[tuple[float, Any]], most: int) -> Curve:
-    """At most so many points, each the mean of neighbors at the last one's place; None where one is not finite."""
-    starts = np.arange(0, len(points), -(-len(points) // most))
-    ends = np.append(starts[1:], len(points))
-    means = np.add.reduceat(np.array([y for _, y in points], dtype=float), starts) / (ends - starts)
-    return [points[end - 1][0] for end in ends], [float(f"{y:.4g}") if math.isfinite(y) else None for y in means]
+    curves["distance"] = [(layer, float(np.mean(by_layer[layer]))) for layer in sorted(by_layer)]  # mean over heads
+    for name, curve in curves.items():
+        if points := thin_curves([curve], most):
+            yield name, [point.step for point in points], [point.mean for point in points]
 
 
 def find_attention_page(run: RunResults, folder: Path) -> str | None:

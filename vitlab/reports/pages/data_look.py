@@ -12,7 +12,7 @@ from vitlab.data.images import decode
 from vitlab.data.look import Look, describe, describe_duplicates, describe_pair
 from vitlab.files import write_text
 from vitlab.formatting import plural
-from vitlab.reports.pages.render import data_address, render, source
+from vitlab.reports.pages import data_address, render, source
 
 CLASSES, EXAMPLES, PAIRS = 12, 6, 30  # shown, of each class, and of copies
 SIDE = 96  # pixels of a thumbnail's longer side

@@ -3,22 +3,19 @@
 import csv
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from vitlab.files import write_text
 from vitlab.formatting import duration, finite, folder_link, link, plural, with_prefix
-from vitlab.reports import provenance
-from vitlab.reports.figures.figure import Figure, describe_for_page, save_figure
-from vitlab.reports.figures.study import draw_study
-from vitlab.reports.figures.theme import looks
-from vitlab.reports.pages import runs_table
-from vitlab.reports.pages.attention import Group, write_attention_pages
-from vitlab.reports.pages.compare import write_compare_page
-from vitlab.reports.pages.render import bundle_vega, data_address, pack_chart, render, source
+from vitlab.reports import looks, provenance
+from vitlab.reports.figures import Figure, draw_study, pack_for_page, save_figure
+from vitlab.reports.pages import bundle_vega, data_address, render, source
+from vitlab.reports.pages.attention import write_attention_pages
+from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import find_tables, headline, make_size_table, write_tables
 from vitlab.studies.laws.groups import list_params
@@ -36,7 +33,12 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
 
     With `running` the page says so and reloads itself; compare.html begins with the runs `compared`. Raises UserError.
     """
-    figures = list(make_figures(results))
+    figures: list[list[Figure]] = []  # neighbours with a `choice` are views of one
+    for has_choice, group in groupby(draw_study(results), key=lambda figure: bool(figure.choice)):
+        some = list(group)
+        figures += [some] if has_choice else [[figure] for figure in some]
+    for figure in chain(*figures):
+        save_figure(figure, results.files.figures)
     write_tables(results)
     if results.fits.groups:
         lines = io.StringIO()
@@ -48,30 +50,22 @@ def write_report(results: Results, *, running: bool = False, compared: Sequence[
     return results.files.report_path
 
 
-def make_figures(results: Results) -> Iterator[list[Figure]]:
-    """The figures, drawn to files too; neighbours with a `choice` are views of one."""
-    for has_choice, group in groupby(draw_study(results), key=lambda figure: bool(figure.choice)):
-        for views in [list(group)] if has_choice else ([figure] for figure in group):
-            for figure in views:
-                save_figure(figure, results.files.figures)
-            yield views
-
-
-def render_page(results: Results, figures: list[list[Figure]], attention: list[Group], running: bool) -> str:
+def render_page(results: Results, figures: list[list[Figure]], attention: list[dict[str, Any]], running: bool) -> str:
     """The whole document."""
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.run_files.values()]
-    columns = runs_table.columns(rows)
     samples = study.figures / "samples.png"
     conclusion, details = headline(results)
+    fixed = [
+        provenance.describe_budget(config, rows),
+        provenance.describe_tuning(config, rows),
+        provenance.advise_tuning(results),
+    ]
     return render(
         "report.html.j2",
         styles=["report.css"],
-        scripts=[
-            *([bundle_vega()] if figures else []),
-            *map(source, SCRIPTS),
-        ],
-        script_data={"charts": [pack_chart(describe_for_page(view.chart)) for views in figures for view in views]},
+        scripts=[*([bundle_vega()] if figures else []), *map(source, SCRIPTS)],
+        script_data={"charts": [pack_for_page(view) for view in chain(*figures)]},
         title=f"{results.name}: {conclusion}",
         name=results.name,
         about=[*([rows[0]["data"]] if rows else []), format_date(study, run_results)],
@@ -82,7 +76,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[G
         tiles=make_tiles(results),
         figures=figures,
         generated=results.list_generated(GENERATED),
-        texts=[(plural(figure["size"], metric.sized_by), figure["texts"]) for figure in results.sample_texts],
+        texts=[(plural(sample["size"], metric.sized_by), sample["texts"]) for sample in results.sample_texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
         manifests=link_manifests(study),
         attention=attention,
@@ -91,17 +85,8 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[G
         fits=results.fits,
         tables=[(path.name, link("tables", path.name)) for path in find_tables(study.folder)],
         looks=looks(results.families),
-        columns=columns,
-        choices=runs_table.choices(rows),
-        runs=runs_table.run_rows(results, columns, study.folder),
-        failed=[describe_failure(study, **figure) for figure in results.failures],
-        held_fixed=" ".join(
-            [
-                provenance.describe_budget(config, rows),
-                provenance.describe_tuning(config, rows),
-                provenance.advise_tuning(results),
-            ]
-        ).rstrip(),
+        failed=[describe_failure(study, **failure) for failure in results.failures],
+        held_fixed=" ".join(filter(None, fixed)),
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
         commands=provenance.list_commands(
@@ -109,6 +94,7 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[G
         ),
         start=os.path.relpath(study.start_folder(), study.folder.resolve()),
         machine=provenance.describe_machines(run_results),
+        **make_runs_table(results, list_columns(rows), study.folder),
     )
 
 
@@ -147,17 +133,14 @@ def make_tiles(results: Results) -> list[dict[str, Any]]:
 
 def collect_caveats(results: Results) -> list[str]:
     """Limits of the conclusion: failed and unfinished runs."""
-    caveats = []
-    rows, metric, failed = results.rows, results.metric, results.failures
-    lost = sum(metric.value(row) is None for row in rows)
-    if lost and lost < len(rows):
-        caveats.append(f"{plural(lost, 'run')} ended without a finite {metric.name}.")
-    missing = len(results.unfinished)
-    if failed:
-        caveats.append(f"{plural(len(failed), 'run')} failed.")
-    if missing:
-        caveats.append(f"{plural(missing, 'run')} {'has' if missing == 1 else 'have'} not finished.")
-    return caveats
+    rows, failed, missing = results.rows, len(results.failures), len(results.unfinished)
+    lost = sum(results.metric.value(row) is None for row in rows)
+    caveats = {
+        f"{plural(lost, 'run')} ended without a finite {results.metric.name}.": 0 < lost < len(rows),
+        f"{plural(failed, 'run')} failed.": failed,
+        f"{plural(missing, 'run')} {'has' if missing == 1 else 'have'} not finished.": missing,
+    }
+    return [text for text, applies in caveats.items() if applies]
 
 
 def format_date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:

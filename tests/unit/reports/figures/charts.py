@@ -2,19 +2,17 @@
 
 import re
 
-from vitlab.reports.figures.figure import describe
-
 
 def read_layers(figure):
     """Name of a layer -> its part of the description; of a figure of panels that of a panel."""
-    spec = describe(figure.chart)
+    spec = figure.spec
     panel = spec.get("spec", spec)
     return {layer.get("name"): layer for layer in panel.get("layer", [panel])}
 
 
 def read_points(figure, layer, /, **which):
     """The points that a layer draws, of all panels, in the given columns the given value."""
-    spec, layers = describe(figure.chart), read_layers(figure)
+    spec, layers = figure.spec, read_layers(figure)
     if layer not in layers:
         return []
     chosen = layers[layer]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitlab.reports.figures.study.curves import estimate_share
+from vitlab.reports.figures.curves import estimate_share
 
 
 def test_one_seed_has_wilsons_interval():

@@ -11,9 +11,8 @@ from PIL import Image
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import load, names
-from vitlab.reports.figures.analyses import draw_findings
-from vitlab.reports.figures.cells import VECTORS, draw_cells, draw_tiles, shade_values, to_pixels
-from vitlab.reports.figures.figure import Figure, save_figure
+from vitlab.reports.figures import Figure, draw_findings, save_figure
+from vitlab.reports.figures.images import VECTORS, draw_cells, draw_tiles, shade_values, to_pixels
 
 B, LAYERS, HEADS, GRID, SIZE = 3, 2, 5, (2, 3), (10, 21)
 CLASSES = ("<a> $x$ & b", "c")

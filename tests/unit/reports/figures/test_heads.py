@@ -4,9 +4,8 @@ import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_encoding
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.figures.figure import save_figure
-from vitlab.reports.figures.heads import Measured, draw_heads, draw_layers
-from vitlab.reports.figures.study import heads
+from vitlab.reports.figures import save_figure
+from vitlab.reports.figures.curves import Measured, draw_heads, draw_layers, draw_measured
 from vitlab.studies.results import load_results
 
 REFERENCES = {"uniform attention": 20.0, "3 x 3 neighbourhood": 5.0}
@@ -25,7 +24,7 @@ def measure(values, references=REFERENCES, steps=(9,)):
 
 def test_a_panel_per_size_shows_the_trained_and_the_untrained_model(tmp_path):
     study = make_study(tmp_path / "quick")
-    (figure,) = heads.draw(load_results(study.folder))
+    (figure,) = draw_measured(load_results(study.folder))
     panels = {layer: read_column(figure, "panel", layer) for layer in ("untrained", "trained")}
     assert [*dict.fromkeys(panels["trained"])] == [
         "500 examples",
@@ -40,7 +39,7 @@ def test_a_panel_per_size_shows_the_trained_and_the_untrained_model(tmp_path):
 def test_of_a_size_the_first_seed_that_has_the_analysis_is_shown(tmp_path):
     study = make_study(tmp_path / "quick")
     (study.run("vit_nano-n2000-s0").analysis_folder / "attention_distance.json").unlink()
-    (figure,) = heads.draw(load_results(study.folder))
+    (figure,) = draw_measured(load_results(study.folder))
     assert read_column(figure, "link", "trained", panel="2,000 examples")[0] == "vit_nano-n2000-s1/"
 
 

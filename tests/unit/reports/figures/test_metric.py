@@ -7,8 +7,7 @@ import pytest
 
 from tests.unit.reports.figures.charts import read_column, read_encoding, read_layers, read_points
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.figures.figure import Figure, save_figure
-from vitlab.reports.figures.study import curves, draw_study, metric
+from vitlab.reports.figures import Figure, curves, draw_study, metric, save_figure
 from vitlab.studies.results import Results, load_results
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from tests.captioned import captioned
-from vitlab.reports.figures.samples import CAPTION_WIDTH, write_samples
+from vitlab.reports.figures.images import CAPTION_WIDTH, write_samples
 
 
 def test_captions_are_written_right_of_their_pictures(tmp_path):

@@ -8,9 +8,8 @@ import pytest
 from tests.unit.reports.figures.charts import read_column, read_points
 from tests.unit.reports.written_study import make_study
 from vitlab.files import write_text
-from vitlab.reports.figures.figure import describe
-from vitlab.reports.figures.study import curves
-from vitlab.reports.figures.study.curves import thin_curves
+from vitlab.reports.figures import curves
+from vitlab.reports.figures.curves import thin_curves
 from vitlab.studies.results import load_results
 
 MODELS = {"vit_nano": "vit", "resnet_nano": "resnet"}
@@ -25,7 +24,7 @@ def losses(values, key="train/loss"):
 
 
 def draw(study):
-    (figure,) = curves.draw(load_results(study.folder))
+    (figure,) = curves.draw_training(load_results(study.folder))
     return figure
 
 
@@ -59,7 +58,7 @@ def test_a_loss_that_is_no_number_is_a_gap(study, value):
     write_metrics(study, "vit_nano-n53-s0", losses([4.0, value, 1.0]))
     figure = draw(study)
     assert read_column(figure, "value", "lines", model="vit_nano", loss="training")[1] is None
-    json.dumps(describe(figure.chart), allow_nan=False)
+    json.dumps(figure.spec, allow_nan=False)
 
 
 def test_runs_whose_metrics_are_gone_are_left_out(study):

@@ -11,7 +11,8 @@ from tests.unit.reports.html_page import Page, read_script_data
 from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.files import write_json
-from vitlab.reports.pages.compare import thin, write_compare_page
+from vitlab.reports.figures.curves import thin_curves
+from vitlab.reports.pages.compare import write_compare_page
 from vitlab.reports.words import make_size_table
 from vitlab.studies.results import load_results
 
@@ -117,12 +118,12 @@ def test_many_lines_differ_in_colour_or_dash(browser, study):
 
 
 def test_a_study_of_many_runs_has_short_curves_and_the_start_is_short():
-    values = [(step, float("nan") if step == 900 else 2.0 * step) for step in range(1000)]
-    steps, means = thin(values, 20)
-    assert len(steps) == len(means) == 20
-    assert (steps[0], means[0]) == (49, 49.0)
-    assert means[18] is None
-    assert thin(values[:20], 20) == ([*range(20)], [2.0 * step for step in range(20)])
+    values = [(step, None if step == 900 else 2.0 * step) for step in range(1000)]
+    points = thin_curves([values], 20)
+    assert len(points) == 20
+    assert (points[0].step, points[0].mean) == (49, 49.0)
+    assert points[18].mean is None
+    assert [(point.step, point.mean) for point in thin_curves([values[:20]], 20)] == values[:20]
 
 
 # ---- from the command line

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.unit.reports.written_study import make_study
-from vitlab.reports.pages.live import EVERY, live_report
+from vitlab.reports.pages import EVERY, live_report
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 

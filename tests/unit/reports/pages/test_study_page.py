@@ -11,8 +11,8 @@ from tests.unit.reports.written_study import make_study
 from vitlab.config import UserError
 from vitlab.files import write_json
 from vitlab.reports import provenance
-from vitlab.reports.figures.samples import write_contact_sheet
-from vitlab.reports.figures.study import metric
+from vitlab.reports.figures import metric
+from vitlab.reports.figures.images import write_contact_sheet
 from vitlab.reports.pages.study import write_report
 from vitlab.studies.results import load_results
 

@@ -10,7 +10,7 @@ from tests.unit.reports.pages.test_token_attention import unpacked
 from tests.unit.tasks.test_text_tasks import built, task_of
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
-from vitlab.reports.pages.text_views import encode_text, pack_attention, write_views
+from vitlab.reports.pages.attention import encode_text, pack_attention, write_views
 
 LAYERS = {"transformer_nano": ["tokens", "given", "following"], "gru_seq2seq_nano": ["following"]}
 

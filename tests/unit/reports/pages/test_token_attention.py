@@ -13,8 +13,8 @@ from vitlab.analysis.capture.attention import attention_maps
 from vitlab.analysis.head_patterns import PATTERNS, HeadPatterns, pattern_targets
 from vitlab.analysis.position_similarity import position_distances, position_similarities
 from vitlab.models.text import bert, language_model
-from vitlab.reports.figures import evaluation
-from vitlab.reports.figures.figure import save_figure
+from vitlab.reports.figures import save_figure
+from vitlab.reports.figures.images import plot_positions
 from vitlab.reports.pages.attention import pack_text, write_text_page
 
 LAYERS, HEADS, N = 2, 3, 11
@@ -91,11 +91,11 @@ def test_user_text_is_never_markup(tmp_path):
 
 def test_position_maps_show_the_matrix(tmp_path):
     table = torch.randn(7, 5)
-    for make, matrix, ends in (
-        (evaluation.plot_distances, position_distances(table), (0, position_distances(table).max().item())),
-        (evaluation.plot_similarities, position_similarities(table), (-1, 1)),
+    for what, matrix, ends in (
+        ("distance", position_distances(table), (0, position_distances(table).max().item())),
+        ("similarity", position_similarities(table), (-1, 1)),
     ):
-        figure = make(matrix.tolist(), "a <model>")
+        figure = plot_positions(what, matrix.tolist(), "a <model>")
         cells = read_column(figure, "value", "cells")
         np.testing.assert_allclose(np.reshape(cells, matrix.shape), matrix)
         domain = read_encoding(figure, "cells", "color")["scale"]["domain"]

@@ -1,4 +1,4 @@
-/* Charts of Vega-Lite: the data of one that vitlab/reports/pages/render.py packed, and a chart in its place. */
+/* Charts of Vega-Lite: the data of one that vitlab/reports/figures/__init__.py packed, and a chart in its place. */
 "use strict";
 const unpackPoints = ({ columns, words, texts }) => {
   const keys = Object.keys(columns);

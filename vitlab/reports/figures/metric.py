@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 
 from vitlab.formatting import duration, finite, folder_link, plural, with_prefix
-from vitlab.reports.figures.figure import (
+from vitlab.reports import group_look, looks
+from vitlab.reports.figures import (
     COLOURS,
     DASHED,
     DOTTED,
@@ -27,18 +28,20 @@ from vitlab.reports.figures.figure import (
     by_look,
     find_domain,
     of_field,
+    panels,
     with_legend,
 )
-from vitlab.reports.figures.theme import looks
 from vitlab.reports.provenance import identify_machine
 from vitlab.reports.words import describe_model, join_names
 from vitlab.studies.fits import StudyFits
 from vitlab.studies.laws.crossover import describe_crossover, rounded
+from vitlab.studies.laws.groups import GroupFit
+from vitlab.studies.laws.table import Name
 from vitlab.studies.results import Results, family_name
 
 PLACE = 1
 BEYOND = 2.0  # times the largest size: how far laws are drawn
-LAW_POINTS = 24
+LAW_POINTS, FIT_POINTS = 24, 60  # of a law's line in a study, and for `vitlab fit`
 MOST_RUNS, ALL_RUNS = 30, 600  # of a model at a size that have a ring each, and of all together
 FILES = [("results.csv", "results.csv")]
 TIME_UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
@@ -66,9 +69,9 @@ def draw(results: Results) -> Iterator[Figure]:
         Cost("compute", "train_flops", "training compute (FLOPs)", partial(with_prefix, unit="FLOP")),
         Cost("time", "wall_s", f"time to train and evaluate ({short})", lambda time: duration(time * unit), unit),
     ):
-        known = [(row, finite(row.get(cost.key)) or 0.0) for row in results.rows]  # 0 has no place on a log axis
-        rows = [{**row, "cost": value / cost.unit} for row, value in known if value > 0]
-        if (priced := Results(rows, outcomes={})).sizes:
+        rows = [row for row in results.rows if cost.of(row) > 0]  # 0 has no place on a log axis
+        priced = results if len(rows) == len(results.rows) else Results(rows, outcomes={})
+        if priced.sizes:
             yield draw_costs(results, priced, cost)
 
 
@@ -80,6 +83,10 @@ class Cost(NamedTuple):
     title: str
     text: Callable[[float], str]
     unit: float = 1.0
+
+    def of(self, row: Row) -> float:
+        """0 where it is not known."""
+        return (finite(row.get(self.key)) or 0.0) / self.unit
 
 
 # ---- points, against whatever
@@ -298,11 +305,11 @@ def describe_lines(found: StudyFits, means: pd.DataFrame) -> str:
 def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
     """A line per model through the means over seeds of both, from its smallest training set to its largest.
 
-    Behind them the frontier of each family and of all. `known` are the runs whose cost is known, with their cost.
+    Behind them the frontier of each family and of all. `known` are the runs whose cost is known.
     """
     metric = results.metric
     log = not metric.percent
-    cells, runs = find_points(known, lambda value: value, log=log, x=lambda row: row["cost"], price=cost.text)
+    cells, runs = find_points(known, lambda value: value, log=log, x=cost.of, price=cost.text)
     across = axis(
         alt.X, "x", cost.title, find_domain([*cells.x, *runs.x], log=True, percent=False), log=True, short=True
     )
@@ -390,3 +397,47 @@ def describe_costs(results: Results, cells: pd.DataFrame, frontiers: Mapping[str
         priced = [f"{metric.text(one.mean)} for {cost.text(one.x)}" for one in frontier.itertuples()]
         texts.append(f"{label}: {', '.join(priced)}.")
     return " ".join(texts)
+
+
+# ---- for `vitlab fit --out`
+
+
+def plot_fitted_curves(fits: Mapping[Name, GroupFit], x: str, y: str) -> Figure:
+    """A panel for each value of all columns of the groups but the last; within it a curve for each of the last.
+
+    Points are measured, open ones held back; lines are the laws that hold, dashed beyond what was fitted, with their
+    90% bands.
+    """
+    parts = []
+    for name, one in fits.items():
+        fit, runs = one.fit, one.fit.runs
+        sizes, group = np.exp(runs.log_sizes[runs.place]), {"panel": ", ".join(name[:-1]), "label": name[-1]}
+        parts.append(pd.DataFrame({**group, "kind": "fitted", "x": sizes, "y": np.exp(runs.log_errors)}))
+        parts.append(pd.DataFrame({**group, "kind": "held back", "x": one.rest.sizes, "y": one.rest.errors}))
+        ends = (sizes[0], fit.largest, max([2 * fit.largest, *one.rest.sizes])) if fit.holds else ()
+        for begin, end, kind in zip(ends, ends[1:], ("law", "law beyond"), strict=False):
+            grid = np.geomspace(begin, end, FIT_POINTS)
+            low, high = fit.interval(grid)
+            law = {"x": grid, "y": fit.predict(grid), "low": low, "high": high}
+            parts.append(pd.DataFrame({**group, "kind": kind, **law}))
+    frame = pd.concat(parts).reindex(columns=["panel", "label", "kind", "x", "y", "low", "high"])
+    domain = find_domain(frame.y, [*frame.low, *frame.high], log=True, percent=False)
+    frame[["low", "high"]] = frame[["low", "high"]].clip(*domain)
+    look = by_look("label", {label: group_look(place) for place, label in enumerate(dict.fromkeys(frame.label))})
+    dash = alt.StrokeDash("kind:N", scale=alt.Scale(domain=["law", "law beyond"], range=[SOLID, DASHED]), legend=None)
+    across = axis(alt.X, "x", x, find_domain(frame.x, log=True, percent=False), log=True, short=True)
+    up = axis(alt.Y, "y", y, domain, log=True)
+    base, law = alt.Chart().encode(x=across, y=up), "indexof(datum.kind, 'law') === 0"
+    layers = [
+        base.mark_area()
+        .transform_filter(law)
+        .encode(y=of_field(up, "low"), y2="high:Q", color=look["color"], detail="kind:N"),
+        base.mark_line().transform_filter(law).encode(color=look["color"], strokeDash=dash),
+        base.mark_point(**RING).transform_filter("datum.kind === 'held back'").encode(**look),
+        base.mark_point().transform_filter("datum.kind === 'fitted'").encode(**look),
+    ]
+    layers = [
+        layer.properties(name=name) for layer, name in zip(layers, ("bands", "laws", "held", "fitted"), strict=True)
+    ]
+    chart = panels(alt.layer(*layers, data=frame), "panel", [*dict.fromkeys(frame.panel)])
+    return Figure("fits", f"{y} against {x}, with fitted laws", chart)

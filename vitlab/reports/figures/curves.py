@@ -1,0 +1,522 @@
+"""Small multiples of a study (heads by layer, training curves, recall by class), and analyses as points and lines.
+
+What is measured of heads is drawn as shares of its first reference, uniform attention, so that models with other grids
+compare; without references in its own unit. Every reference is on the axis, so that small differences look small.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from vitlab.config import load, names
+from vitlab.formatting import file_stem, finite, folder_link, plural, significant
+from vitlab.reports import ACCENTS, MARKERS, Look, group_look, looks
+from vitlab.reports.figures import (
+    COLOURS,
+    DOTTED,
+    RING,
+    SOLID,
+    Figure,
+    axis,
+    band_opacity,
+    by_look,
+    of_field,
+    panels,
+    with_legend,
+)
+from vitlab.studies.results import Results
+
+if TYPE_CHECKING:
+    from vitlab.analysis.capture.findings import Findings
+    from vitlab.config.schema import AnalysisConfig
+
+PLACE = 3
+COARSE = 0.4  # of uniform attention: a neighborhood with more than that tells no local head from a global one
+TRAINED = "A filled point is a head of the trained model, a ring a head of the untrained one"
+WHILE_TRAINING = "Each line is the mean over the heads of a layer while the model trains"
+MOST_POINTS = 200  # of a curve: more cannot be told apart in a panel
+MANY_RUNS, FEWER_POINTS = 50, 100  # of a study, and then of a curve
+ALL_POINTS = 8_000  # of all curves of a page together: with more it is slow to open
+LEAST_POINTS = 20  # of a curve, however many there are
+MARKED = 25  # points at most that have a marker each
+POINTED = 4_000  # points of all curves up to which each can be pointed at
+LOSSES = {"training": "train/loss", "validation": "validation/loss"}
+MOST_CLASSES = 12  # that have a panel: those with the lowest recall
+Z = 1.96  # of a 95% interval
+KEYS = ("step", "layer", "head", "type", "value")
+NO_PATTERN = ("mixed", "none")  # of a head that no single pattern fits
+APART = 0.08  # layers between two heads of one layer: equal scores stay visible
+OTHER = ("kind", "step", "value")
+NEAR, CROWD = 0.02, 0.35  # of the picture's height: the least distance of two points, and of many times their root
+ROUNDS = 100
+ASPECT = 2.0  # width of the picture over its height
+NAMED = 60  # classes that can be named in the picture itself
+
+Curve = Sequence[tuple[float, float | None]]  # step, value; None where it is not finite
+
+
+def draw(results: Results) -> Iterator[Figure]:
+    yield from draw_measured(results)
+    yield from draw_training(results)
+    yield from draw_classes(results)
+
+
+# ---- heads
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An analysis of heads, `{"name", "unit", "rows", "references"}`, of one run. `title` is that of its panel."""
+
+    analysis: dict[str, Any]
+    title: str = ""
+    link: str = ""
+
+    @cached_property
+    def references(self) -> dict[str, float]:
+        """name -> value in the analysis's unit; empty where the first, the 100%, is missing or 0."""
+        named = {name: finite(value) for name, value in (self.analysis.get("references") or {}).items()}
+        known = {name: value for name, value in named.items() if value is not None}
+        return known if next(iter(known.values()), 0.0) > 0 else {}
+
+    @property
+    def steps(self) -> list[int]:
+        return sorted({row["step"] for row in self.analysis["rows"]})
+
+
+class Heads:
+    """The analyses of one figure: `frame` has a row per head, step and run, `y` what is drawn of its `value`."""
+
+    def __init__(self, measured: Sequence[Measured]):
+        first = measured[0]
+        self.measured = measured
+        self.name, self.unit = first.analysis["name"].replace("_", " "), first.analysis["unit"]
+        relative = all(one.references for one in measured)
+        self.references = first.references if relative else {}
+        self.uniform = next(iter(self.references.items()), None)
+        rows = [
+            {"panel": one.title, "link": one.link, "last": one.steps[-1], "first": one.steps[0], **row}
+            | {"y": row["value"] / next(iter(one.references.values())) if relative else row["value"]}
+            for one in measured
+            for row in one.analysis["rows"]
+            if all(finite(row[key]) is not None for key in ("value", "layer", "step"))
+        ]
+        columns = ["panel", "link", "first", "last", "step", "layer", "head", "value", "y"]
+        self.frame = self.with_texts(pd.DataFrame(rows, columns=columns))
+        self.layers = sorted(set(self.frame.layer))
+        title = f"{self.name} ({self.unit})" if self.unit else self.name
+        title = f"{self.name}, % of uniform" if self.uniform else title
+        self.up = axis(alt.Y, "y", title, percent=bool(self.uniform), zero=not self.uniform)
+
+    def with_texts(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """With a column `text`: `15.3 pixels, 83% of uniform attention`."""
+        texts = [f"{significant(value)} {self.unit}".rstrip() for value in frame["value"]]
+        if self.uniform:
+            texts = [f"{text}, {y:.0%} of {self.uniform[0]}" for text, y in zip(texts, frame["y"], strict=True)]
+        return frame.assign(text=texts)
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """The mean over the heads of each layer at each step."""
+        means = self.frame.groupby(["panel", "link", "layer", "step"], sort=False)[["value", "y"]].mean()
+        return self.with_texts(means.reset_index())
+
+    def figure(
+        self,
+        name: str,
+        title: str,
+        layers: Sequence[alt.Chart],
+        data: pd.DataFrame,
+        caption: str,
+        form: Callable[[int, str, str], str],
+    ) -> Figure:
+        """A panel per run: the layers over a line for each reference, with its name at the left end.
+
+        `form` says something of the first and the last layer, by the texts of their first and last step.
+        """
+        lines, once = [], alt.Chart().transform_aggregate(heads="count()")
+        for reference, value in self.references.items():
+            here = once.encode(y=alt.datum(value / self.uniform[1]))
+            text = f"{reference}, {significant(value)} {self.unit}".rstrip()
+            label = here.mark_text(dy=-7, dx=3, align="left", fontSize=10, text=text).encode(x=alt.value(0))
+            lines += [here.mark_rule().properties(name=reference), label.properties(name=f"{reference}, name")]
+        seen = ["Mean over the heads:"]
+        for panel, mine in self.means.groupby("panel", sort=False):
+            by_layer = {layer: some.text.iloc[[0, -1]] for layer, some in mine.sort_values("step").groupby("layer")}
+            ends = "; ".join(form(layer, *by_layer[layer]) for layer in dict.fromkeys((min(by_layer), max(by_layer))))
+            seen.append(f"{f'{panel}: ' if panel else ''}{ends}.")
+        return Figure(
+            name=name,
+            title=title,
+            chart=panels(alt.layer(*lines, *layers, data=data), "panel", [one.title for one in self.measured]),
+            caption=caption,
+            alt=" ".join(seen),
+            files=[
+                (one.title, f"{one.link}analysis/{quote(one.analysis['name'])}.json")
+                for one in self.measured
+                if one.link
+            ],
+        )
+
+
+def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str, caption: str = "") -> Figure:
+    """A panel per run: a point per head against the layer, the untrained model's as rings behind.
+
+    With one step there is nothing to tell apart, and no word for it: step 0 of a pretrained model is a trained one.
+    """
+    heads = Heads(measured)
+    frame = heads.frame[(heads.frame.step == heads.frame["first"]) | (heads.frame.step == heads.frame["last"])]
+    several = (frame["first"] != frame["last"]).any()
+    untrained = several & (frame.step != frame["last"])
+    frame = frame.assign(heads=untrained.map({True: "untrained heads", False: "trained heads" if several else "heads"}))
+    shown = {"trained heads" if several else "heads": Look(colour)}
+    shown = {"untrained heads": Look("untrained"), **shown} if several else shown
+    ends = (heads.layers[0] - 0.4, heads.layers[-1] + 0.4) if heads.layers else (0.0, 1.0)
+    base = alt.Chart().encode(
+        x=axis(alt.X, "layer", "layer", ends, ticks=heads.layers),
+        y=heads.up,
+        tooltip=["heads", "layer", "head", alt.Tooltip("text", title=heads.name)],
+        **by_look("heads", shown),
+    )
+    rings = base.transform_filter("datum.heads === 'untrained heads'").mark_point(**RING).properties(name="untrained")
+    points = base.transform_filter("datum.heads !== 'untrained heads'").mark_point().properties(name="trained")
+    near = next((value for one, value in heads.references.items() if one.startswith("3 x 3")), 0.0)
+    if near and near / heads.uniform[1] > COARSE:
+        caption += (
+            " The grid of patches is too coarse to show locality: attention to a 3 x 3 neighbourhood alone is"
+            f" {near / heads.uniform[1]:.0%} of uniform attention."
+        )
+    return heads.figure(
+        name,
+        title,
+        with_legend("heads", shown, [rings, points] if several else [points]),
+        frame[["panel", "layer", "head", "y", "heads", "text", "link"]],
+        caption,
+        lambda layer, _, last: f"{last} in layer {layer}",
+    )
+
+
+def draw_layers(name: str, title: str, measured: Sequence[Measured], caption: str = "") -> Figure:
+    """A panel per run: the mean over each layer's heads against the training step."""
+    heads = Heads(measured)
+    means = heads.means.assign(layer=[f"layer {layer}" for layer in heads.means.layer])
+    shown = {f"layer {layer}": group_look(place) for place, layer in enumerate(heads.layers)}
+    step = axis(alt.X, "step", "training step", zero=True, short=means.step.max() >= 1e4)
+    base, look = alt.Chart().encode(x=step, y=heads.up), by_look("layer", shown)
+    lines = base.mark_line().encode(color=look["color"]).properties(name="lines")
+    tooltip = ["layer", "step", alt.Tooltip("text", title=heads.name)]
+    points = base.mark_point().encode(tooltip=tooltip, **look).properties(name="points")
+    return heads.figure(
+        name,
+        title,
+        with_legend("layer", shown, [lines, points]),
+        means[["panel", "layer", "step", "y", "text", "link"]],
+        caption,
+        lambda layer, first, last: f"layer {layer} from {first}, to {last}",
+    )
+
+
+def draw_measured(results: Results) -> Iterator[Figure]:
+    """Each analysis of heads of each model: a panel per training-set size, of the first seed that has it."""
+    style = looks(results.families)
+    stems = [file_stem(model) for model in style]
+    for name in sorted({name for run in results.run_files.values() for name in run.analyses}):
+        config = load("analysis", name) if name in names("analysis") else None
+        title = config.title if config else name.replace("_", " ")
+        title = f"{title[:1].upper()}{title[1:]}"
+        note = f": {config.note}" if config and config.note else "."
+        chosen: dict[str, dict[int, Measured]] = {model: {} for model in style}
+        for row in results.rows:
+            model, size = row["model"], row["train_size"]
+            if size not in chosen[model] and (analysis := results.run_files[row["run"]].analysis(name)):
+                panel = plural(size, results.metric.sized_by)
+                chosen[model][size] = Measured(analysis, panel, folder_link(row["run"]))
+        for number, (model, by_size) in enumerate(chosen.items()):
+            measured = [by_size[size] for size in sorted(by_size)]
+            if not measured:
+                continue
+            # a number where another model's name differs only in what a file name cannot hold
+            unique = stems.count(file_stem(model)) == 1
+            stem = file_stem(f"{name}-{model}") + ("" if unique else f"-{number}")
+            yield draw_heads(stem, f"{title} by layer, {model}", measured, style[model].colour, f"{TRAINED}{note}")
+            if any(len(one.steps) > 2 for one in measured):
+                heading = f"{title} while training, {model}"
+                yield draw_layers(f"{stem}-by-step", heading, measured, f"{WHILE_TRAINING}{note}")
+
+
+# ---- training curves
+
+
+class Point(NamedTuple):
+    """A share of the steps, at its last one: mean over seeds, the lowest seed, the highest. None: a gap."""
+
+    step: float
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+def draw_training(results: Results) -> Iterator[Figure]:
+    """Loss while training (dotted) and on validation data (solid): a line per model, a band over its seeds."""
+    runs: dict[tuple[int, str], list[str]] = {}
+    for row in results.rows:
+        runs.setdefault((row["train_size"], row["model"]), []).append(row["run"])
+    sizes = sorted({size for size, _ in runs})
+    most = FEWER_POINTS if len(results.rows) > MANY_RUNS else MOST_POINTS
+    curves = len(LOSSES) * len(sizes) * len(results.families)
+    most = max(LEAST_POINTS, min(most, ALL_POINTS // max(1, curves)))
+    points = []
+    for size, model in [(size, model) for size in sizes for model in results.families if (size, model) in runs]:
+        for loss, key in LOSSES.items():
+            logged = {run: read_curve(results.run_files[run].metrics, key) for run in runs[size, model]}
+            logged = {run: curve for run, curve in logged.items() if any(y is not None for _, y in curve)}
+            link, panel = folder_link(*logged) if len(logged) == 1 else "", plural(size, results.metric.sized_by)
+            for step, mean, *ends in thin_curves([*logged.values()], most):
+                points.append((panel, model, loss, step, mean, *(ends if len(logged) > 1 else (None, None)), link))
+    if not points:
+        return
+    frame = pd.DataFrame(points, columns=["panel", "model", "loss", "step", "value", "low", "high", "link"])
+    look = by_look("model", style := looks(results.families))
+    dash = alt.StrokeDash("loss:N", scale=alt.Scale(domain=[*LOSSES], range=[DOTTED, SOLID]), legend=None)
+    step = axis(alt.X, "step", "training step", zero=True, short=frame.step.max() >= 1e4)
+    up = axis(alt.Y, "value", f"loss ({results.metric.loss})", zero=True)
+    base, tooltip = alt.Chart().encode(x=step, y=up, color=look["color"]), ["model", "loss", "step", "value"]
+    line = base.mark_line(point="transparent" if len(frame) <= POINTED else False)
+    layers = [line.encode(strokeDash=dash, tooltip=tooltip).properties(name="lines")]
+    validation = frame[frame.loss == "validation"]
+    if len(validation) and validation.groupby(["panel", "model"]).size().max() <= MARKED:
+        marked = base.mark_point().transform_filter("datum.loss === 'validation'")
+        layers.append(marked.encode(shape=look["shape"], tooltip=tooltip).properties(name="points"))
+    if banded := frame.low.notna().any():
+        band = base.mark_area(fillOpacity=band_opacity(len(style)))
+        band = band.encode(y=of_field(up, "low"), y2="high:Q", detail="loss:N")
+        layers.insert(0, band.properties(name="bands"))
+    lines = "Lines: mean over seeds. Bands: from the lowest seed to the highest." if banded else "A line per run."
+    chart = alt.layer(*with_legend("model", style, layers), data=frame)
+    yield Figure(
+        name="training_curves",
+        title="Loss while training and on validation data",
+        chart=panels(chart, "panel", [*dict.fromkeys(frame.panel)]),
+        caption="Dotted: loss on the training batches. Solid: loss on validation data. "
+        f"{lines} Long curves are drawn as means of neighboring points.",
+        alt="Loss against the training step, a panel per training-set size. Dotted: on the training data; solid: on "
+        "the validation data.",
+        files=[("metrics.jsonl of each run", "#runs")],
+    )
+
+
+def read_curve(rows: Sequence[dict[str, Any]], key: str) -> Curve:
+    return [(row["step"], finite(row[key])) for row in rows if key in row]
+
+
+def thin_curves(curves: Sequence[Curve], most: int = MOST_POINTS) -> list[Point]:
+    """At most so many points of the curves of several seeds, of four digits each: a figure shows no more.
+
+    A point is of neighboring steps: each seed's mean over those that it has logged, then mean, lowest and highest
+    of these means. Where a seed has a gap, the point is one.
+    """
+    steps = sorted({step for curve in curves for step, _ in curve})
+    if not steps:
+        return []
+    places, table = {step: place for place, step in enumerate(steps)}, np.full((len(curves), len(steps)), np.nan)
+    for values, curve in zip(table, curves, strict=True):
+        values[[places[step] for step, _ in curve]] = [np.inf if value is None else value for _, value in curve]
+    starts = np.arange(0, len(steps), -(-len(steps) // most))
+    counts = np.add.reduceat(~np.isnan(table), starts, axis=1, dtype=int)
+    sums = np.add.reduceat(np.where(np.isnan(table), 0.0, table), starts, axis=1)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    last = [steps[end - 1] for end in (*starts[1:], len(steps))]
+    ends = zip(last, np.nanmean(means, axis=0), np.nanmin(means, axis=0), np.nanmax(means, axis=0), strict=True)
+    return [
+        Point(step, *(float(f"{value:.4g}") if np.isfinite(mean) else None for value in (mean, low, high)))
+        for step, mean, low, high in ends
+    ]
+
+
+# ---- recall by class
+
+
+def draw_classes(results: Results) -> Iterator[Figure]:
+    """The accuracy on each class (its recall): the mean over seeds with its interval over seeds and test items."""
+    cells: dict[tuple[str, str, int], list[list[int]]] = {}
+    for row in results.rows:
+        for name, right_and_all in (results.run_files[row["run"]].result.get("by_class") or {}).items():
+            cells.setdefault((name, row["model"], row["train_size"]), []).append(right_and_all)
+    shares = [(*cell, *share) for cell, runs in cells.items() if (share := estimate_share(runs)) is not None]
+    frame = pd.DataFrame(shares, columns=["class", "model", "size", "recall", "low", "high"])
+    if frame["class"].nunique() < 2:
+        return
+    largest = frame[frame["size"] == frame["size"].max()].groupby("class", sort=False).recall.max().sort_values()
+    shown = [*largest.index[:MOST_CLASSES]]
+    look, sized = by_look("model", style := looks(results.families)), f"training {results.metric.sized_by}s"
+    recall = axis(alt.Y, "recall", "recall", (0.0, 1.0), percent=True)
+    tooltip = ["class", "model", alt.Tooltip("size", title=sized, format=",")]
+    tooltip += [alt.Tooltip(key, format=".1%") for key in ("recall", "low", "high")]
+    across = axis(alt.X, "size", sized, log=True, ticks=sorted(set(frame["size"])))
+    base = alt.Chart().encode(x=across, y=recall, color=look["color"])
+    band = base.mark_area(fillOpacity=band_opacity(len(style)))
+    layers = [
+        band.encode(y=of_field(recall, "low"), y2="high:Q").properties(name="bands"),
+        base.mark_line().properties(name="lines"),
+        base.mark_point().encode(shape=look["shape"], tooltip=tooltip).properties(name="points"),
+    ]
+    chart = alt.layer(*with_legend("model", style, layers), data=frame[frame["class"].isin(shown)])
+    caption = "The share of a class's test items that is right. Bands: 95% intervals over seeds and test items."
+    if len(largest) > len(shown):
+        caption += f" The {MOST_CLASSES} classes with the lowest recall of {len(largest)}."
+    yield Figure(
+        name="recall_by_class",
+        title="Recall of each class against training-set size",
+        chart=panels(chart, "class", shown),
+        caption=caption,
+        alt=f"Lowest with most data: {', '.join(f'{name} {largest[name]:.0%}' for name in shown[:3])}.",
+        files=[("results of each run", "results.csv")],
+    )
+
+
+def estimate_share(runs: list[list[int]]) -> tuple[float, float, float] | None:
+    """The mean share of right items over runs [right, all] of the same test items, and its 95% interval.
+
+    Wilson's interval (1927) for as many items as have the variance that the items and the seeds give together. None
+    without items.
+    """
+    items = runs[0][1]
+    if not items:
+        return None
+    shares = [right / all_items for right, all_items in runs]
+    mean, seeds = statistics.fmean(shares), len(shares)
+    of_items = mean * (1 - mean) / items
+    of_seeds = statistics.variance(shares) / seeds if seeds > 1 else 0.0
+    count = items * of_items / (of_items + of_seeds) if of_items else items
+    middle = (mean + Z**2 / (2 * count)) / (1 + Z**2 / count)
+    half = Z / (1 + Z**2 / count) * math.sqrt(mean * (1 - mean) / count + Z**2 / (4 * count**2))
+    return mean, max(0.0, middle - half), min(1.0, middle + half)
+
+
+# ---- drawings of analyses
+
+
+def value_axis(found: "Findings", label: str) -> alt.Y:
+    """The axis of an analysis's values, from 0: shares in percent, others with their unit."""
+    percent = found.unit == "share"
+    return axis(
+        alt.Y, "value", f"{label} ({found.unit})" if found.unit and not percent else label, percent=percent, zero=True
+    )
+
+
+def heads(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """A point per head, of rows with "step", "layer", "head" and "value"; of more than two steps a line per layer."""
+    measured = Measured(found.to_dict())
+    yield draw_heads(file_stem(found.name), title, [measured], "vit")
+    if len(measured.steps) > 2:
+        yield draw_layers(file_stem(f"{found.name}-by-step"), f"{title} while training", [measured])
+
+
+def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """A point per head against the layer, in the colour and marker of its type.
+
+    Of the last step's rows with "layer", "head", "value", and what the head is, beside all that it could be: "type" and
+    a score under the name of each type; or "label" and "scores" by pattern, or no single pattern. A type looks the same
+    in every figure, whichever types its model has.
+    """
+    last = [row for row in found.rows if row["step"] == found.rows[-1]["step"]]
+    count = max((row["head"] for row in last), default=1)
+    labelled = "label" in last[0]
+    types = [*last[0]["scores"], *NO_PATTERN] if labelled else [key for key in last[0] if key not in KEYS]
+    frame = pd.DataFrame([{**row, "type": row["label" if labelled else "type"]} for row in last])
+    frame["x"] = frame.layer + min(APART, 0.6 / count) * (frame["head"] - (count + 1) / 2)
+    shown = {kind: group_look(place) for place, kind in enumerate(types) if (frame.type == kind).any()}
+    chart = alt.Chart(frame[["x", "value", "type", "layer", "head"]], name="heads").mark_point()
+    layer = axis(alt.X, "x", "layer, its heads side by side", ticks=sorted(set(frame.layer)))
+    value = value_axis(found, "best pattern" if labelled else "score of the type")
+    yield Figure(
+        name=file_stem(f"{found.name}-labels" if labelled else found.name),
+        title=f"{title}{f', all {next(iter(shown))}' if len(shown) == 1 else ''}",  # a legend of one is not drawn
+        chart=chart.encode(x=layer, y=value, **by_look("type", shown)),
+        alt=" ".join(f"{kind}: {plural(int((frame.type == kind).sum()), 'head')}." for kind in shown),
+    )
+
+
+def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """Values against a number, such as the layer: a figure per "kind" of rows.
+
+    Of rows with "value", a number under another key, and perhaps "kind"; `config.axes` names the axis of each.
+    """
+    for kind in dict.fromkeys(row.get("kind") for row in found.rows):
+        rows = [row for row in found.rows if row.get("kind") == kind]
+        key = next(key for key in rows[0] if key not in OTHER)
+        label = (vars(config).get("axes") or {}).get(kind, key)
+        frame = pd.DataFrame({"x": [row[key] for row in rows], "value": [row["value"] for row in rows]})
+        chart = alt.Chart(frame, name="line").mark_line(point=True, color=COLOURS["vit"])
+        ends = [f"{significant(row['value'])} at {row[key]}" for row in (rows[0], rows[-1])]
+        across = axis(alt.X, "x", label, ticks=sorted(frame.x.tolist()))
+        yield Figure(
+            name=file_stem(f"{found.name}-{kind or 'curve'}"),
+            title=f"{title}, {kind}" if kind else title,
+            chart=chart.encode(x=across, y=value_axis(found, config.title)),
+            alt=f"{ends[0]}, {ends[1]}.",
+        )
+
+
+def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """Images as points in the plane, of an array (B, 2), in the colour and marker of their class.
+
+    More classes than colours and markers tell apart are named in their midst, not listed.
+    """
+    places = apart(found.array)
+    labels = np.zeros(len(places), dtype=int) if found.labels is None else found.labels
+    present = [int(label) for label in np.unique(labels)]
+    names = {label: str(found.classes[label]) if label < len(found.classes) else f"class {label}" for label in present}
+    frame = pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "class": [names[label] for label in labels.tolist()]})
+    listed = len(present) <= len(ACCENTS) * len(MARKERS)
+    looks = {names[label]: group_look(place) for place, label in enumerate(present)}
+    base = {"x": axis(alt.X, "x", "first dimension (no unit)"), "y": axis(alt.Y, "y", "second dimension (no unit)")}
+    layers = [alt.Chart(frame, name="images").mark_point().encode(**base, **by_look("class", looks, listed=listed))]
+    if not listed and len(present) <= NAMED:
+        middles = frame.groupby("class").median().reset_index()
+        named = alt.Chart(middles, name="names").mark_text(color=COLOURS["ink"], fontWeight="bold")
+        layers.append(named.encode(**base, text="class:N"))
+    images = plural(len(places), "image")
+    yield Figure(
+        name=file_stem(found.name),
+        title=f"{title}, {images}",
+        chart=alt.layer(*layers),
+        alt=f"{images} of {plural(len(present), 'class', 'classes')} as points.",
+    )
+
+
+def apart(points: np.ndarray) -> np.ndarray:
+    """Points (B, 2) moved so that none hides another: those too near are pushed apart.
+
+    A tight group of fewer images than t-SNE's perplexity becomes one point. Its distances within mean nothing, but
+    how many it holds can be counted so.
+    """
+    from scipy.spatial import KDTree  # 0.2 s
+
+    span = np.ptp(points, axis=0)
+    scale = np.where(span > 0, span, 1) / (ASPECT, 1)
+    moved = (points / scale).astype(float)
+    least = min(NEAR, CROWD / len(points) ** 0.5)
+    angles = np.arange(len(points)) * np.pi * (3 - 5**0.5)  # the golden angle: directions for points in one place
+    moved += 1e-3 * least * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for _ in range(ROUNDS):
+        pairs = KDTree(moved).query_pairs(least * 0.999, output_type="ndarray")
+        if not len(pairs):
+            break
+        way = moved[pairs[:, 0]] - moved[pairs[:, 1]]
+        far = np.linalg.norm(way, axis=1, keepdims=True)
+        push = way / far * (least - far) / 2
+        np.add.at(moved, pairs[:, 0], push)
+        np.add.at(moved, pairs[:, 1], -push)
+    return moved * scale
+
+
+DRAWINGS = (heads, head_types, line, scatter)

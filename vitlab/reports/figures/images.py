@@ -1,0 +1,501 @@
+"""Shaded cells and small pictures: drawings of analyses, the figures of one model, samples of a study's data.
+
+Above VECTORS cells a table is a picture with axes around it: as single marks they would be megabytes.
+"""
+
+import base64
+import io
+import json
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from PIL import Image, ImageDraw, ImageFont
+
+from vitlab.config import printable
+from vitlab.data.base import CaptionData, Split
+from vitlab.data.subset import nested_order, training_items
+from vitlab.data.text.types import TextData
+from vitlab.files import replacing, write_json
+from vitlab.formatting import TIMES, file_stem, finite, plural
+from vitlab.reports import Look
+from vitlab.reports.figures import COLOURS, DASHED, Figure, axis, by_look
+
+if TYPE_CHECKING:
+    from vitlab.analysis.capture.findings import Findings
+    from vitlab.config.schema import AnalysisConfig
+    from vitlab.tasks.base import Task
+
+VECTORS = 2500
+LARGE, WIDEST = 30, 760  # pixels: the side of a cell at most, and of all of them together
+LABEL_SIDE, TEXT_SIDE = 9, 20  # pixels: the least side that a label, and a text in a cell, has room in
+LETTERS = 20  # of a class's name
+SHARES = ([0.0, 1 / 9, 4 / 9, 1.0], ["#ffffff", "#a8cbec", COLOURS["vit"], "#05325b"])  # a few percent are seen
+DARK = 0.3  # of the shares: above it a text is white
+TILE, SPACE = 84, 4  # pixels: the longer side of a tile, and between two
+# viridis (Smith and van der Walt, 2015) at even steps, read by the colour-blind too
+STEPS = (
+    "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26818e 21908c 1f9f88 28ae80 3ebc74 5dc963 82d34c abdc32 d5e21a"
+)
+ANCHORS = np.array([list(bytes.fromhex(step)) for step in f"{STEPS} fde725".split()])
+SHADES = np.stack([np.interp(np.linspace(0, 1, 256), np.linspace(0, 1, len(ANCHORS)), of) for of in ANCHORS.T], axis=1)
+MOST = 8  # pictures of maps
+PICTURE = 0.45  # of a tile's brightness that is the picture's
+ACROSS = 7  # filters beside each other
+ENDS = (-1.0, 1.0)  # of similarities
+MOST_CLASSES = 50  # of a confusion matrix: more have no room for their names
+OTHERS = "(other classes)"
+IMAGES, CAPTIONED, TEXTS = 12, 6, 2  # samples of a size: images, images with captions, texts
+EXCERPT = 400  # letters of a text
+CELL = 64  # pixels: the side of an image on the sheet of samples, about
+COLUMNS = 12  # images beside each other at most, so that the sheet stays readable on a narrow page
+BELOW = 18  # pixels between the samples of two sizes
+FONT = 26
+CAPTION_FONT, CAPTION_LETTERS, CAPTION_LINES = 22, 28, 3  # a caption stands right of its image
+CAPTION_WIDTH = CAPTION_LETTERS * CAPTION_FONT // 2
+LABEL = 122  # a grey with a contrast of 4 to 1 with white paper and with black: the sheet has no background
+
+Matrix = Sequence[Sequence[float | None]]
+
+
+# ---- cells and tiles
+
+
+def draw_cells(
+    values: Matrix,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    x: str,
+    y: str,
+    scale: str = "",
+    ends: tuple[float, float] | None = None,
+    texts: Sequence[Sequence[str]] = (),
+) -> alt.LayerChart:
+    """Square cells, named as far as the labels have room. `texts` are written into them where they are large.
+
+    Shares in 0..1, whose shade goes with their square root, unless `ends` are the values of the lightest and the
+    darkest shade. None has no shade. `scale` says what a shade means.
+    """
+    side = min(LARGE, WIDEST / max(len(rows), len(columns), 1))
+    every = max(1, math.ceil(LABEL_SIDE / side))
+    domain, shades = SHARES if ends is None else (list(np.linspace(*ends, 4)), SHARES[1])
+    ticks = {"values": [0, 0.05, 0.2, 0.5, 1], "format": "~%"} if ends is None else {"format": "~g"}
+    color = shade(domain, shades, scale, 150, **ticks)
+    places = {"x": place_cells(alt.X, x, columns, every, labelAngle=-90), "y": place_cells(alt.Y, y, rows, every)}
+    size = {"width": side * len(columns), "height": side * len(rows)}
+    if len(rows) * len(columns) > VECTORS:
+        table = np.array([[math.nan if value is None else value for value in line] for line in values], dtype=float)
+        colours = np.array([list(bytes.fromhex(shade[1:])) for shade in shades], dtype=float)
+        shaded = np.stack([np.interp(table, domain, channel) for channel in colours.T], axis=-1)
+        shaded = np.where(np.isnan(table)[..., None], 255, shaded).round().astype(np.uint8)
+        return frame_picture(shaded, places, color, domain, size)
+    cells = [
+        (i, j, value, texts[i][j] if texts else "")
+        for i, line in enumerate(values)
+        for j, value in enumerate(line)
+        if value is not None
+    ]
+    base = alt.Chart(pd.DataFrame(cells, columns=["row", "column", "value", "text"])).encode(**places)
+    layers = [base.mark_rect(stroke=COLOURS["grid"], strokeWidth=0.4).encode(color=color).properties(name="cells")]
+    if texts and side >= TEXT_SIDE:
+        dark = domain[0] + DARK * (domain[-1] - domain[0])
+        ink = alt.condition(f"datum.value > {dark}", alt.value("white"), alt.value(COLOURS["ink"]))
+        layers.append(base.mark_text(fontSize=9).encode(text="text:N", color=ink))
+    return alt.layer(*layers).properties(**size)
+
+
+def shade(domain: Sequence[float], shades: Sequence[str], title: str, length: float, **legend: Any) -> alt.Color:
+    """The encoding of a value's shade; its legend is left out where it has no title."""
+    scale = alt.Scale(domain=[*domain], range=[*shades], clamp=True, interpolate="rgb")
+    shown = alt.Legend(title=title, orient="right", gradientLength=length, **legend) if title else None
+    return alt.Color("value:Q", scale=scale, legend=shown)
+
+
+def place_cells(channel: Any, title: str, names: Sequence[str], every: int, **options: Any) -> Any:
+    """The encoding of rows or columns by their place, with the names of every so many as labels."""
+    labels = [
+        name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+        for name in map(printable, names)
+    ]
+    bare = dict.fromkeys(("labelOverlap", "grid", "ticks", "domain"), False)
+    axis = alt.Axis(
+        title=title or None,
+        values=list(range(0, len(names), every)),
+        labelExpr=f"{json.dumps(labels)}[datum.value]",
+        labelLimit=0,
+        **bare,
+        **options,
+    )
+    field = "row" if channel is alt.Y else "column"
+    return channel(f"{field}:O", scale=alt.Scale(domain=list(range(len(names))), padding=0), axis=axis)
+
+
+def frame_picture(
+    pixels: np.ndarray, places: dict[str, Any], color: alt.Color, domain: Sequence[float], size: dict[str, float]
+) -> alt.LayerChart:
+    """An image uint8 (Y, X, 3) that fills its axes, each pixel a sharp rectangle."""
+    factor = max(1, math.ceil(2 * max(size["width"] / pixels.shape[1], size["height"] / pixels.shape[0])))
+    large = Image.fromarray(pixels.repeat(factor, axis=0).repeat(factor, axis=1))
+    file = io.BytesIO()
+    large.quantize(256, dither=Image.Dither.NONE).save(file, format="PNG", optimize=True)
+    address = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    corners = pd.DataFrame({"row": [0, 0], "column": [0, 0], "value": [domain[0], domain[-1]]})
+    picture = alt.Chart(pd.DataFrame({"url": [address]}), name="picture").mark_image(
+        **size, align="left", baseline="top", aspect=False
+    )
+    axes = alt.Chart(corners, name="axes").mark_rect(opacity=0).encode(**places, color=color)
+    picture = picture.encode(x=alt.value(0), y=alt.value(0), url="url:N")
+    return alt.layer(axes, picture).properties(**size)
+
+
+def draw_tiles(
+    images: np.ndarray,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    *,
+    x: str = "",
+    y: str = "",
+    scale: str = "",
+    ends: tuple[float, float] = (0.0, 1.0),
+) -> alt.LayerChart:
+    """Small pictures uint8 (rows, columns, Y, X, 3) side by side, with the labels of rows and columns.
+
+    `scale` says what a shade means, `ends` are the values of the darkest and the brightest; without it none is shown.
+    """
+    down, across, tall, wide = images.shape[:4]
+    unit = min(TILE / max(tall, wide), WIDEST / (across * wide), WIDEST / (down * tall))
+    factor = max(1, round(2 * unit))
+    gap = max(1, round(SPACE * factor / unit / 2)) if unit * min(tall, wide) > 3 * SPACE else factor
+    large = images.repeat(factor, axis=2).repeat(factor, axis=3)
+    large = np.pad(large, ((0, 0), (0, 0), (0, gap), (0, gap), (0, 0)), constant_values=255)
+    sheet = large.swapaxes(1, 2).reshape(down * large.shape[2], across * large.shape[3], 3)
+    size = {"width": sheet.shape[1] * unit / factor, "height": sheet.shape[0] * unit / factor}
+    every = [max(1, math.ceil(16 / side)) for side in (tall * unit, wide * unit / 2)]
+    places = {
+        "x": place_cells(alt.X, x, list(columns) or [""] * across, every[1], labelAngle=0, orient="top"),
+        "y": place_cells(alt.Y, y, list(rows) or [""] * down, every[0]),
+    }
+    shades = [f"#{bytes(anchor.tolist()).hex()}" for anchor in ANCHORS]
+    domain = np.linspace(*ends, len(shades)).tolist()
+    return frame_picture(
+        sheet, places, shade(domain, shades, scale, min(150, size["height"]), format="~g"), domain, size
+    )
+
+
+def shade_values(values: np.ndarray, ends: tuple[float, float] | None = None) -> np.ndarray:
+    """uint8 (..., 3) of values (Y, X) or more; without `ends` from their least to their largest."""
+    low, high = (float(values.min()), float(values.max())) if ends is None else ends
+    shares = np.clip((values - low) / (high - low), 0, 1) if high > low else np.zeros_like(values, dtype=float)
+    return SHADES[(255 * shares).round().astype(int)].round().astype(np.uint8)
+
+
+def to_pixels(image: np.ndarray) -> np.ndarray:
+    """uint8 (Y, X, 3) of an image uint8 (C, Y, X); of other than 3 channels their mean, in grey."""
+    if len(image) != 3:
+        image = np.repeat(image.mean(axis=0, keepdims=True).round().astype(np.uint8), 3, axis=0)
+    return np.moveaxis(image, 0, -1)
+
+
+# ---- drawings of analyses
+
+
+def matrix(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """A row and a column per layer, named where the names are short.
+
+    Of rows with "layer", "other" and "value" in 0..1, perhaps "name" and "other_name" of the two. With `config.other`
+    the columns are the layers of that run. A value that is None has no shade.
+    """
+    cells = {(row["layer"], row["other"]): row["value"] for row in found.rows}
+    rows, columns = (sorted({pair[side] for pair in cells}) for side in (0, 1))
+    against = vars(config).get("other")
+    values = [[cells.get((row, column)) for column in columns] for row in rows]
+    chart = draw_cells(
+        values,
+        label_layers({row["layer"]: row.get("name", "") for row in found.rows}),
+        label_layers({row["other"]: row.get("other_name", "") for row in found.rows}),
+        x=f"layer of {Path(against).name}" if against else "layer",
+        y="layer",
+        texts=[["" if value is None else f"{value:.2f}" for value in line] for line in values],
+        scale=found.unit,
+        ends=(0.0, 1.0),
+    )
+    yield Figure(file_stem(found.name), title, chart)
+
+
+def label_layers(names: dict[int, str]) -> list[str]:
+    """The names of layers in their order; their numbers where one has no name, or one that would be cut."""
+    readable = all(name and len(name) <= LETTERS for name in names.values())
+    return [names[layer] if readable else str(layer) for layer in sorted(names)]
+
+
+def alignment(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """Attention of target tokens, down, over source tokens, across.
+
+    Of arrays "weights" (B, H, N, S), "sources" (B, S) and "targets" (B, N): the last head of each pair, which is the
+    mean of several heads; of the first pair each head is drawn too.
+    """
+    heads = [row["head"] for row in found.rows[-found.arrays["weights"].shape[1] :]]
+    for pair, (weights, sources, targets) in enumerate(
+        zip(*(found.arrays[name] for name in ("weights", "sources", "targets")), strict=True), 1
+    ):
+        sources, targets = ([token for token in tokens if token] for tokens in (sources.tolist(), targets.tolist()))
+        for head, values in list(zip(heads, weights, strict=True))[0 if pair == 1 else -1 :]:
+            name = {"mean": ", mean of the heads", 1: ""}.get(head if len(heads) > 1 else 1, f", head {head}")
+            values = values[: len(targets), : len(sources)].astype(float)
+            chart = draw_cells(
+                values.tolist(),
+                targets,
+                sources,
+                x="source",
+                y="target",
+                texts=[[f"{100 * value:.0f}" if value >= 0.005 else "" for value in row] for row in values],
+                scale="attention of the target token",
+            )
+            suffix = "" if head in ("mean", heads[-1]) else f"-head{head}"
+            yield Figure(file_stem(f"{found.name}-{pair}{suffix}"), f"{title}{name}", chart)
+
+
+def attention_overlay(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """Maps of attention over their pictures: a picture a row, a head a column; of one map the other way.
+
+    Of an array (B, gy, gx), or the last layer of (B, layers, heads, gy, gx).
+    """
+    maps = found.array[:MOST]
+    maps = maps[:, None] if maps.ndim == 3 else maps[:, -1]
+    pairs = [(to_pixels(image), of_heads) for image, of_heads in zip(found.images[:MOST], maps, strict=False)]
+    images = np.array([[picture, *(overlay(picture, head) for head in of_heads)] for picture, of_heads in pairs])
+    labels = [] if found.labels is None else found.labels[: len(images)]
+    rows = [str(found.classes[label]) if label < len(found.classes) else "" for label in labels]
+    heads = maps.shape[1]
+    columns = ["picture", *(f"head {head + 1}" for head in range(heads))] if heads > 1 else ["picture", "map"]
+    if heads == 1:  # a narrow column of pairs would waste the page
+        images, rows, columns = images.swapaxes(0, 1), columns, rows
+    yield Figure(file_stem(found.name), title, draw_tiles(images, rows, columns, scale="within each map"))
+
+
+def overlay(picture: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """uint8 (Y, X, 3): a picture (Y, X, 3) below the shades of a map (gy, gx), bilinear between patch centres."""
+    height, width = picture.shape[:2]
+    large = Image.fromarray(values.astype(np.float32)).resize((width, height), Image.Resampling.BILINEAR)
+    grey = picture.mean(axis=-1, keepdims=True)
+    return (PICTURE * grey + (1 - PICTURE) * shade_values(np.asarray(large))).round().astype(np.uint8)
+
+
+def filters(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """Filters, of an array (n, C, Y, X), in colour where they read red, green and blue.
+
+    Each is between its largest value's two signs: 0 is a middle grey.
+    """
+    largest = np.abs(found.array).max(axis=(1, 2, 3), keepdims=True)
+    shown = (127.5 + 127.5 * found.array / np.where(largest > 0, largest, 1)).round().astype(np.uint8)
+    tiles = [to_pixels(component) for component in shown]
+    rows = -(-len(tiles) // ACROSS)
+    columns = -(-len(tiles) // rows)  # as even rows as can be; missing tiles are white
+    tiles += [np.full_like(tiles[0], 255)] * (rows * columns - len(tiles))
+    sheet = np.stack(tiles).reshape(rows, columns, *tiles[0].shape)
+    yield Figure(file_stem(found.name), title, draw_tiles(sheet, x="row by row, most variance first; grey is 0"))
+
+
+def receptive_fields(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """A picture per layer, each from 0 to its peak.
+
+    Of an array (n, Y, X) with values from 0 on, and as many rows with "layer" and "grid", the units of its map.
+    """
+    chart = draw_tiles(
+        np.stack([shade_values(field, (0.0, float(field.max()))) for field in found.array])[None],
+        columns=[f"layer {row['layer']}, {TIMES.join(map(str, row['grid']))}" for row in found.rows],
+        x="what the middle unit of each layer's map sees",
+        scale="share of the peak",
+    )
+    yield Figure(file_stem(found.name), title, chart)
+
+
+def similarity_grid(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
+    """A small map at each place: how alike it is to every place. Of an array (rows, columns, Y, X) in -1..1."""
+    rows, columns = ([str(place + 1) for place in range(count)] for count in found.array.shape[:2])
+    names = {"x": "column of the patch", "y": "row of the patch", "scale": found.unit, "ends": ENDS}
+    yield Figure(file_stem(found.name), title, draw_tiles(shade_values(found.array, ENDS), rows, columns, **names))
+
+
+DRAWINGS = (matrix, alignment, attention_overlay, filters, receptive_fields, similarity_grid)
+
+
+# ---- one model: classes taken for others, what a confidence is worth, how alike its positions are
+
+
+def plot_confusion_matrix(counts: np.ndarray, classes: Sequence[str], subject: str) -> Figure:
+    """A row per true class: the share of its images by predicted class, and their number where there is room.
+
+    `counts` int (C, C). Of more than MOST_CLASSES those are shown that are right least often, and all other predictions
+    are one column.
+    """
+    title, rows = f"Predicted by true class, {subject}", list(classes)
+    columns, totals = rows, counts.sum(axis=1)
+    if len(rows) > MOST_CLASSES:
+        accuracy = np.where(totals > 0, counts.diagonal() / np.maximum(totals, 1), np.inf)  # no images: not bad
+        worst = np.lexsort((-totals, accuracy))[:MOST_CLASSES]
+        title += f": the {MOST_CLASSES} worst of {len(rows):,} classes"
+        rows, totals = [classes[place] for place in worst], totals[worst]
+        among = counts[np.ix_(worst, worst)]
+        counts, columns = np.column_stack([among, totals - among.sum(axis=1)]), [*rows, OTHERS]
+    pairs = zip(counts.tolist(), totals.tolist(), strict=True)
+    chart = draw_cells(
+        [[n / total if total else None for n in row] for row, total in pairs],
+        rows,
+        columns,
+        x="predicted class",
+        y="true class",
+        texts=[[f"{n}" if n else "" for n in row] for row in counts.tolist()],
+        scale="share of the true class's images",
+    )
+    return Figure("confusion_matrix", title, chart)
+
+
+def plot_reliability(bins: Sequence[Sequence[float]], error: float | None, subject: str) -> Figure:
+    """Accuracy against confidence (Guo et al., 2017, figure 1), a point per bin that has images.
+
+    `bins` are three rows: images, mean confidence, accuracy; `error` is the expected calibration error.
+    """
+    frame = pd.DataFrame(dict(zip(("images", "confidence", "accuracy"), bins, strict=True))).query("images > 0")
+    frame["share of all images"] = frame.images / frame.images.sum()
+    suffix = "" if finite(error) is None else f" (expected calibration error {error:.1%})"
+    shown = {"accuracy": Look("vit"), "share of all images": Look("third", "square")}
+    ticks = [i / 5 for i in range(6)]
+    x, y = (
+        axis(channel, field, title, (0, 1), percent=True, ticks=ticks)
+        for channel, field, title in (
+            (alt.X, "confidence", "confidence: the probability of the predicted class"),
+            (alt.Y, "share", "share of the images, dashed: perfectly calibrated"),
+        )
+    )
+    look, perfect = by_look("label", shown), pd.DataFrame({"confidence": [0.0, 1.0], "share": [0.0, 1.0]})
+    points = alt.Chart(frame.melt("confidence", [*shown], "label", "share")).encode(x=x, y=y)
+    chart = alt.layer(
+        alt.Chart(perfect, name="perfect").mark_line(strokeDash=DASHED, color=COLOURS["untrained"]).encode(x=x, y=y),
+        points.mark_line().encode(color=look["color"]).properties(name="lines"),
+        points.mark_point().encode(**look).properties(name="points"),
+    )
+    seen = f"Accuracy against confidence in {plural(len(frame), 'bin')} that hold images{suffix}."
+    return Figure("calibration", f"Accuracy by confidence{suffix}, {subject}", chart, alt=seen)
+
+
+def plot_positions(what: str, values: Matrix, subject: str) -> Figure:
+    """The (N, N) Euclidean "distance" or cosine "similarity" of position embeddings."""
+    scale, ends = "cosine similarity", (-1.0, 1.0)
+    if what == "distance":
+        scale, ends = "Euclidean distance", (0.0, max(map(max, values)) or 1.0)
+    places = [str(place) for place in range(len(values))]
+    chart = draw_cells(values, places, places, x="position", y="position", scale=scale, ends=ends)
+    return Figure(f"position_{what}", f"{what.title()} of position embeddings, {subject}", chart)
+
+
+# ---- samples of the training sets: what each size adds to the one before
+
+
+def write_samples(task: "Task", data: Any, sizes: Sequence[int], seed: int, folder: Path) -> None:
+    """Write samples.png of images, or samples.json of texts: [{"size", "texts"}, ...], sizes in ascending order."""
+    captioned, of_text = isinstance(data, CaptionData), isinstance(data, TextData)
+    count = TEXTS if of_text else CAPTIONED if captioned else IMAGES
+    chosen = choose_added(task.train, sizes, seed, count, mixed=not of_text)
+    if of_text:
+        texts = {size: read_excerpts(task, data, items) for size, items in chosen.items()}
+        write_json(folder / "samples.json", [{"size": size, "texts": some} for size, some in texts.items()])
+        return
+    captions, strips = None, {size: task.train.read(rows) for size, rows in chosen.items()}
+    if captioned:
+        first = data.train.targets[:, 0]
+        captions = {
+            size: [data.tokenizer.decode(first[row][first[row] >= 0]) for row in rows] for size, rows in chosen.items()
+        }
+    write_contact_sheet(strips, folder / "samples.png", captions)
+
+
+def choose_added(split: Split, sizes: Sequence[int], seed: int, count: int, *, mixed: bool) -> dict[int, np.ndarray]:
+    """Up to `count` items that each size adds to the one before; the first of them, or `mixed` as they come."""
+    if mixed and split.keys is None:
+        order = nested_order(split.labels, seed)
+        return {
+            size: order[start : min(start + count, size)] for start, size in zip([0, *sizes[:-1]], sizes, strict=True)
+        }
+    chosen, before = {}, np.empty(0, dtype=np.int64)
+    for size in sizes:
+        items = training_items(split, size, seed)
+        added = np.setdiff1d(items, before, assume_unique=mixed)
+        chosen[size] = (np.random.default_rng(seed).permutation(added) if mixed else added)[:count]
+        before = items
+    return chosen
+
+
+def read_excerpts(task: "Task", data: TextData, items: np.ndarray) -> list[str]:
+    """Items as text again, each up to EXCERPT letters of it."""
+    if not len(items):
+        return []
+    decode, cut = data.tokenizer.decode, lambda text: f"{text[:EXCERPT]} ..." if len(text) > EXCERPT else text
+    if task.shape["head"] == "seq2seq" and len(data.train.parts) == 2:
+        pairs = ([decode(part[item]).strip() for part in data.train.parts] for item in items)
+        return ["\n\u2192 ".join(map(cut, pair)) for pair in pairs]
+    from vitlab.data.items import Items  # imports torch
+
+    inputs = task.inputs(task.prepare(Items(task.train).__getitems__(items.tolist())))
+    is_word = inputs.mask & ~inputs.special
+    return [cut(decode(row[keep].tolist()).strip()) for row, keep in zip(inputs.tokens, is_word, strict=True)]
+
+
+def write_contact_sheet(
+    strips: Mapping[int, np.ndarray], path: str | Path, captions: Mapping[int, Sequence[str]] | None = None
+) -> None:
+    """Write a PNG with, for each size in ascending order, its label and its images, uint8 (n, C, H, W), C 1 or 3.
+
+    With `captions` each image has its own on its right. The background is transparent. Grey images give a grey file,
+    which is a third as large.
+    """
+    colour = any(strip.shape[1] == 3 for strip in strips.values())
+    mode, ink = ("RGBA", (*[LABEL] * 3, 255)) if colour else ("LA", (LABEL, 255))
+    sheets = {
+        size: tile(strip, mode, ink, None if captions is None else captions[size])
+        for size, strip in sorted(strips.items())
+        if len(strip)
+    }
+    label_height = FONT + 8
+    width = max(CELL * 4, *(sheet.width for sheet in sheets.values()))
+    height = sum(label_height + sheet.height + BELOW for sheet in sheets.values()) - BELOW
+    page = Image.new(mode, (width, height))
+    draw, font, y = ImageDraw.Draw(page), ImageFont.load_default(FONT), 0
+    for size, sheet in sheets.items():
+        draw.text((0, y), plural(size, "example"), font=font, fill=ink)
+        page.paste(sheet, (0, y + label_height))
+        y += label_height + sheet.height + BELOW
+    with replacing(path) as file:
+        page.save(file, format="PNG", optimize=True)
+
+
+def tile(strip: np.ndarray, mode: str, ink: tuple[int, ...], captions: Sequence[str] | None) -> Image.Image:
+    """(n, C, H, W) -> rows of at most COLUMNS images, as even as they can be; the space between them transparent.
+
+    Small images grow by a whole factor, so that pixels stay sharp squares. With captions, rows of two.
+    """
+    count, channels, *extent = strip.shape
+    rows = -(-count // (COLUMNS if captions is None else 2))
+    columns = -(-count // rows)
+    small = max(extent) <= 1.5 * CELL
+    factor = max(1, round(CELL / max(extent))) if small else 1.5 * CELL / max(extent)
+    height, width = (max(1, round(factor * side)) for side in extent)
+    method = Image.Resampling.NEAREST if small else Image.Resampling.LANCZOS
+    beside = 0 if captions is None else SPACE + CAPTION_WIDTH
+    sheet = Image.new(mode, (columns * (width + beside + SPACE) - SPACE, rows * (height + SPACE) - SPACE))
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(CAPTION_FONT)
+    for i, image in enumerate(strip):
+        row, column = divmod(i, columns)
+        x, y = column * (width + beside + SPACE), row * (height + SPACE)
+        picture = Image.fromarray(image[0] if channels == 1 else image.transpose(1, 2, 0))
+        sheet.paste(picture.resize((width, height), method).convert(mode), (x, y))
+        if captions is not None:
+            lines = textwrap.wrap(captions[i], CAPTION_LETTERS, max_lines=CAPTION_LINES, placeholder=" ...")
+            draw.text((x + width + 2 * SPACE, y), "\n".join(lines), font=font, fill=ink, spacing=0)
+    return sheet
