@@ -4,7 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from itertools import chain, groupby
 from pathlib import Path, PurePath
@@ -17,15 +17,13 @@ from vitlab.config.schema.fields import WEIGHTS
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import read_json
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
-from vitlab.studies.results import Results
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.results import Results, RunResults
 from vitlab.studies.variants import describe_value, name_models, read_axes
 from vitlab.tasks.metrics import main_metric
 
 Rows = list[dict[str, Any]]
 Facts = list[tuple[str, str]]
 OFF = ("none", "no", "0")
-UNITS = ("steps", "epochs", "examples", "flops")
 
 
 def describe_budget(config: dict[str, Any], rows: Rows) -> str:
@@ -33,18 +31,14 @@ def describe_budget(config: dict[str, Any], rows: Rows) -> str:
     lengths = list(dict.fromkeys(str(row["budget"]) for row in rows if row.get("budget")))
     if len(lengths) > 1:
         return f"How long a run trains depends on its variant: {', '.join(lengths)}."
-    unit, value = next((unit, value) for unit in UNITS if (value := config["budget"].get(unit)) is not None)
-    if unit == "steps":
-        text = f"Every run trains for the same number of steps, {whole(value)}, so small sets are seen more often"
-    elif unit == "examples":
-        text = f"Every run sees the same number of examples, {whole(value)}, so small sets are seen more often"
-    elif unit == "epochs":
-        text = f"Every run makes {value:g} passes over its training set, so larger sets are trained for more steps"
-    else:
-        compute = with_prefix(value, "FLOP")
-        text = f"Every run spends the same training compute, {compute}, so a cheaper model takes more steps"
-    passed = describe_passes(rows) if unit != "epochs" else ""
-    return f"{text}{passed}."
+    unit, value = next((unit, value) for unit, value in config["budget"].items() if value is not None)
+    said = {
+        "steps": f"trains for the same number of steps, {whole(value)}, so small sets are seen more often",
+        "examples": f"sees the same number of examples, {whole(value)}, so small sets are seen more often",
+        "epochs": f"makes {value:g} passes over its training set, so larger sets are trained for more steps",
+        "flops": f"spends the same training compute, {with_prefix(value, 'FLOP')}, so a cheaper model takes more steps",
+    }
+    return f"Every run {said[unit]}{describe_passes(rows) if unit != 'epochs' else ''}."
 
 
 def describe_tuning(config: dict[str, Any], rows: Rows) -> str:
@@ -85,7 +79,7 @@ def advise_tuning(results: Results) -> str:
 
 
 def describe_passes(rows: Rows) -> str:
-    """`: 256 passes over 500 examples, 4 over 32,000`."""
+    """`: 256 passes over 500 examples, 4 over 32,000`; `2.1 to 4` where models differ."""
     passes: dict[int, list[float]] = {}
     for row in rows:
         if (seen := finite(row.get("examples_seen"))) is not None:
@@ -93,70 +87,45 @@ def describe_passes(rows: Rows) -> str:
             passes.setdefault(row["train_size"], []).append(seen / items)
     if not passes:
         return ""
-    texts = {size: format_range(values) for size, values in passes.items()}
+    texts = {}
+    for size, values in passes.items():
+        ends = (significant(v) if v < 100 else whole(v) for v in (min(values), max(values)))
+        texts[size] = " to ".join(dict.fromkeys(text.removesuffix(".00").removesuffix(".0") for text in ends))
     first, last = min(passes), max(passes)
     noun = "pass" if texts[first] == "1" else "passes"
     text = f": {texts[first]} {noun} over {plural(first, main_metric(rows).sized_by)}"
     return text + (f", {texts[last]} over {whole(last)}" if last != first else "")
 
 
-def format_range(values: list[float]) -> str:
-    """`4`, or `2.1 to 4` where models differ."""
-    low, high = (significant(v) if v < 100 else whole(v) for v in (min(values), max(values)))
-    low, high = (text.removesuffix(".00").removesuffix(".0") for text in (low, high))
-    return low if low == high else f"{low} to {high}"
-
-
 def list_choices(config: dict[str, Any]) -> Facts:
-    """What the study's configuration sets for every run."""
-    data = config["data"]
+    """What the study's configuration sets for every run, the values of each axis, the settings of each variant."""
+    data, models = config["data"], config.get("models")
+    extent, tokenizer = data.get("image_size"), data.get("tokenizer")
+    sides = extent if isinstance(extent, list) else [extent, extent]
+    if tokenizer and not str(tokenizer).endswith(".json"):  # not a file that it was taken from
+        tokenizer = f"{tokenizer}, {whole(data.get('vocabulary'))} tokens at most"
     choices = {
         "data": data["name"],
-        "image size": format_image_size(data.get("image_size")),
+        "image size": f"{f' {TIMES} '.join(map(str, sides))} pixels" if extent else None,
         "sequences": f"{whole(data['length'])} tokens" if data.get("length") else None,
-        "tokenizer": describe_tokenizer(data),
+        "tokenizer": tokenizer,
         "task": config["task"]["name"],
         "training-set sizes": ", ".join(whole(s) if finite(s) else str(s) for s in config.get("sizes") or []),
         "seeds": format_seeds(config.get("seeds") or []),
         "set for every run": "  ".join(config.get("set") or []),
     }
-    return [(label, value) for label, value in {**choices, **describe_variants(config)}.items() if value]
+    for key, values in read_axes(config.get("grid") or {}).items():
+        choices[f"axis {key}"] = "; ".join(describe_value("", value).lstrip("=") for value in values)
+    for name, settings in (name_models(models) if isinstance(models, dict) else {}).items():
+        choices[f"variant {name}"] = "  ".join(describe_value(key, value) for key, value in settings.items())
+    return [(label, value) for label, value in choices.items() if value]
 
 
 def format_seeds(seeds: Sequence[int]) -> str:
     """`0, 1, 7`, `0 to 499, 1000`: neighbours of more than three are a range."""
-    ordered = sorted(seeds)
-    spans = [[*span] for _, span in groupby(enumerate(ordered), key=lambda one: one[1] - one[0])]
+    spans = [[*span] for _, span in groupby(enumerate(sorted(seeds)), key=lambda one: one[1] - one[0])]
     texts = [[f"{span[0][1]} to {span[-1][1]}"] if len(span) > 3 else [str(seed) for _, seed in span] for span in spans]
     return ", ".join(chain(*texts))
-
-
-def describe_variants(config: dict[str, Any]) -> dict[str, str]:
-    """The values of each axis, and the settings of each named variant."""
-    axes = {
-        f"axis {key}": "; ".join(describe_value("", value).lstrip("=") for value in values)
-        for key, values in read_axes(config.get("grid") or {}).items()
-    }
-    models = config.get("models")
-    variants = {
-        f"variant {name}": "  ".join(describe_value(key, value) for key, value in settings.items())
-        for name, settings in (name_models(models) if isinstance(models, dict) else {}).items()
-    }
-    return axes | variants
-
-
-def describe_tokenizer(data: dict[str, Any]) -> str | None:
-    """`bpe, 4,096 tokens at most`, or the file that it was taken from."""
-    kind = data.get("tokenizer")
-    if not kind or str(kind).endswith(".json"):
-        return kind
-    return f"{kind}, {whole(data.get('vocabulary'))} tokens at most"
-
-
-def format_image_size(extent: Any) -> str | None:
-    """`24 x 24 pixels` of a side, or of height and width."""
-    sides = extent if isinstance(extent, list) else [extent, extent]
-    return f"{f' {TIMES} '.join(map(str, sides))} pixels" if extent else None
 
 
 def compare_settings(results: Results) -> list[list[str]]:
@@ -164,26 +133,27 @@ def compare_settings(results: Results) -> list[list[str]]:
 
     Values that differ between a model's runs are listed.
     """
-    rows = results.rows
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    runs = {model: [results.run_files[row["run"]] for row in rows if row["model"] == model] for model in models}
-    lines = [["parameters", *(join_distinct(count(r.get("params")) for r in rows if r["model"] == m) for m in models)]]
-    recipes = {model: [flatten(select_recipe(run.config)) for run in runs[model]] for model in models}
-    settings = {model: [flatten(run.result.get("settings") or {}) for run in runs[model]] for model in models}
-    unset = flatten(asdict(RecipeConfig()))
-    for values, defaults in ((recipes, unset), (settings, {})):
-        keys = dict.fromkeys(key for of_model in values.values() for of_run in of_model for key in of_run)
-        for key in keys:
-            texts = [join_distinct(of_run.get(key, "none") for of_run in values[model]) for model in models]
+    runs: dict[str, list[RunResults]] = {}
+    params: dict[str, dict[str, None]] = {}
+    for row in results.rows:
+        runs.setdefault(row["model"], []).append(results.run_files[row["run"]])
+        params.setdefault(row["model"], {})[count(row.get("params"))] = None
+    recipe = affecting(WEIGHTS)  # the keys that the weights depend on
+    recipes = {
+        model: [flatten(select(run.config.get("recipe") or {}, RecipeConfig, recipe)) for run in some]
+        for model, some in runs.items()
+    }
+    settings = {model: [flatten(run.result.get("settings") or {}) for run in some] for model, some in runs.items()}
+    lines = [["parameters", *map(", ".join, params.values())]]
+    for values, defaults in ((recipes, flatten(asdict(RecipeConfig()))), (settings, {})):
+        for key in dict.fromkeys(key for of_model in values.values() for of_run in of_model for key in of_run):
+            texts = [
+                ", ".join(dict.fromkeys(of_run.get(key, "none") for of_run in of_model)) for of_model in values.values()
+            ]
             in_use = "." not in key and key != "kind" and texts[0] not in OFF
             if in_use or any(text != defaults.get(key) for text in texts):
                 lines.append(["recipe" if key == "name" else key.replace("_", " "), *texts])
     return lines
-
-
-def select_recipe(config: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a run's recipe that its weights depend on."""
-    return select(config.get("recipe") or {}, RecipeConfig, affecting(WEIGHTS))
 
 
 def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
@@ -192,23 +162,13 @@ def flatten(config: Mapping[str, Any], path: str = "") -> dict[str, str]:
     for key, value in config.items():
         if isinstance(value, dict) and value:
             leaves |= flatten(value, f"{path}{key}.")
+        elif isinstance(value, bool):
+            leaves[f"{path}{key}"] = "yes" if value else "no"
         else:
-            leaves[f"{path}{key}"] = format_value(value) or "none"  # an empty list
+            text = ", ".join(map(str, value)) if isinstance(value, list) else value
+            text = f"{text:g}" if isinstance(text, float) else text
+            leaves[f"{path}{key}"] = "none" if text in (None, "") else str(text)
     return leaves
-
-
-def join_distinct(texts: Any) -> str:
-    return ", ".join(dict.fromkeys(texts))
-
-
-def format_value(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
@@ -222,12 +182,6 @@ def describe_machines(results: Iterable[dict[str, Any]]) -> Facts:
         elif values:
             facts.append((key, "; ".join(f"{value} ({plural(n, 'run')})" for value, n in values.most_common())))
     return facts
-
-
-def identify_machine(result: dict[str, Any]) -> tuple[Any, ...]:
-    """What a run's speed depends on, as far as its result tells."""
-    environment = result.get("environment") or {}
-    return tuple(environment.get(key) for key in ("device", "cpu", "cores"))
 
 
 def list_commands(results: Results, *, waiting: bool) -> Facts:
@@ -259,41 +213,20 @@ CAUTION = (
 )
 
 
-@dataclass(frozen=True)
-class Published:
-    """One figure of a model; `value` is as the source has it, `source` the paper and the table."""
+def find_published(results: Results) -> tuple[list[dict[str, str]], int | None]:
+    """The entries of published.yaml on the study's data set and metric, of models that have a run.
 
-    model: str
-    value: str
-    source: str
-    conditions: str
-
-
-@dataclass(frozen=True)
-class PublishedFigures:
-    """What is published for a study, and the size of the whole training set, where the study's files tell it."""
-
-    figures: tuple[Published, ...] = ()
-    size: int | None = None
-
-    def of(self, model: str) -> list[int]:
-        """The places, from 1, of a model's figures."""
-        return [place for place, figure in enumerate(self.figures, start=1) if figure.model == model]
-
-
-def find_published(results: Results) -> PublishedFigures:
-    """What is published of the models that have a run, on the study's data set, in the study's metric."""
+    Beside them the size of the whole training set, where a manifest of the study's subsets tells it. Raises UserError
+    for one that it cannot read.
+    """
     data = results.config.get("data")
     name = recognise_data(data) if isinstance(data, Mapping) else None
-    if name is None:
-        return PublishedFigures()
-    metric, models = results.metric, {row["model"] for row in results.rows}
-    figures = [
-        Published(figure["model"], figure["value"], figure["source"], figure["conditions"])
-        for figure in read_published()["figures"]
-        if figure["data"] == name and figure["metric"] == metric.key and figure["model"] in models
-    ]
-    return PublishedFigures(tuple(figures), read_total(results.files) if results.files else None)
+    here, models = (name, results.metric.key), {row["model"] for row in results.rows}
+    figures = read_published()["figures"]
+    figures = [one for one in figures if (one["data"], one["metric"]) == here and one["model"] in models]
+    manifests = [read_json(path) for path in sorted(results.files.subsets.glob("*.json"))] if figures else []
+    totals = (value for manifest in manifests for key, value in manifest.items() if key.startswith("train_"))
+    return figures, next(totals, None)
 
 
 @cache
@@ -314,12 +247,3 @@ def ends_in(value: Any, wanted: str) -> bool:
     """Whether a value's last parts, as of a path, are those wanted, in any case."""
     parts = PurePath(wanted.lower()).parts
     return isinstance(value, str) and PurePath(value.lower()).parts[-len(parts) :] == parts
-
-
-def read_total(study: StudyFiles) -> int | None:
-    """How large the whole training set is, by a manifest of its subsets. Raises UserError for one it cannot read."""
-    for path in sorted(study.subsets.glob("*.json")):
-        totals = [value for key, value in read_json(path).items() if key.startswith("train_")]
-        if totals:
-            return totals[0]
-    return None

@@ -4,14 +4,13 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
-from vitlab.reports.provenance import CAUTION, PublishedFigures, find_published
+from vitlab.reports.provenance import CAUTION, find_published
 from vitlab.studies.limits import list_limits, predict_gain
 from vitlab.studies.results import CHANCE, EQUAL, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results
 from vitlab.studies.stats import Estimate
@@ -21,7 +20,6 @@ WIDTH = 90  # characters of the first sentence
 NAME_WIDTH = 20  # of a model there, if it is too long
 MOST_CLAIMS = 4  # of a sentence; more changes of the order are counted
 AGAINST = "best vs. runner-up"
-WHOLE = "whole set"  # its size where the study's files do not tell it
 TABLES = ("tables/results.md", "tables/results.tex")
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -46,6 +44,8 @@ class Comparison:
     tied: tuple[str, ...]  # the best and those that it is not clearly ahead of; empty where it leads
     verdict: str  # of the tied; `LEAD` where there are none
     chance: float | None  # the accuracy of always choosing the largest class
+    metric: Metric
+    margin: float  # in points, within which models are level
 
     @property
     def leader(self) -> str | None:
@@ -56,27 +56,66 @@ class Comparison:
         """Whether the best is ahead, but neither clearly nor by so little that they are level."""
         return self.verdict == UNDECIDED
 
+    @property
+    def claim(self) -> str:
+        """`A leads`, `A ahead` where undecided, `A and B are level within 1 point`, `no model beats chance (10.0%)`."""
+        if self.verdict == CHANCE:
+            return f"no model beats chance ({self.metric.text(self.chance)})"
+        if self.verdict in (LEAD, UNDECIDED):
+            return f"{self.ranking[0]} {'leads' if self.leader else 'ahead'}"
+        level = "equal" if self.verdict == EQUAL else f"level within {self.metric.describe_margin(self.margin)}"
+        return f"{join_names(sorted(self.tied))} are {level}"
+
+    @property
+    def difference(self) -> str:
+        return format_gap(self.gap.estimate, self.metric)
+
+    @property
+    def seeds(self) -> str:
+        """`3 seeds`, `4 and 2 seeds`; nothing of one seed each, which the end of a headline speaks of."""
+        best, other = self.gap.seeds
+        if best == other:
+            return f"{best} seeds" if best > 1 else ""
+        return f"{best} and {other} seeds"
+
+    @property
+    def by(self) -> str:
+        """` by 2.0 ± 0.6 points` of a lead, with its seeds if undecided; `, difference 0.3 ± 0.4 points` if level."""
+        if self.undecided:
+            return f" by {format_gap(self.gap.estimate, self.metric, self.seeds)}"
+        return {LEAD: f" by {self.difference}", LEVEL: f", difference {self.difference}"}.get(self.verdict, "")
+
+    @property
+    def lead(self) -> str:
+        """`A by 2.0 ± 0.6 points`, `undecided: A ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
+        return {
+            CHANCE: "none beats chance",
+            LEAD: f"{self.ranking[0]} by {self.difference}",
+            EQUAL: "equal",
+            LEVEL: f"level: {self.difference}",
+            UNDECIDED: f"undecided: {self.ranking[0]} ahead by {self.difference}",
+        }[self.verdict]
+
 
 def compare_sizes(results: Results, contenders: Mapping[str, Mapping[int, str]]) -> dict[int, Comparison]:
     """Each size at which two contenders (name -> size -> model) or more have a result, the smallest size first."""
-    compared = {}
+    compared, metric = {}, results.metric
     for size in results.sizes:
         here = {name: by_size[size] for name, by_size in contenders.items() if size in by_size}
         if len(here) < 2:
             continue
         cells = {name: results.by_model[model][size] for name, model in here.items()}
-        best, *others = sorted(here, key=lambda name: results.metric.lead(cells[name].mean, 0.0), reverse=True)
+        best, *others = sorted(here, key=lambda name: metric.lead(cells[name].mean, 0.0), reverse=True)
         gaps = {name: results.gap(here[best], here[name], size) for name in others}
-        verdict, unclear = LEAD, [name for name in others if gaps[name].verdict != LEAD]
-        verdicts = {gaps[name].verdict for name in unclear}
+        unclear = [name for name in others if gaps[name].verdict != LEAD]
+        verdicts = {gaps[name].verdict for name in unclear} or {LEAD}
+        verdict = verdicts.pop() if len(verdicts) == 1 and verdicts <= {LEAD, LEVEL, EQUAL} else UNDECIDED
         if not any(cell.beats_chance for cell in cells.values()):
             verdict = CHANCE
-        elif unclear:
-            verdict = next((one for one in (LEVEL, EQUAL) if verdicts == {one}), UNDECIDED)
         chance = max((cell.chance for cell in cells.values() if cell.chance is not None), default=None)
-        compared[size] = Comparison(
-            size, (best, *others), gaps[others[0]], (best, *unclear) if unclear else (), verdict, chance
-        )
+        tied = (best, *unclear) if unclear else ()
+        ranking = (best, *others)
+        compared[size] = Comparison(size, ranking, gaps[others[0]], tied, verdict, chance, metric, results.margin)
     return compared
 
 
@@ -104,9 +143,7 @@ def say_result(results: Results) -> list[str]:
         return ["No finished run has a result on the held-out data."]
     cells = [results.by_model[model][size] for by_size in contenders.values() for size, model in by_size.items()]
     if not any(cell.beats_chance for cell in cells):
-        best, chance = (
-            metric.text(max(values)) for values in zip(*((cell.mean, cell.chance) for cell in cells), strict=True)
-        )
+        best, chance = (metric.text(max(getattr(cell, key) for cell in cells)) for key in ("mean", "chance"))
         return [f"No model beats chance: {best} {metric.name} at best; guessing the largest class has {chance}."]
     names = list(contenders)
     if len(contenders) == 1:
@@ -117,23 +154,25 @@ def say_result(results: Results) -> list[str]:
     if not comparisons:
         text = f"{join_names(names)} have no training-set size in common yet, so nothing can be compared."
         return shorten([text], names)
-    describe = partial(describe_order, metric=metric, margin=results.margin, sizes=results.sizes)
-    whole_order, last = describe(comparisons), describe(comparisons[-1:])
-    claims = "; ".join(describe_claims(comparisons, metric, results.margin))
+    whole_order, last = (describe_order(some, results.sizes) for some in (comparisons, comparisons[-1:]))
+    claims = "; ".join(describe_claims(comparisons))
     choices = [[whole_order], [claims, last], [last, claims] if len(comparisons) > 1 else [last]]
-    written = [[write_sentence(text, metric) for text in some] for some in choices]
+    prefix = "" if metric.key == "accuracy" else f"in {metric.name}, "
+    written = [[f"{prefix}{text}." for text in some] for some in choices]
+    starts = ("in ", "the ", "no ", "nobody ", "undecided")  # a name keeps its letters
+    written = [[f"{t[0].upper()}{t[1:]}" if t.startswith(starts) else t for t in some] for some in written]
     said = next((some for some in written if len(some[0]) <= WIDTH), None) or shorten(written[-1], names)
-    return [*said, *limit_to_seeds(comparisons), *describe_choice(results)]
-
-
-def write_sentence(text: str, metric: Metric) -> str:
-    if metric.key != "accuracy":
-        text = f"in {metric.name}, {text}"
-    return (
-        f"{text[0].upper()}{text[1:]}."
-        if text.startswith(("in ", "the ", "no ", "nobody ", "undecided"))
-        else f"{text}."
-    )
+    single = [one for one in comparisons if min(one.gap.seeds) == 1]
+    if single and len(single) < len(comparisons):
+        sizes = join_names([whole(one.size) for one in single])
+        said = [*said, f"One seed at {sizes}: its spread is that of other sizes."]
+    elif single:
+        has_interval = any(one.gap.estimate.half_width is not None for one in single)
+        said = [*said, "One seed: the interval does not cover others." if has_interval else "One seed, no interval."]
+    if results.by_family and len(results.contenders) < len(results.by_model):
+        items = "test items, which flatters a family of several" if results.chosen_on_test else "validation items"
+        said = [*said, f"The best model of a family is the best on {items}."]
+    return said
 
 
 def shorten(sentences: list[str], names: list[str]) -> list[str]:
@@ -144,26 +183,6 @@ def shorten(sentences: list[str], names: list[str]) -> list[str]:
             first = first.replace(name, f"{name[: NAME_WIDTH // 2]}…{name[1 - NAME_WIDTH // 2 :]}")
     first = textwrap.shorten(first, WIDTH, placeholder=" …")
     return sentences if first == sentences[0] else [first, *(sentences[1:] or sentences)]
-
-
-def limit_to_seeds(comparisons: list[Comparison]) -> list[str]:
-    """What sizes of one seed must say: what their intervals do not cover, or borrow, or that there are none."""
-    single = [one for one in comparisons if min(one.gap.seeds) == 1]
-    if not single:
-        return []
-    if len(single) < len(comparisons):
-        return [f"One seed at {join_names([whole(one.size) for one in single])}: its spread is that of other sizes."]
-    has_interval = any(one.gap.estimate.half_width is not None for one in single)
-    return ["One seed: the interval does not cover others." if has_interval else "One seed, no interval."]
-
-
-def describe_choice(results: Results) -> list[str]:
-    """How the best of several models of a family was chosen; empty where there is nothing to choose."""
-    if not results.by_family or len(results.contenders) == len(results.by_model):
-        return []
-    if results.chosen_on_test:
-        return ["The best model of a family is the best on test items, which flatters a family of several."]
-    return ["The best model of a family is the best on validation items."]
 
 
 def describe_limits(rows: list[dict[str, Any]]) -> str:
@@ -217,83 +236,53 @@ def describe_model(model: str, by_size: Mapping[int, Cell], metric: Metric, verb
     return text + (f", {metric.text(by_size[first].mean)} with {whole(first)}." if first != last else ".")
 
 
-def describe_order(comparisons: list[Comparison], *, sizes: list[int], metric: Metric, margin: float) -> str:
+def describe_order(comparisons: list[Comparison], sizes: list[int]) -> str:
     """Who leads where: a claim per span of neighbouring sizes; at the end the gap to the next best."""
     last = comparisons[-1]
     if len(comparisons) == 1:
-        where = f"at {plural(last.size, f'training {metric.sized_by}')}"
-        if last.undecided:
-            return f"undecided: {last.ranking[0]} ahead{describe_gap(last, metric)} {where}"
-        return f"{claim(last, metric, margin)}{describe_gap(last, metric)} {where}"
-    spans = find_spans(comparisons, metric, margin)
+        where = f"at {plural(last.size, f'training {last.metric.sized_by}')}"
+        return f"{'undecided: ' if last.undecided else ''}{last.claim}{last.by} {where}"
+    spans = find_spans(comparisons)
     if len(spans) == 1:
         compared = "" if len(comparisons) == sizes.index(last.size) + 1 else " compared,"
-        where = f"at every size{compared} up to {whole(last.size)}"
-        if last.leader:
-            return f"{claim(last, metric, margin)} {where}; {describe_gaps(comparisons, metric)}"
-        return describe_span(f"{claim(last, metric, margin)} {where}", last, metric)
+        text = f"{last.claim} at every size{compared} up to {whole(last.size)}"
+        return f"{text}; {describe_gaps(comparisons)}" if last.leader else describe_span(text, last)
     if len(spans) > MOST_CLAIMS:
-        (changes,) = describe_claims(comparisons, metric, margin)
-        if last.leader:
-            return f"{changes}; {claim(last, metric, margin)}{describe_gap(last, metric)} at {whole(last.size)}"
-        return f"{changes}; {describe_span(f'{claim(last, metric, margin)} at {whole(last.size)}', last, metric)}"
-    earlier = describe_claims(comparisons, metric, margin)[:-1]
-    final = f"{claim(last, metric, margin)} {place(spans[-1], comparisons)}"
+        (changes,) = describe_claims(comparisons)
+        at = f" at {whole(last.size)}"
+        final = f"{last.claim}{last.by}{at}" if last.leader else describe_span(f"{last.claim}{at}", last)
+        return f"{changes}; {final}"
+    earlier = describe_claims(comparisons)[:-1]
+    final = f"{last.claim} {place(spans[-1], comparisons)}"
     at = f" at {whole(last.size)}" if len(spans[-1]) > 1 else ""
-    final = f"{final},{describe_gap(last, metric)}{at}" if last.leader else describe_span(final, last, metric)
+    final = f"{final},{last.by}{at}" if last.leader else describe_span(final, last)
     return "; ".join([*earlier, final])
 
 
-def find_spans(comparisons: list[Comparison], metric: Metric, margin: float) -> list[list[Comparison]]:
+def find_spans(comparisons: list[Comparison]) -> list[list[Comparison]]:
     """Neighbouring sizes with the same claim."""
-    return [list(span) for _, span in groupby(comparisons, key=lambda one: claim(one, metric, margin))]
+    return [list(span) for _, span in groupby(comparisons, key=lambda one: one.claim)]
 
 
-def describe_claims(comparisons: list[Comparison], metric: Metric, margin: float) -> list[str]:
+def describe_claims(comparisons: list[Comparison]) -> list[str]:
     """A claim per span without its numbers: `A leads up to 2,000`, `B ahead from 8,000 (undecided)`; of many one."""
-    spans = find_spans(comparisons, metric, margin)
+    spans = find_spans(comparisons)
     if len(spans) > MOST_CLAIMS:
         leaders = [leader for leader, _ in groupby(one.leader for one in comparisons if one.leader)]
         if len(leaders) > 1:
             return [f"the lead changes {plural(len(leaders) - 1, 'time')} over {len(comparisons)} sizes"]
-        return [
-            f"{leaders[0] if leaders else 'nobody'} leads at {'some' if leaders else 'any'} of {len(comparisons)} sizes"
-        ]
-    return [
-        f"{claim(span[-1], metric, margin)} {place(span, comparisons)}{' (undecided)' if span[-1].undecided else ''}"
-        for span in spans
-    ]
+        who, where = (leaders[0], "some") if leaders else ("nobody", "any")
+        return [f"{who} leads at {where} of {len(comparisons)} sizes"]
+    doubts = [" (undecided)" if span[-1].undecided else "" for span in spans]
+    return [f"{span[-1].claim} {place(span, comparisons)}{doubt}" for span, doubt in zip(spans, doubts, strict=True)]
 
 
-def describe_span(text: str, last: Comparison, metric: Metric) -> str:
+def describe_span(text: str, last: Comparison) -> str:
     """A claim that is no lead, with the difference at its largest size: `A ahead (undecided: 2 ± 4 points at 500)`."""
     if last.undecided:
-        where = f"{format_gap(last.gap.estimate, metric)} at {whole(last.size)}"
-        return f"{text} (undecided: {', '.join(filter(None, [where, describe_seeds(last)]))})"
-    gap = describe_gap(last, metric).lstrip(", ")
-    return f"{text} ({gap})" if gap else text
-
-
-def claim(one: Comparison, metric: Metric, margin: float) -> str:
-    """`A leads`, `A ahead` where undecided, `A and B are level within 1 point`, `no model beats chance (10.0%)`."""
-    if one.verdict == CHANCE:
-        return f"no model beats chance ({metric.text(one.chance)})"
-    if one.leader:
-        return f"{one.leader} leads"
-    if one.verdict == EQUAL:
-        return f"{join_names(sorted(one.tied))} are equal"
-    if one.verdict == LEVEL:
-        return f"{join_names(sorted(one.tied))} are level within {metric.describe_margin(margin)}"
-    return f"{one.ranking[0]} ahead"
-
-
-def describe_gap(one: Comparison, metric: Metric) -> str:
-    """` by 2.0 ± 0.6 points` of a lead, with its seeds if undecided; ` difference 0.3 ± 0.4 points` if level."""
-    if one.verdict in (CHANCE, EQUAL):
-        return ""
-    if one.undecided:
-        return f" by {format_gap(one.gap.estimate, metric, describe_seeds(one))}"
-    return f"{' by' if one.leader else ', difference'} {format_gap(one.gap.estimate, metric)}"
+        where = f"{last.difference} at {whole(last.size)}"
+        return f"{text} (undecided: {', '.join(filter(None, [where, last.seeds]))})"
+    return f"{text} ({last.by.lstrip(', ')})" if last.by else text
 
 
 def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
@@ -306,13 +295,11 @@ def place(span: list[Comparison], comparisons: list[Comparison]) -> str:
     return f"from {whole(first.size)}" + ("" if last is comparisons[-1] else f" to {whole(last.size)}")
 
 
-def describe_gaps(comparisons: list[Comparison], metric: Metric) -> str:
+def describe_gaps(comparisons: list[Comparison]) -> str:
     """How the leader's distance to the next best moves with the size: `the gap shrinks from 38.2 to 8.1 points`."""
     name = "the gap" if all(len(comparison.ranking) == 2 for comparison in comparisons) else "the gap to the next best"
-    gaps, last = (
-        [comparison.gap.estimate.mean for comparison in comparisons],
-        format_gap(comparisons[-1].gap.estimate, metric),
-    )
+    metric, last = comparisons[-1].metric, comparisons[-1].difference
+    gaps = [comparison.gap.estimate.mean for comparison in comparisons]
     first, lowest, highest = (format_difference(gap, metric) for gap in (gaps[0], min(gaps), max(gaps)))
     if lowest == highest:
         return f"{name} stays at {last}"
@@ -350,14 +337,6 @@ def format_difference(value: float, metric: Metric) -> str:
     return f"{-100 * math.expm1(-value):.1f}%" if metric.relative else metric.number(value)
 
 
-def describe_seeds(one: Comparison) -> str:
-    """`3 seeds`, `4 and 2 seeds`; nothing of one seed each, which the end of a headline speaks of."""
-    best, other = one.gap.seeds
-    if best == other:
-        return f"{best} seeds" if best > 1 else ""
-    return f"{best} and {other} seeds"
-
-
 # ---- tables
 
 
@@ -388,7 +367,7 @@ def make_size_table(results: Results) -> SizeTable:
         ]
         body.append([whole(size), *cells])
         if compared:
-            body[-1].append(describe_lead(compared.get(size), metric))
+            body[-1].append(compared[size].lead if size in compared else DASH)
     note = describe_numbers(results, list(compared.values()))
     if limits:
         note = f"{note} (data), (budget): what limits the cell."
@@ -406,20 +385,6 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool, limit: str) -
     spread = "" if cell.std is None else f" ± {metric.number(cell.std)}"
     more = ", ".join(filter(None, [f"n={len(cell.rows)}" if with_count else "", limit]))
     return f"{metric.number(cell.mean)}{spread}{'%' if metric.percent else ''}{f' ({more})' if more else ''}"
-
-
-def describe_lead(one: Comparison | None, metric: Metric) -> str:
-    """`vit_nano by 2.0 ± 0.6 points`, `undecided: vit_nano ahead by 0.3 ± 1.9 points`, `level: 0.3 ± 0.4 points`."""
-    if one is None:
-        return DASH
-    if one.verdict == CHANCE:
-        return "none beats chance"
-    gap = format_gap(one.gap.estimate, metric)
-    if one.leader:
-        return f"{one.ranking[0]} by {gap}"
-    if one.verdict == EQUAL:
-        return "equal"
-    return f"level: {gap}" if one.verdict == LEVEL else f"undecided: {one.ranking[0]} ahead by {gap}"
 
 
 def describe_numbers(results: Results, compared: list[Comparison]) -> str:
@@ -463,67 +428,62 @@ def find_tables(folder: Path) -> list[Path]:
 
 def format_markdown(results: Results) -> str:
     """A table of GitHub's Markdown, with a line that says what its numbers are; then a note per published figure."""
-    table, others = make_size_table(results), find_published(results)
-    header, *body = ([escape(cell, MARKDOWN) for cell in line] for line in build_table(table, others))
+    (header, *body), caption, notes = build_table(results, MARKDOWN)
     lines = "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---:"] * len(header), *body))
-    notes = [escape(text, MARKDOWN) for text in (format_caption(results, table), *list_notes(others))]
-    return "\n\n".join([lines, *notes]) + "\n"
+    return "\n\n".join([lines, caption, *notes]) + "\n"
 
 
 def format_latex(results: Results) -> str:
     """A table environment for LaTeX with the package booktabs, a note per published figure below it."""
-    table, others = make_size_table(results), find_published(results)
-    header, *body = build_table(table, others)
-    lines = [" & ".join(escape(cell, LATEX) for cell in line) + r" \\" for line in (header, *body)]
+    table, caption, notes = build_table(results, LATEX)
+    header, *body = (rf"{' & '.join(line)} \\" for line in table)
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{escape(format_caption(results, table), LATEX)}}}",
-            rf"\begin{{tabular}}{{{'r' * len(header)}}}",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{{'r' * len(table[0])}}}",
             r"\toprule",
-            lines[0],
+            header,
             r"\midrule",
-            *lines[1:],
+            *body,
             r"\bottomrule",
             r"\end{tabular}",
-            *(rf"\par\smallskip\footnotesize {escape(note, LATEX)}" for note in list_notes(others)),
+            *(rf"\par\smallskip\footnotesize {note}" for note in notes),
             r"\end{table}",
             "",
         ]
     )
 
 
-def build_table(table: SizeTable, others: PublishedFigures) -> list[list[str]]:
-    """The header, then a row per size; right of a model its published figures, in the row of the whole training set."""
-    header, body = table.header, [*table.body]
-    if not others.figures:
-        return [header, *body]
-    whole_row = WHOLE if others.size is None else whole(others.size)
-    if whole_row not in [line[0] for line in body]:
-        body.append([whole_row, *[DASH] * (len(header) - 1)])
-    lines = [[line[0]] for line in (header, *body)]
-    for column, model in enumerate(header[1:], start=1):
-        places = others.of(model)
-        figures = ", ".join(f"{others.figures[place - 1].value} [{place}]" for place in places)
-        for line, cells in zip(lines, (header, *body), strict=True):
-            line.append(cells[column])
-            if places:
-                line.append("published" if cells is header else figures if cells[0] == whole_row else DASH)
-    return lines
+def build_table(results: Results, characters: Mapping[str, str]) -> tuple[list[list[str]], str, list[str]]:
+    """The header and a row per size; what the numbers are; where each published figure is from. All escaped.
 
-
-def list_notes(others: PublishedFigures) -> list[str]:
-    """Where each published figure is from and under which conditions; last that others are not comparable."""
-    notes = [f"[{place}] {figure.source}: {figure.conditions}." for place, figure in enumerate(others.figures, start=1)]
-    return [*notes, CAUTION] if notes else []
-
-
-def format_caption(results: Results, table: SizeTable) -> str:
-    """What the numbers are, of how many seeds."""
+    Right of a model are its published figures, in the row of the whole training set.
+    """
+    table, (figures, size) = make_size_table(results), find_published(results)
+    lines = [table.header, *table.body]
+    if figures:
+        whole_row = "whole set" if size is None else whole(size)
+        if whole_row not in [line[0] for line in table.body]:
+            lines.append([whole_row, *[DASH] * (len(table.header) - 1)])
+        columns = []
+        for cells in zip(*lines, strict=True):
+            columns.append(cells)
+            of_model = [(place, one) for place, one in enumerate(figures, 1) if one["model"] == cells[0]]
+            if of_model:
+                text = ", ".join(f"{one['value']} [{place}]" for place, one in of_model)
+                columns.append(("published", *(text if line[0] == whole_row else DASH for line in lines[1:])))
+        lines = list(zip(*columns, strict=True))
+    notes = [f"[{place}] {one['source']}: {one['conditions']}." for place, one in enumerate(figures, 1)]
     data = ", ".join(sorted({str(row["data"]) for row in results.rows}))
-    return f"Held-out {results.metric.name} on {data}. {table.note}"
+    caption = f"Held-out {results.metric.name} on {data}. {table.note}"
+    return (
+        [[escape(cell, characters) for cell in line] for line in lines],
+        escape(caption, characters),
+        [escape(note, characters) for note in [*notes, *([CAUTION] if notes else [])]],
+    )
 
 
 def escape(text: str, characters: Mapping[str, str]) -> str:

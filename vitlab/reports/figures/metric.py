@@ -31,7 +31,6 @@ from vitlab.reports.figures import (
     panels,
     with_legend,
 )
-from vitlab.reports.provenance import identify_machine
 from vitlab.reports.words import describe_model, join_names
 from vitlab.studies.fits import StudyFits
 from vitlab.studies.laws.crossover import describe_crossover, rounded
@@ -335,15 +334,13 @@ def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
     caption = describe_points(results, cells) + (STAIRS if frontiers else "")
     if cost.choice == "time":
         caption += " Wall-clock time from the first step to the last, including evaluations and checkpoints."
-        if len({identify_machine(run.result) for run in results.run_files.values()}) > 1:
+        environments = [run.result.get("environment") or {} for run in results.run_files.values()]
+        if len({tuple(one.get(key) for key in ("device", "cpu", "cores")) for one in environments}) > 1:
             caption += " The runs were on different machines, so their times are not comparable."
     return Figure(
         name=f"{metric.key}_against_{cost.choice}",
         title=f"Held-out {metric.name} against training {cost.choice}",
-        chart=alt.layer(
-            *stairs,
-            *with_legend("model", style, of_model),
-        ),
+        chart=alt.layer(*stairs, *with_legend("model", style, of_model)),
         caption=caption,
         alt=describe_costs(results, cells, frontiers, cost),
         files=FILES,

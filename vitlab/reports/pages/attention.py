@@ -366,12 +366,7 @@ def pack_attention(model: "nn.Module", tokenizer: "Tokenizer", text: TextInput) 
 
 
 def render_page(
-    items: Rows,
-    layers: Sequence[str],
-    heads: Sequence[int],
-    rows: Rows,
-    columns: Mapping[str, float],
-    **values: Any,
+    items: Rows, layers: Sequence[str], heads: Sequence[int], rows: Rows, columns: Mapping[str, float], **values: Any
 ) -> str:
     """The document of pictures or texts, `items` as the script reads them, with the heads of each layer.
 

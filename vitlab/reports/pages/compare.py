@@ -22,7 +22,7 @@ from vitlab.reports import ACCENTS, looks, provenance
 from vitlab.reports.figures import house_style, with_variables
 from vitlab.reports.figures.curves import read_curve, thin_curves
 from vitlab.reports.pages import bundle_vega, render, source
-from vitlab.reports.words import cell_text, compare_sizes, describe_lead, describe_numbers, join_names
+from vitlab.reports.words import cell_text, compare_sizes, describe_numbers, join_names
 from vitlab.studies.results import Results, RunResults
 from vitlab.tasks.metrics import find_metric, list_metrics, main_metric
 
@@ -251,7 +251,7 @@ def list_gaps(studies: Studies, comparable: Sequence[tuple[str, ...]]) -> Iterat
             for models in combinations(best[:MOST_MODELS], 2):
                 if len(pair) == 1 or len({model.startswith(f"{pair[0]}/") for model in models}) > 1:
                     (comparison,) = compare_sizes(some, {f"{at}{model}": {size: model} for model in models}).values()
-                    yield f"{at}{models[0]}", f"{at}{models[1]}", size, describe_lead(comparison, some.metric)
+                    yield f"{at}{models[0]}", f"{at}{models[1]}", size, comparison.lead
 
 
 def list_comparable(studies: Studies) -> list[tuple[str, str]]:
