@@ -77,9 +77,8 @@ def make_workspace(results: Results, place: dict[str, str]) -> ws.Workspace:
         sections=[ws.Section(name=title, panels=made, is_open=True) for title, made in make_panels(results).items()],
         settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
         runset_settings=ws.RunsetSettings(
-            filters=expr.And(*filter_runs(results)),
             pinned_columns=["run:displayName", *(f"summary:{key}" for key in columns)],
-            run_settings=color_runs(results, ws),
+            **choose_runs(results, ws),
         ),
     )
 
@@ -87,11 +86,7 @@ def make_workspace(results: Results, place: dict[str, str]) -> ws.Workspace:
 def make_report(results: Results, place: dict[str, str]) -> wr.Report:
     """The conclusion, the table, and the same panels with a run set for each family."""
     runsets = [  # in the report's own project: naming the project would ask the server for it
-        wr.Runset(
-            name=family_name(family),
-            filters=expr.And(*filter_runs(results), expr.Summary("family") == family),
-            run_settings=color_runs(results, wr),
-        )
+        wr.Runset(name=family_name(family), **choose_runs(results, wr, expr.Summary("family") == family))
         for family in dict.fromkeys(results.families.values())
     ]
     blocks = [wr.P(" ".join(headline(results))), wr.MarkdownBlock(text=format_markdown(results))]
@@ -100,17 +95,14 @@ def make_report(results: Results, place: dict[str, str]) -> wr.Report:
     return wr.Report(**place, title=results.name, description=headline(results)[0], blocks=blocks, width="fluid")
 
 
-def filter_runs(results: Results) -> list[Any]:
-    """The study's runs without the trials of `tune`."""
-    return [expr.Metric("Group") == results.name, expr.Metric("JobType") == "train"]
-
-
-def color_runs(results: Results, module: Any) -> dict[str, Any]:
-    """W&B's id of each run -> its settings, with the colour that its family has in the study's report."""
-    look = looks(results.families)
-    colours = {row["run"]: THEMES["light"][look[row["model"]].colour] for row in results.rows}
-    ids = {run: results.run_files[run].wandb.get("id") for run in colours}
-    return {key: module.RunSettings(color=colours[run]) for run, key in ids.items() if key}
+def choose_runs(results: Results, module: Any, *filters: Any) -> dict[str, Any]:
+    """The study's runs without the trials of `tune`, each in the colour that its family has in the study's report."""
+    look, settings = looks(results.families), {}
+    for row in results.rows:
+        if key := results.run_files[row["run"]].wandb.get("id"):
+            settings[key] = module.RunSettings(color=THEMES["light"][look[row["model"]].colour])
+    of_study = expr.Metric("Group") == results.name, expr.Metric("JobType") == "train"
+    return {"filters": expr.And(*of_study, *filters), "run_settings": settings}
 
 
 def make_panels(results: Results) -> dict[str, list[Any]]:

@@ -202,10 +202,6 @@ class Tracker:
             torch.save({key: state[key] for key in KEYS}, file)
         self.run.log_artifact(artifact)
 
-    def forget(self) -> None:
-        """Delete the pictures that were kept: a run that has ended is not resumed."""
-        shutil.rmtree(self.figures, ignore_errors=True)
-
 
 class RunReporter:
     """A `studies.experiment.Observer` that draws the analyses of a run and mirrors a training in W&B.
@@ -222,12 +218,9 @@ class RunReporter:
         return reporter
 
     def on_start(self, run: "Run") -> Sequence["Logger"]:
-        prepared = run.prepared
-        self.tracker = Tracker(
-            run.config, run.files, family=prepared.family, params=prepared.params, trial_of=self.trial_of
-        )
-        last = min(run.resumed_step, run.last_step - 1)  # the end is analysed again
-        self.tracker.replay(run.files.metrics(), last)
+        of_model = {"family": run.prepared.family, "params": run.prepared.params}
+        self.tracker = Tracker(run.config, run.files, **of_model, trial_of=self.trial_of)
+        self.tracker.replay(run.files.metrics(), min(run.resumed_step, run.last_step - 1))  # the end is analysed again
         return self.tracker.loggers
 
     def on_analysis(
@@ -253,7 +246,7 @@ class RunReporter:
         self.tracker.finish({"status": "failed"}, exit_code=1)
 
     def on_end(self, run: "Run") -> None:
-        self.tracker.forget()
+        shutil.rmtree(self.tracker.figures, ignore_errors=True)  # a run that has ended is not resumed
 
 
 # ---- what is not uploaded yet

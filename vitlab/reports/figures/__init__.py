@@ -98,39 +98,27 @@ def draw_findings(findings: "Findings", config: "AnalysisConfig", source: str) -
 
 @alt.theme.register("vitlab", enable=True)
 def house_style() -> alt.theme.ThemeConfig:
-    text = {"labelColor": COLOURS["muted"], "titleColor": COLOURS["muted"], "labelFontSize": 11, "titleFontSize": 12}
-    lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), COLOURS["grid"])
-    title = {"color": COLOURS["ink"], "anchor": "start", "fontSize": 12, "fontWeight": 600}
-    header = {"labelColor": COLOURS["ink"], "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600}
+    ink, muted, grid = (COLOURS[key] for key in ("ink", "muted", "grid"))
+    text = {"labelColor": muted, "titleColor": muted, "labelFontSize": 11, "titleFontSize": 12}
+    axes = {"titleFontWeight": "normal", "labelOverlap": "greedy", "grid": True, "labelSeparation": 6}
+    lines = dict.fromkeys(("gridColor", "domainColor", "tickColor"), grid)
+    header = {"labelColor": ink, "labelAnchor": "start", "labelFontSize": 12, "labelFontWeight": 600, "labelLimit": 0}
+    legend = {"labelFontSize": 12, "labelColor": ink, "orient": "top", "labelLimit": 0, "symbolLimit": 0}
     return {
         "config": {
             "background": "transparent",
             "font": FONT,
             "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
-            "axis": {
-                **text,
-                **lines,
-                "titleFontWeight": "normal",
-                "labelOverlap": "greedy",
-                "grid": True,
-                "labelSeparation": 6,
-            },
-            "legend": {
-                **text,
-                "labelFontSize": 12,
-                "labelColor": COLOURS["ink"],
-                "orient": "top",
-                "labelLimit": 0,
-                "symbolLimit": 0,
-            },
-            "title": title,
-            "header": {**header, "title": None, "labelLimit": 0},
+            "axis": {**text, **lines, **axes},
+            "legend": {**text, **legend},
+            "title": {"color": ink, "anchor": "start", "fontSize": 12, "fontWeight": 600},
+            "header": {**header, "title": None},
             "facet": {"spacing": 14},
             "point": {"filled": True, "size": 52, "opacity": 1},
             "line": {"strokeWidth": 1.8, "strokeJoin": "round"},
             "area": {"opacity": 1, "fillOpacity": 0.15},  # opacity of a whole mark makes a PNG ten times as slow
-            "rule": {"color": COLOURS["muted"], "strokeWidth": 1.4, "strokeDash": [6, 3]},
-            "text": {"color": COLOURS["muted"], "fontSize": 11},
+            "rule": {"color": muted, "strokeWidth": 1.4, "strokeDash": DASHED},
+            "text": {"color": muted, "fontSize": 11},
             "aria": False,
         }
     }

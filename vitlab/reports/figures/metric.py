@@ -270,16 +270,10 @@ def find_ends(results: Results, y: Callable[[float], float]) -> pd.DataFrame:
     cells = [results.by_model[by_size[size]][size] for by_size in results.contenders.values() if size in by_size]
     best = sorted(cells, key=lambda cell: metric.lead(cell.mean, 0.0), reverse=True)[:2]
     best.sort(key=lambda cell: y(cell.mean), reverse=True)
-    ends = [
-        (
-            cell.rows[0]["model"],
-            size,
-            choose(y(metric.value(row)) for row in cell.rows),
-            metric.text(y(cell.mean)),
-            above,
-        )
-        for cell, choose, above in zip(best, (max, min), (True, False), strict=False)
-    ]
+    ends = []
+    for cell, choose, above in zip(best, (max, min), (True, False), strict=False):
+        height = choose(y(metric.value(row)) for row in cell.rows)
+        ends.append((cell.rows[0]["model"], size, height, metric.text(y(cell.mean)), above))
     return pd.DataFrame(ends, columns=["model", "x", "y", "text", "above"]).astype({"above": bool})
 
 
@@ -309,9 +303,8 @@ def draw_costs(results: Results, known: Results, cost: Cost) -> Figure:
     metric = results.metric
     log = not metric.percent
     cells, runs = find_points(known, lambda value: value, log=log, x=cost.of, price=cost.text)
-    across = axis(
-        alt.X, "x", cost.title, find_domain([*cells.x, *runs.x], log=True, percent=False), log=True, short=True
-    )
+    reach = find_domain([*cells.x, *runs.x], log=True, percent=False)
+    across = axis(alt.X, "x", cost.title, reach, log=True, short=True)
     up = axis(alt.Y, "y", f"held-out {metric.name}", log=log, percent=metric.percent)
     look = by_look("model", style := looks(results.families))
     of_model = [
@@ -426,15 +419,12 @@ def plot_fitted_curves(fits: Mapping[Name, GroupFit], x: str, y: str) -> Figure:
     up = axis(alt.Y, "y", y, domain, log=True)
     base, law = alt.Chart().encode(x=across, y=up), "indexof(datum.kind, 'law') === 0"
     layers = [
-        base.mark_area()
-        .transform_filter(law)
-        .encode(y=of_field(up, "low"), y2="high:Q", color=look["color"], detail="kind:N"),
+        base.encode(y=of_field(up, "low"), y2="high:Q", color=look["color"], detail="kind:N")
+        .mark_area()
+        .transform_filter(law),
         base.mark_line().transform_filter(law).encode(color=look["color"], strokeDash=dash),
         base.mark_point(**RING).transform_filter("datum.kind === 'held back'").encode(**look),
         base.mark_point().transform_filter("datum.kind === 'fitted'").encode(**look),
-    ]
-    layers = [
-        layer.properties(name=name) for layer, name in zip(layers, ("bands", "laws", "held", "fitted"), strict=True)
     ]
     chart = panels(alt.layer(*layers, data=frame), "panel", [*dict.fromkeys(frame.panel)])
     return Figure("fits", f"{y} against {x}, with fitted laws", chart)

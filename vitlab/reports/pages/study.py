@@ -55,6 +55,17 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
     study, config, rows, metric = results.files, results.config, results.rows, results.metric
     run_results = [run.result for run in results.run_files.values()]
     samples = study.figures / "samples.png"
+    manifests = [(path.name, link("subsets", path.name)) for path in sorted(study.subsets.glob("*.json"))]
+    if len(manifests) > MOST_MANIFESTS:
+        manifests = [(f"{len(manifests):,} files, one for each seed", folder_link("subsets"))]
+    failed = [
+        {
+            **failure,
+            "href": folder_link(failure["run"]) if (study.folder / failure["run"]).is_dir() else None,
+            "log": link(failure["run"], "log.txt") if (study.folder / failure["run"] / "log.txt").is_file() else None,
+        }
+        for failure in results.failures
+    ]
     conclusion, details = headline(results)
     fixed = [
         provenance.describe_budget(config, rows),
@@ -78,14 +89,14 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
         generated=results.list_generated(GENERATED),
         texts=[(plural(sample["size"], metric.sized_by), sample["texts"]) for sample in results.sample_texts],
         samples=data_address(samples.read_bytes(), "image/png") if samples.is_file() else None,
-        manifests=link_manifests(study),
+        manifests=manifests,
         attention=attention,
         metric=metric,
         size_table=make_size_table(results),
         fits=results.fits,
         tables=[(path.name, link("tables", path.name)) for path in find_tables(study.folder)],
         looks=looks(results.families),
-        failed=[describe_failure(study, **failure) for failure in results.failures],
+        failed=failed,
         held_fixed=" ".join(filter(None, fixed)),
         study_facts=provenance.list_choices(config),
         by_model=provenance.compare_settings(results),
@@ -98,25 +109,14 @@ def render_page(results: Results, figures: list[list[Figure]], attention: list[d
     )
 
 
-def link_manifests(study: StudyFiles) -> list[tuple[str, str]]:
-    """Each file of subsets, or their folder where they are many."""
-    names = sorted(path.name for path in study.subsets.glob("*.json"))
-    if len(names) > MOST_MANIFESTS:
-        return [(f"{len(names):,} files, one for each seed", folder_link("subsets"))]
-    return [(name, link("subsets", name)) for name in names]
-
-
 def make_tiles(results: Results) -> list[dict[str, Any]]:
     """The four numbers: runs, best result per family, time, compute."""
     rows, metric, cells = results.rows, results.metric, results.files.cells()
     axes = ("variant" if results.varied else "model", "size", "seed")
-    best = {
-        results.name_of(name): max(
-            (results.by_model[model][size].mean for size, model in by_size.items()),
-            key=lambda mean: metric.lead(mean, 0.0),
-        )
-        for name, by_size in results.contenders.items()
-    }
+    best = {}
+    for name, by_size in results.contenders.items():
+        means = [results.by_model[model][size].mean for size, model in by_size.items()]
+        best[results.name_of(name)] = max(means, key=lambda mean: metric.lead(mean, 0.0))
     time, compute = (sum(finite(row.get(key)) or 0.0 for row in rows) for key in ("wall_s", "train_flops"))
     planned = results.asked_for
     return [
@@ -152,14 +152,3 @@ def format_date(study: StudyFiles, run_results: list[dict[str, Any]]) -> str:
         path = study.results_path if study.results_path.is_file() else study.config_path
         when = datetime.fromtimestamp(path.stat().st_mtime)
     return f"{when.day} {when:%B %Y}"
-
-
-def describe_failure(study: StudyFiles, run: str, error: str) -> dict[str, str | None]:
-    """A failed run for the template, with links to its folder and log if they exist."""
-    folder = study.folder / run
-    return {
-        "run": run,
-        "error": error,
-        "href": folder_link(run) if folder.is_dir() else None,
-        "log": link(run, "log.txt") if (folder / "log.txt").is_file() else None,
-    }
