@@ -357,12 +357,12 @@ def make_size_table(results: Results) -> SizeTable:
     metric, rows, by_model = results.metric, results.rows, results.by_model
     sizes = sorted({row["train_size"] for row in rows})
     compared = compare_sizes(results, {model: dict.fromkeys(by_size, model) for model, by_size in by_model.items()})
-    counts = count_seeds(by_model)
+    several = len({len(cell.rows) for by_size in by_model.values() for cell in by_size.values()}) > 1
     limits = list_limits(rows)
     header, body = [f"training {metric.sized_by}s", *by_model], []
     for size in sizes:
         cells = [
-            cell_text(by_size.get(size), metric, len(counts) > 1, limits.get((model, size), ""))
+            cell_text(by_size.get(size), metric, several, limits.get((model, size), ""))
             for model, by_size in by_model.items()
         ]
         body.append([whole(size), *cells])
@@ -372,11 +372,6 @@ def make_size_table(results: Results) -> SizeTable:
     if limits:
         note = f"{note} (data), (budget): what limits the cell."
     return SizeTable([*header, AGAINST] if compared else header, body, note)
-
-
-def count_seeds(by_model: dict[str, dict[int, Cell]]) -> list[int]:
-    """How many seeds cells have, each number once, ascending."""
-    return sorted({len(cell.rows) for by_size in by_model.values() for cell in by_size.values()})
 
 
 def cell_text(cell: Cell | None, metric: Metric, with_count: bool, limit: str) -> str:
@@ -389,8 +384,10 @@ def cell_text(cell: Cell | None, metric: Metric, with_count: bool, limit: str) -
 
 def describe_numbers(results: Results, compared: list[Comparison]) -> str:
     """What ± is after a mean and after a difference, chance, and the number of held-out examples."""
-    metric, rows, by_model = results.metric, results.rows, results.by_model
-    fewest, most = (count_seeds(by_model) or [1])[0], (count_seeds(by_model) or [1])[-1]
+    metric, rows = results.metric, results.rows
+    cells = [cell for by_size in results.by_model.values() for cell in by_size.values()]
+    counts = [len(cell.rows) for cell in cells] or [1]
+    fewest, most = min(counts), max(counts)
     seeds = plural(most, "seed") if fewest == most else f"{fewest} to {most} seeds (n)"
     texts = ["One seed." if most == 1 else f"Mean ± standard deviation over {seeds}."]
     gaps = [one.gap.estimate for one in compared if one.gap.estimate.half_width is not None]
@@ -403,12 +400,10 @@ def describe_numbers(results: Results, compared: list[Comparison]) -> str:
             texts.append(f"Differences: percent of the higher {metric.name} (95% interval over {over}{alone}).")
         else:
             texts.append(f"Differences: ± half of the 95% interval over {over}{alone}.")
-    chances = [cell.chance for by_size in by_model.values() for cell in by_size.values() if cell.chance is not None]
-    chance = max(chances, default=None)
+    chance = max((cell.chance for cell in cells if cell.chance is not None), default=None)
     if chance is not None:
-        texts.append(
-            f"Chance, always choosing the largest class: {metric.text(chance)} of {items:,} held-out examples."
-        )
+        share = metric.text(chance)
+        texts.append(f"Chance, always choosing the largest class: {share} of {items:,} held-out examples.")
     elif items:
         texts.append(f"{plural(items, 'held-out item')}.")
     return " ".join(texts)

@@ -153,18 +153,10 @@ class Heads:
             by_layer = {layer: some.text.iloc[[0, -1]] for layer, some in mine.sort_values("step").groupby("layer")}
             ends = "; ".join(form(layer, *by_layer[layer]) for layer in dict.fromkeys((min(by_layer), max(by_layer))))
             seen.append(f"{f'{panel}: ' if panel else ''}{ends}.")
-        return Figure(
-            name=name,
-            title=title,
-            chart=panels(alt.layer(*lines, *layers, data=data), "panel", [one.title for one in self.measured]),
-            caption=caption,
-            alt=" ".join(seen),
-            files=[
-                (one.title, f"{one.link}analysis/{quote(one.analysis['name'])}.json")
-                for one in self.measured
-                if one.link
-            ],
-        )
+        chart = panels(alt.layer(*lines, *layers, data=data), "panel", [one.title for one in self.measured])
+        linked = [(one.title, one.link, quote(one.analysis["name"])) for one in self.measured if one.link]
+        files = [(label, f"{link}analysis/{analysis}.json") for label, link, analysis in linked]
+        return Figure(name, title, chart, caption, " ".join(seen), files)
 
 
 def draw_heads(name: str, title: str, measured: Sequence[Measured], colour: str, caption: str = "") -> Figure:
@@ -437,12 +429,10 @@ def head_types(found: "Findings", config: "AnalysisConfig", title: str) -> Itera
     chart = alt.Chart(frame[["x", "value", "type", "layer", "head"]], name="heads").mark_point()
     layer = axis(alt.X, "x", "layer, its heads side by side", ticks=sorted(set(frame.layer)))
     value = value_axis(found, "best pattern" if labelled else "score of the type")
-    yield Figure(
-        name=file_stem(f"{found.name}-labels" if labelled else found.name),
-        title=f"{title}{f', all {next(iter(shown))}' if len(shown) == 1 else ''}",  # a legend of one is not drawn
-        chart=chart.encode(x=layer, y=value, **by_look("type", shown)),
-        alt=" ".join(f"{kind}: {plural(int((frame.type == kind).sum()), 'head')}." for kind in shown),
-    )
+    chart = chart.encode(x=layer, y=value, **by_look("type", shown))
+    title = f"{title}, all {next(iter(shown))}" if len(shown) == 1 else title  # a legend of one is not drawn
+    seen = " ".join(f"{kind}: {plural(int((frame.type == kind).sum()), 'head')}." for kind in shown)
+    yield Figure(file_stem(f"{found.name}-labels" if labelled else found.name), title, chart, alt=seen)
 
 
 def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
@@ -458,12 +448,9 @@ def line(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Fi
         chart = alt.Chart(frame, name="line").mark_line(point=True, color=COLOURS["vit"])
         ends = [f"{significant(row['value'])} at {row[key]}" for row in (rows[0], rows[-1])]
         across = axis(alt.X, "x", label, ticks=sorted(frame.x.tolist()))
-        yield Figure(
-            name=file_stem(f"{found.name}-{kind or 'curve'}"),
-            title=f"{title}, {kind}" if kind else title,
-            chart=chart.encode(x=across, y=value_axis(found, config.title)),
-            alt=f"{ends[0]}, {ends[1]}.",
-        )
+        chart = chart.encode(x=across, y=value_axis(found, config.title))
+        heading = f"{title}, {kind}" if kind else title
+        yield Figure(file_stem(f"{found.name}-{kind or 'curve'}"), heading, chart, alt=f"{ends[0]}, {ends[1]}.")
 
 
 def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator[Figure]:
@@ -485,12 +472,8 @@ def scatter(found: "Findings", config: "AnalysisConfig", title: str) -> Iterator
         named = alt.Chart(middles, name="names").mark_text(color=COLOURS["ink"], fontWeight="bold")
         layers.append(named.encode(**base, text="class:N"))
     images = plural(len(places), "image")
-    yield Figure(
-        name=file_stem(found.name),
-        title=f"{title}, {images}",
-        chart=alt.layer(*layers),
-        alt=f"{images} of {plural(len(present), 'class', 'classes')} as points.",
-    )
+    seen = f"{images} of {plural(len(present), 'class', 'classes')} as points."
+    yield Figure(file_stem(found.name), f"{title}, {images}", alt.layer(*layers), alt=seen)
 
 
 def apart(points: np.ndarray) -> np.ndarray:

@@ -156,6 +156,8 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
     for row in sorted(rows, key=lambda row: row["train_size"]):
         cells.setdefault((row["model"], row["train_size"]), []).append(row)
     places = {cell: place for place, cell in enumerate(cells)}
+    largest = {model: of_cell for (model, _), of_cell in cells.items()}.values()  # the sizes ascend
+    seeds = max(1, MOST_SHOWN // len(largest))  # where the address chooses none, as many of every model
     style = looks(results.families)
     settings = [
         provenance.flatten(select(run.config, TrainConfig, affecting(WEIGHTS))) for run in results.run_files.values()
@@ -192,7 +194,7 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
         scripts=[bundle_vega(), *map(source, SCRIPTS)],
         script_data={
             "runs": runs,
-            "start": list(compared) or choose_start(cells),
+            "start": list(compared) or [row["run"] for some in largest for row in some[:seeds]][:MOST_SHOWN],
             "keys": keys,
             "cells": [
                 {
@@ -218,13 +220,6 @@ def render_page(studies: Studies, folder: Path, compared: Sequence[str]) -> str:
         notes=describe_studies(studies, comparable),
         **make_runs_table(results, columns, folder),
     )
-
-
-def choose_start(cells: Mapping[tuple[str, int], Rows]) -> list[str]:
-    """Runs of each model with its largest training set, of every model as many."""
-    largest = {model: of_cell for (model, _), of_cell in cells.items()}.values()  # the sizes ascend
-    seeds = max(1, MOST_SHOWN // len(largest))
-    return [row["run"] for of_cell in largest for row in of_cell[:seeds]][:MOST_SHOWN]
 
 
 def list_means(results: Results, rows: Rows, columns: Sequence[Column]) -> Iterator[str]:
