@@ -12,9 +12,9 @@ import pandas as pd
 
 from vitlab.files import write_text
 from vitlab.formatting import plural, whole
-from vitlab.reports.figures.figure import DASHED, SOLID, Figure, axis, by_look, find_domain, of_field, save_figure
-from vitlab.reports.figures.theme import group_look
-from vitlab.reports.pages.render import data_address, draw_picture, render, source
+from vitlab.reports import group_look
+from vitlab.reports.figures import DASHED, SOLID, Figure, axis, by_look, find_domain, of_field, save_figure
+from vitlab.reports.pages import data_address, draw_picture, render, source
 from vitlab.studies.advice import FARTHEST, LEVEL, Advice, Curve, Mistakes, Range, Standing
 
 MORE = 1000  # labels, for which the gain is said
