@@ -165,8 +165,9 @@ def read_kept(place: Path) -> dict[str, np.ndarray]:
 
 def write_kept(path: Path, found: dict[str, np.ndarray]) -> None:
     digests = np.array([list(bytes.fromhex(digest)) for digest in found], dtype=np.uint8)
+    features = np.ascontiguousarray(np.stack(list(found.values())))  # safetensors writes the memory as it lies
     with replacing(path) as file:
-        file.write(save({"digests": digests, "features": np.stack(list(found.values()))}))
+        file.write(save({"digests": digests, "features": features}))
 
 
 def merge_kept(place: Path, kept: dict[str, np.ndarray]) -> None:
