@@ -13,10 +13,10 @@ import numpy as np
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont
 
-from vitlab.data.images import captioned_glyphs, drawing, glyphs, pointer
+from vitlab.data.images import drawn
 
 RASTER = 256  # pixels
-CHARACTERS = sorted({*glyphs.CLASSES, *pointer.CLASSES, pointer.ARROW, *captioned_glyphs.CHARACTERS})
+CHARACTERS = sorted({*drawn.CHARACTERS, drawn.ARROW})
 
 
 def main() -> None:
@@ -26,8 +26,8 @@ def main() -> None:
         if {ord(character) for character in CHARACTERS} <= FT2Font(str(path)).get_charmap().keys():
             font = ImageFont.truetype(path, RASTER)
             arrays |= {f"{path.stem}/{character}": draw(font, character) for character in CHARACTERS}
-    np.savez_compressed(drawing.MASTERS, **arrays)
-    print(f"{len(arrays)} characters, {drawing.MASTERS.stat().st_size / 1e6:.2f} MB: {drawing.MASTERS}")
+    np.savez_compressed(drawn.MASTERS, **arrays)
+    print(f"{len(arrays)} characters, {drawn.MASTERS.stat().st_size / 1e6:.2f} MB: {drawn.MASTERS}")
 
 
 def draw(font: ImageFont.FreeTypeFont, character: str) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 
 from vitlab.config import load
 from vitlab.data.base import CaptionData, ImageData, Split
-from vitlab.data.images.caption_tokens import add_captions, number_captions
+from vitlab.data.images.tables import add_captions, number_captions
 
 COLOURS = {"dark": 40, "grey": 120, "light": 220}
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["load", "module_of"]
 
 PACKAGES = {"image": "vitlab.data.images", "text": "vitlab.data.text"}
-MODULES = {"torchvision": "torchvision_sets"}  # a module is not named like the library that it uses
+MODULES = {  # of kinds that share one; another kind has a module of its own name
+    **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
+    **dict.fromkeys(("imagetable", "captions"), "tables"),
+    **dict.fromkeys(("torchvision", "digits"), "library_sets"),
+}
 
 
 def module_of(config: DataConfig) -> ModuleType:
@@ -35,7 +39,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     The module of `config.kind` may have `fingerprint(config)`: what its data depends on besides the configuration, as
     JSON. Without it that is the module's source, and the files at the configuration's `root` or `path`. One of images
     may have `contents(config)` too: text that differs when its images differ, so that no run goes on with other ones
-    (vitlab.data.cache.content_hash), and `captions(config)`: of each split the captions of each image.
+    (vitlab.data.cache.content_hash), and `captions(config)`: of each split the captions of each image, or None.
 
     progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
     `progress` too. Raises UserError.
@@ -55,10 +59,11 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     problems = list(misfits(config, data))
     if problems:
         raise UserError(problems)
-    if captions := find_function(module, "captions"):
-        from vitlab.data.images.caption_tokens import add_captions, number_captions
+    captions = of(config) if (of := find_function(module, "captions")) else None
+    if captions:
+        from vitlab.data.images.tables import add_captions, number_captions
 
-        data, texts = number_captions(data, captions(config))
+        data, texts = number_captions(data, captions)
     if config.holdout != "fixed":
         from vitlab.data.split import draw_again
 

@@ -10,7 +10,7 @@ import numpy as np
 from vitlab.config import UserError, extent
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.shards.images import ShardImages
+from vitlab.data.images.webdataset import ShardImages
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION
 
 KEYS = ("train", "test", "classes")
@@ -54,7 +54,7 @@ def count_bytes(data: Any, config: DataConfig) -> int | None:
         return config.expected.get("bytes")
     splits = (data.train, data.validation, data.test)
     if all(isinstance(split.read, ShardImages) for split in splits):
-        return sum(int(split.read.samples.sizes.sum(dtype="int64")) for split in splits)
+        return sum(int(split.read.samples["sizes"].sum(dtype="int64")) for split in splits)
     if config.modality == "image" and data.cached:
         return sum(map(len, splits)) * data.channels * data.image_size[0] * data.image_size[1]
     return None

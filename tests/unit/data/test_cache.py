@@ -12,7 +12,7 @@ import pytest
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache import images
-from vitlab.data.images import glyphs
+from vitlab.data.images import drawn
 
 MODULE = """
     import os
@@ -186,7 +186,7 @@ def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypat
 
 def test_a_warm_load_imports_no_torch_and_takes_no_time():
     node = config.load("data", {"name": "glyphs", "train_images": 720, "test_images": 72})
-    assert np.array_equal(data.load(node).train.labels, glyphs.load(node).train.labels)
+    assert np.array_equal(data.load(node).train.labels, drawn.load(node).train.labels)
     begin = time.perf_counter()
     data.load(node)
     assert time.perf_counter() - begin < 0.2
@@ -212,6 +212,6 @@ def test_a_kind_that_does_not_exist_and_a_missing_key_are_the_users_mistakes():
     with pytest.raises(UserError, match=r"kind=no\.such\.module"):
         data.load(config.load("data", {"name": "x", "kind": "no.such.module"}))
     with pytest.raises(UserError, match="is not a data set"):
-        data.load(config.load("data", {"name": "x", "kind": "resize"}))
+        data.load(config.load("data", {"name": "x", "kind": "decode"}))
     with pytest.raises(UserError, match=r"data.root is missing: give data.root=VALUE"):
         data.load(config.load("data", "imagefolder"))

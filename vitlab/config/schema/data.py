@@ -115,6 +115,20 @@ class CaptionsConfig(CaptionedConfig):
 
 
 @dataclass(frozen=True)
+class ImageTableConfig(ImageDataConfig):
+    kind: str = setting("imagetable", fixed=True)
+    root: str = setting(MISSING, path=True)
+    path: str = setting(MISSING, path=True)
+    file: str = "file"
+    label: str = "label"
+    target: Literal["class", "labels", "number"] = "class"
+    group: Optional[str] = None
+    split: Optional[str] = None
+    test_share: float = setting(0.2, above=0, below=1)
+    seed: int = setting(0, least=0)
+
+
+@dataclass(frozen=True)
 class FileConfig(TextDataConfig):
     """Text of one file or folder, and of another one that is held out."""
 

@@ -1,4 +1,7 @@
-"""One picture of any kind that Pillow opens -> uint8 (C, H, W)."""
+"""Pictures of any kind that Pillow opens -> uint8 (C, H, W), resized to cover the target and cropped to its centre.
+
+Resizing is bilinear, antialiased where images shrink.
+"""
 
 from pathlib import Path
 from typing import BinaryIO
@@ -7,7 +10,6 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vitlab.config import first_line
-from vitlab.data.images.resize import cover
 
 PAPER = "white"  # seen through transparent pixels
 
@@ -49,3 +51,20 @@ def to_mode(image: Image.Image, mode: str) -> Image.Image:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, PAPER), image)
     return image if image.mode == mode else image.convert(mode)
+
+
+def cover(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """uint8 (h, w, C) of one picture -> uint8 (C, *size): its largest central box of that aspect, in whole pixels.
+
+    torch's kernel for bytes gives what Pillow's resize does within one grey level, in a third of its time.
+    """
+    height, width = pixels.shape[:2]
+    if (height, width) == size:
+        return pixels.transpose(2, 0, 1)
+    import torch  # not at the top: `vitlab data` resizes nothing
+
+    inner = min(height, max(1, round(width * size[0] / size[1]))), min(width, max(1, round(height * size[1] / size[0])))
+    top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+    box = pixels[top : top + inner[0], left : left + inner[1]].copy()
+    values = torch.from_numpy(box)[None].permute(0, 3, 1, 2)  # in this order its strides say channels_last
+    return torch.nn.functional.interpolate(values, size, mode="bilinear", antialias=True)[0].numpy()

@@ -6,15 +6,15 @@ import pytest
 from tests.unit.data.images.test_pointer import draw_turned, find_nearest
 from vitlab import config
 from vitlab.config import UserError
-from vitlab.data.images import arrow
-from vitlab.data.images.pointer import ARROW
+from vitlab.data.images import drawn
+from vitlab.data.images.drawn import ARROW, DIGITS
 
 PLAIN = {"noise": 0.0, "rotation": 0.0, "shift": 0.0, "scale": [0.75, 0.75]}
 SIDE = 32
 
 
 def load(**changes):
-    return arrow.load(config.load("data", {"name": "arrow", "train_images": 600, "test_images": 90, **changes}))
+    return drawn.load(config.load("data", {"name": "arrow", "train_images": 600, "test_images": 90, **changes}))
 
 
 @pytest.mark.parametrize(("cells", "reach"), [(9, 4), (5, 2), (4, 3)])
@@ -26,7 +26,7 @@ def test_the_class_is_the_digit_that_the_angle_names(cells, reach):
     turns = 2 * (2 * reach - 1)
     symbols = read_characters(shown, turns)
     for number, picture in enumerate(symbols):
-        pointing = [(cell, turn) for cell, (character, turn) in enumerate(picture) if character == len(arrow.CLASSES)]
+        pointing = [(cell, turn) for cell, (character, turn) in enumerate(picture) if character == len(DIGITS)]
         (cell, turn), *more = pointing
         assert not more
         step = (turn - turns // 2) % turns - reach  # -reach at the left
@@ -36,9 +36,9 @@ def test_the_class_is_the_digit_that_the_angle_names(cells, reach):
 
 def read_characters(cells, turns):
     """(character, turn) of each cell, (-1, 0) of an empty one: what it correlates with most; digits do not turn."""
-    characters, templates, names = (*arrow.CLASSES, ARROW), [], []
+    characters, templates, names = (*DIGITS, ARROW), [], []
     for number in range(len(characters)):
-        drawn = draw_turned(characters, number, turns if number == len(arrow.CLASSES) else 1)
+        drawn = draw_turned(characters, number, turns if number == len(DIGITS) else 1)
         templates.append(drawn.reshape(-1, SIDE * SIDE))
         names += [(number, turn) for turn in range(drawn.shape[1])] * len(drawn)
     nearest = find_nearest(cells, np.concatenate(templates))

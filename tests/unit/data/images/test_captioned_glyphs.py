@@ -5,7 +5,7 @@ import pytest
 
 from vitlab import config
 from vitlab.config import UserError
-from vitlab.data.images import captioned_glyphs, drawing
+from vitlab.data.images import drawn
 
 CLEAR = {"noise": 0.0, "rotation": 0.0, "image_size": 96, "large": [0.26, 0.28], "scale": [0.15, 0.17]}
 
@@ -15,14 +15,14 @@ def configured(**changes):
 
 
 def test_the_set_is_what_it_says():
-    data, captions = captioned_glyphs.load(configured()), captioned_glyphs.captions(configured())
+    data, captions = drawn.load(configured()), drawn.captions(configured())
     images = data.train.read(np.arange(40))
     assert images.shape == (40, 1, 48, 48)
     assert images.dtype == np.uint8
     assert {part: len(rows) for part, rows in captions.items()} == {"train": 120, "validation": 40, "test": 40}
     shuffled = np.random.default_rng(0).permutation(40)
     assert np.array_equal(data.train.read(shuffled), images[shuffled])
-    assert captioned_glyphs.captions(configured(train_images=1500))["train"][:120] == captions["train"]
+    assert drawn.captions(configured(train_images=1500))["train"][:120] == captions["train"]
     assert not {image.tobytes() for image in images} & {image.tobytes() for image in data.test.read(np.arange(40))}
 
 
@@ -52,14 +52,14 @@ def nearest(glyph, masters):
     at = np.linspace(2, masters.shape[-1] - 3, side).round().astype(int)
     flat = masters[:, :, 0][:, :, at][:, :, :, at].reshape(masters.shape[0] * masters.shape[1], -1)
     scores = np.corrcoef(square.ravel(), flat)[0, 1:]
-    return captioned_glyphs.CHARACTERS[scores.argmax() % masters.shape[1]]
+    return drawn.CHARACTERS[scores.argmax() % masters.shape[1]]
 
 
 def test_a_caption_says_what_the_picture_shows():
     node = configured(**CLEAR)
-    masters = drawing.draw_masters(27, captioned_glyphs.CHARACTERS).numpy()
-    images = captioned_glyphs.load(node).train.read(np.arange(120))[:, 0]
-    captions = [caption for (caption,) in captioned_glyphs.captions(node)["train"]]
+    masters = drawn.draw_masters(27, drawn.CHARACTERS).numpy()
+    images = drawn.load(node).train.read(np.arange(120))[:, 0]
+    captions = [caption for (caption,) in drawn.captions(node)["train"]]
     read = [read_picture(image, masters) for image in images]
     without = [[word for word in text.split() if len(word) > 1] for text in read]
     assert without == [[word for word in text.split() if len(word) > 1] for text in captions]  # all but the characters
@@ -75,9 +75,9 @@ def test_a_caption_says_what_the_picture_shows():
 
 def test_sizes_that_do_not_fit_or_are_not_told_apart_are_refused():
     with pytest.raises(UserError) as caught:
-        captioned_glyphs.load(configured(glyphs=[2, 4]))
+        drawn.load(configured(glyphs=[2, 4]))
     assert caught.value.problems == [
         "data.large=[0.29, 0.33]: 4 such characters are larger than the picture; give at most 0.25"
     ]
     with pytest.raises(UserError, match=r"data.large=\[0.2, 0.3\]: a large character must be larger than small ones"):
-        captioned_glyphs.load(configured(large=[0.2, 0.3]))
+        drawn.load(configured(large=[0.2, 0.3]))

@@ -4,11 +4,11 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from vitlab import config
-from vitlab.data.images import digits
+from vitlab.data.images import library_sets
 
 
 def load(**changes):
-    return digits.load(config.load("data", {"name": "digits", **changes}))
+    return library_sets.load(config.load("data", {"name": "digits", **changes}))
 
 
 def everything(data):

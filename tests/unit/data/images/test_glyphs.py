@@ -8,12 +8,12 @@ from PIL import ImageFont
 
 from vitlab import config
 from vitlab.config import UserError
-from vitlab.data.images import drawing, glyphs
+from vitlab.data.images import drawn
 
 
 def load(**changes):
     node = config.load("data", {"name": "glyphs", "train_images": 360, "test_images": 72, **changes})
-    return glyphs.load(node)
+    return drawn.load(node)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_the_shipped_characters_are_those_of_the_fonts():
     from scripts.draw_characters import RASTER, draw
 
     font = ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSerif-Bold.ttf"), RASTER)
-    with np.load(drawing.MASTERS) as characters:
+    with np.load(drawn.MASTERS) as characters:
         for character in ("Q", "7", "→"):
             np.testing.assert_array_equal(characters[f"DejaVuSerif-Bold/{character}"], draw(font, character))
 
@@ -69,7 +69,7 @@ def test_the_shipped_characters_are_those_of_the_fonts():
 def test_a_class_is_its_letter():
     """Without noise and turning, an image is nearest to a master of its own class."""
     data = load(noise=0.0, rotation=0.0, shift=0.0, scale=[0.875, 0.875], image_size=32)
-    masters = drawing.draw_masters(round(28 / 1.5), glyphs.CLASSES)
+    masters = drawn.draw_masters(round(28 / 1.5), drawn.CHARACTERS)
     flat = masters.flatten(3).squeeze(2).numpy()  # fonts, classes, pixels of 32x32
     images = data.train.read(np.arange(360)).reshape(360, -1) / 255
     scores = np.corrcoef(images, flat.reshape(-1, flat.shape[-1]))[:360, 360:]

@@ -5,14 +5,14 @@ import pytest
 
 from vitlab import config
 from vitlab.config import UserError
-from vitlab.data.images import drawing, pointer
+from vitlab.data.images import drawn
 
 PLAIN = {"noise": 0.0, "rotation": 0.0, "shift": 0.0, "scale": [0.75, 0.75], "cell": 32}
 
 
 def load(**changes):
     node = config.load("data", {"name": "pointer", "train_images": 400, "test_images": 90, **changes})
-    return pointer.load(node)
+    return drawn.load(node)
 
 
 def test_the_set_is_what_it_says():
@@ -40,9 +40,9 @@ def test_the_class_is_the_digit_that_the_arrow_points_to(reach, size):
     rows, columns = (side // 32 for side in data.image_size)
     images = data.train.read(np.arange(400)).astype(float)
     cells = images.reshape(400, rows, 32, columns, 32).swapaxes(2, 3).reshape(400, rows, columns, -1)
-    digits = read_cells(cells, pointer.CLASSES, turns=1)
+    digits = read_cells(cells, drawn.DIGITS, turns=1)
     middle = cells[:, rows // 2, columns // 2]
-    direction = read_cells(middle, (pointer.ARROW,), turns=8)
+    direction = read_cells(middle, (drawn.ARROW,), turns=8)
     # clockwise from the right: the unit circle, rounded
     down, right = (np.rint(f(direction * np.pi / 4)).astype(int) * reach for f in (np.sin, np.cos))
     found = digits[np.arange(400), rows // 2 + down, columns // 2 + right]
@@ -60,11 +60,11 @@ def read_cells(cells, characters, turns):
 
 def draw_turned(characters, number, turns):
     """One of the characters in every font and turn: (fonts, turns, 1024) pixels."""
-    masters = drawing.draw_masters(32, characters)[:, number]
+    masters = drawn.draw_masters(32, characters)[:, number]
     still = np.zeros(len(masters))
     angles = 2 * np.pi * np.arange(turns) / turns
-    drawn = [drawing.draw_characters(masters, (32, 32), still + angle, still, still, still + 0.75) for angle in angles]
-    return np.stack([pictures.reshape(len(masters), -1) for pictures in drawn], axis=1)
+    turned = [drawn.draw_characters(masters, (32, 32), still + angle, still, still, still + 0.75) for angle in angles]
+    return np.stack([pictures.reshape(len(masters), -1) for pictures in turned], axis=1)
 
 
 def find_nearest(cells, templates):

@@ -18,8 +18,7 @@ from torchvision import datasets
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.images.torchvision_files import downloading
-from vitlab.data.images.torchvision_sets import NAMES, list_parts
+from vitlab.data.images.library_sets import NAMES, downloading, list_parts
 
 URLOPEN = urllib.request.urlopen
 rng = np.random.default_rng(0)

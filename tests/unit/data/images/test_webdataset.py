@@ -13,8 +13,8 @@ import pytest
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache.content_hash import contents
+from vitlab.data.images.webdataset import Scan
 from vitlab.data.keys import hash_key
-from vitlab.data.shards.scan import scan_shard
 
 webdataset = pytest.importorskip("webdataset")
 from PIL import Image  # noqa: E402
@@ -143,10 +143,8 @@ def test_labels_are_numbers_names_or_a_field(tmp_path):
 
 def test_an_index_is_used_until_a_shard_changes(shards, monkeypatch):
     calls = []
-    from vitlab.data.shards import index
-
-    scan = index.scan_shard
-    monkeypatch.setattr(index, "scan_shard", lambda path, *given: calls.append(path) or scan(path, *given))
+    scan = Scan.scan_shard
+    monkeypatch.setattr(Scan, "scan_shard", lambda self, path, n: calls.append(path) or scan(self, path, n))
     first = contents(config.load("data", {"name": "webdataset", "train": shards, "image_size": 7}), load(shards))
     load(shards, image_size=5)
     assert len(calls) == SHARDS
@@ -176,14 +174,14 @@ def test_indexing_reads_headers_and_labels_alone(tmp_path):
         file.seek(-(-large.size // 512) * 512, os.SEEK_CUR)  # a hole, which takes no room on the disk
         file.write(content)
     tracemalloc.start()
-    found = scan_shard(str(path), ("png",), "cls")
+    found = Scan(("png",), "cls").scan_shard(str(path), 0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10**6
-    assert len(found.keys) == 7
-    assert found.sizes[0] == large.size
+    assert len(found) == 7
+    assert found["sizes"][0] == large.size
     with open(path, "rb") as file:
-        for number, (offset, size) in enumerate(zip(found.offsets[1:], found.sizes[1:], strict=True)):
+        for number, (offset, size) in enumerate(zip(found["offsets"][1:], found["sizes"][1:], strict=True)):
             file.seek(offset)
             assert file.read(size) == picture(number)
 

@@ -1,0 +1,330 @@
+"""Data sets that libraries bring: torchvision's, by their names there, and the digits of scikit-learn."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from vitlab.config import UserError, choices_text, extent, first_line
+from vitlab.config.schema.data import ImageDataConfig
+from vitlab.data.base import ImageData, Rows, Split
+from vitlab.data.cache.file_stats import stat_files
+from vitlab.data.subset import hold_out
+
+VERSIONS = {"torchvision": 2, "digits": 1}  # of how the pixels are made
+NAMES = (
+    *("CIFAR10", "CIFAR100", "CLEVRClassification", "Caltech101", "Caltech256", "Country211", "DTD", "EMNIST"),
+    *("EuroSAT", "FER2013", "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB", "ImageNet", "Imagenette"),
+    *("KMNIST", "MNIST", "OxfordIIITPet", "PCAM", "Places365", "QMNIST", "RenderedSST2", "SEMEION", "STL10", "SUN397"),
+    *("SVHN", "StanfordCars", "USPS"),
+)
+SPLITS = {  # the values of split= where they are not train and test
+    "CLEVRClassification": ("train", "val"),
+    "FGVCAircraft": ("trainval", "test"),
+    "ImageNet": ("train", "val"),
+    "Imagenette": ("train", "val"),
+    "OxfordIIITPet": ("trainval", "test"),
+    "Places365": ("train-standard", "val"),
+}
+OPTIONS = ("annotation_level", "folds", "size", "small", "split")  # of a constructor that are the user's to choose
+LABELS = ("targets", "labels", "_labels", "y")  # where the sets keep them
+MEGABYTE = 1_000_000
+PROPERTIES = {"even": (0, 2, 4, 6, 8), "prime": (2, 3, 5, 7), "above 4": (5, 6, 7, 8, 9), "loop": (0, 6, 8, 9)}
+DIGIT_LEVELS = 16  # the white of scikit-learn's digits
+
+
+def fingerprint(config: ImageDataConfig) -> list:
+    """Of torchvision's sets the files in the root that bear the name, or where none does (SVHN, ImageNet) all."""
+    if config.kind == "digits":
+        return [VERSIONS["digits"]]
+
+    def simplify(name: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", name.lower())
+
+    root = Path(config.root).expanduser()
+    names = sorted(name for name in os.listdir(root) if name[0] != ".") if root.is_dir() else []
+    of_set = [name for name in names if simplify(name).startswith(simplify(config.dataset))]
+    return [VERSIONS["torchvision"], [[name, stat_files(root / name)] for name in of_set or names]]
+
+
+def load(config: ImageDataConfig, progress: Callable[[str, int, int | None], None] | None = None) -> ImageData:
+    """The set, grey or RGB, resized to cover `image_size`; downloaded when it may be and is not there."""
+    return load_digits(config) if config.kind == "digits" else load_torchvision(config, progress)
+
+
+def load_digits(config: ImageDataConfig) -> ImageData:
+    """The 1,797 handwritten digits of 8x8 pixels (UCI), `config.test_share` of each class held out: always the same.
+
+    The target of a digit is its class, or the PROPERTIES that it has, or the number itself.
+    """
+    from sklearn import datasets  # 2 s
+
+    original = datasets.load_digits()
+    labels = original.target.astype(np.int64)
+    properties = np.array([np.isin(labels, digits) for digits in PROPERTIES.values()], dtype=np.float32).T
+    targets = {  # and the classes
+        "class": (None, tuple(str(name) for name in original.target_names)),
+        "labels": (properties, tuple(PROPERTIES)),
+        "number": (labels.astype(np.float32), ()),
+    }
+    if config.target not in targets:
+        raise UserError(f"data.target={config.target}: {choices_text(config.target, targets)}")
+    target, classes = targets[config.target]
+    size = extent(config.image_size)
+    read = Resized((original.images[:, None] * (255 / DIGIT_LEVELS)).astype(np.float32), size)
+    train, test = (
+        Split(labels[rows], Rows(read, rows), targets=None if target is None else target[rows])
+        for rows in hold_out(labels, config.test_share)
+    )
+    return ImageData(config.name, classes, size, 1, train, test)
+
+
+def load_torchvision(config: ImageDataConfig, progress: Callable[[str, int, int | None], None] | None) -> ImageData:
+    name, size = config.dataset, extent(config.image_size)
+    if name not in NAMES:
+        raise UserError(f"data.dataset={name}: unknown data set; {choices_text(name, NAMES, limit=len(NAMES))}")
+    from torchvision import datasets  # 3 s
+
+    constructor = getattr(datasets, name)
+    problems = list(check_options(config, constructor))
+    if problems:
+        raise UserError(problems)
+    with download_shown(progress) if progress else contextlib.nullcontext():
+        sets = [open_part(config, constructor, part) for part in list_parts(constructor)]
+    classes, labels = name_classes(sets[0], [read_labels(dataset) for dataset in sets])
+    arrays = [get_array(dataset) for dataset in sets]
+    channels = count_channels(sets[0]) if arrays[0] is None else arrays[0].shape[1]
+    train, *test = (
+        Split(of_set, ItemImages(dataset, name, config.root, size, channels) if array is None else Resized(array, size))
+        for dataset, array, of_set in zip(sets, arrays, labels, strict=True)
+    )
+    if test:
+        return ImageData(config.name, classes, size, channels, train, *test)
+    # a set that comes whole: a share of each class is held out, always the same images
+    paths = find_attribute(sets[0], "_image_files")
+    order = np.arange(len(train)) if paths is None else np.argsort([str(path) for path in paths], kind="stable")
+    splits = (np.sort(order[rows]) for rows in hold_out(train.labels[order], config.test_share))
+    splits = (Split(train.labels[rows], Rows(train.read, rows)) for rows in splits)
+    return ImageData(config.name, classes, size, channels, *splits)
+
+
+def list_parts(constructor: type) -> list[dict[str, Any]]:
+    """The arguments that give the training and the held-out part; only {} for a set that comes without a split."""
+    name, accepted = constructor.__name__, inspect.signature(constructor).parameters
+    if "train" in accepted or name == "EMNIST":  # EMNIST takes it as one of its **kwargs
+        return [{"train": True}, {"train": False}]
+    if "split" in accepted:
+        return [{"split": split} for split in SPLITS.get(name, ("train", "test"))]
+    return [{}]
+
+
+def check_options(config: ImageDataConfig, constructor: type) -> Iterator[str]:
+    """What is wrong with `data.options`."""
+    name, accepted = config.dataset, inspect.signature(constructor).parameters
+    free = [key for key in OPTIONS if key in accepted and (key != "split" or name == "EMNIST")]
+    for key, value in config.options.items():
+        if key not in free:
+            choices = choices_text(key, free) if free else "it takes none"
+            yield f"data.options.{key}={value}: not an option of {name}; {choices}"
+    for key in free:
+        if accepted[key].default is inspect.Parameter.empty and key not in config.options:
+            values = ", ".join(find_attribute(constructor, f"{key}s") or ())
+            yield f"data.options.{key} is missing: {name} needs it; give data.options.{key}=X, one of {values}"
+
+
+def open_part(config: ImageDataConfig, constructor: type, part: dict[str, Any]) -> Any:
+    """One part of the set: as it is on disk, else unpacked or downloaded by torchvision if that is allowed.
+
+    torchvision unpacks archives that are in place, and unpickles only files whose MD5 is the published one. Raises
+    UserError with torchvision's message.
+    """
+    root, name, place = Path(config.root).expanduser(), config.dataset, f"data.root={config.root}"
+    options = {**config.options, **part}
+    try:
+        return constructor(root, **options, **downloading(constructor, False))
+    except Exception as error:  # the sets raise RuntimeError, OSError, ValueError, and their parsers' errors
+        missing = error
+    if isinstance(missing, ValueError) and config.options:
+        raise UserError(f"data.options={config.options}: {shorten(missing)}") from None
+    if not downloading(constructor, True):
+        advice = f"torchvision cannot download it: put its files in {place}"
+        raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}") from None
+    if not config.download:
+        advice = note_repacked(root, constructor) or (
+            f"put its files or archives in {place} and give data.download=true, which fetches only what is missing"
+        )
+        raise UserError(f"data.dataset={name}: {shorten(missing)}; {advice}")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f".{name}.lock"):  # another process may be unpacking or downloading it
+            return constructor(root, **options, **downloading(constructor, True))
+    except Exception as error:  # as above, and those of urllib, tarfile and zipfile
+        advice = note_repacked(root, constructor) or f"put its archives into {place}, they are unpacked there"
+        raise UserError(f"data.dataset={name}: cannot download or unpack it: {shorten(error)}; {advice}") from None
+
+
+def note_repacked(root: Path, constructor: type) -> str:
+    """What to do with archives of the MNIST family that are there with another MD5, such as Debian's; "" if none are.
+
+    torchvision checks the MD5 of such an archive, and takes its unpacked file as it is.
+    """
+    raw = root / constructor.__name__ / "raw"
+    resources = getattr(constructor, "resources", ())
+    for name, md5 in resources if isinstance(resources, list) else ():  # QMNIST has a mapping of addresses
+        for path in (raw / name, root / name):
+            if path.is_file() and hashlib.md5(path.read_bytes()).hexdigest() != md5:
+                return (
+                    f"the MD5 of {path} is not the published one, so it was packed again or is damaged: unpack such "
+                    f"archives into {raw}/, whose files are taken as they are"
+                )
+    return ""
+
+
+@contextlib.contextmanager
+def download_shown(progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
+    """Replaces torchvision's progress bar, which fills a log with lines, by ours."""
+    from torchvision.datasets import utils
+
+    class Bar(contextlib.AbstractContextManager):
+        """What torchvision asks of tqdm. A file's end is followed by its check and its unpacking."""
+
+        def __init__(self, total: int | None, **_: Any):
+            self.total, self.done = total, 0
+
+        def update(self, count: int) -> None:
+            self.done += count
+            progress("downloading (MB)", self.done // MEGABYTE, self.total and -(-self.total // MEGABYTE))
+
+        def __exit__(self, error: object, *_: object) -> None:
+            if error is None:
+                progress("checking and unpacking", 0, None)
+
+    original, utils.tqdm = utils.tqdm, Bar
+    try:
+        yield
+    finally:
+        utils.tqdm = original
+
+
+def downloading(constructor: type, allowed: bool) -> dict[str, bool]:
+    """The argument that says so, of a set that can be downloaded: some do it unless told not to."""
+    accepted = inspect.signature(constructor).parameters
+    return {"download": allowed} if "download" in accepted or constructor.__name__ in ("EMNIST", "QMNIST") else {}
+
+
+def shorten(error: Exception) -> str:
+    """The first line of an error, without torchvision's advice in its own terms."""
+    return re.sub(r"\.?\s*You can use download=True to download it\.?", "", first_line(error)).rstrip(" :.")
+
+
+def find_attribute(dataset: Any, *names: str) -> Any:
+    """The first of these attributes that a set has; its sets have no interface beyond their items."""
+    return next((value for name in names if (value := getattr(dataset, name, None)) is not None), None)
+
+
+def read_labels(dataset: Any) -> np.ndarray:
+    """The label of every item, int64 (N,), as the set counts them."""
+    samples = find_attribute(dataset, "_samples")
+    labels = find_attribute(dataset, *LABELS) if samples is None else [label for _, label in samples]
+    if labels is None:  # PCAM keeps them in a file
+        labels = [dataset[i][1] for i in range(len(dataset))]
+    if isinstance(labels, list) and None in labels:
+        raise UserError(f"data.dataset={type(dataset).__name__}: its held-out images come without labels")
+    labels = np.asarray(labels).astype(np.int64)
+    return labels[:, 0] if labels.ndim == 2 else labels  # QMNIST: the class, then who wrote it
+
+
+def name_classes(dataset: Any, labels: Sequence[np.ndarray]) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    """(class names, each part's labels counted from 0 in their order); numbers where the set gives no names."""
+    names = find_attribute(dataset, "classes", "categories")
+    if names is None:
+        values = np.unique(np.concatenate(labels))
+        return tuple(str(value) for value in values), [np.searchsorted(values, part) for part in labels]
+    names = [name if isinstance(name, str) else ", ".join(name) for name in names]
+    if names[0] == "N/A":  # EMNIST's letters count from 1
+        names, labels = names[1:], [part - 1 for part in labels]
+    unique = [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names)]
+    return tuple(unique), list(labels)
+
+
+def count_channels(dataset: Any) -> int:
+    """1 for a set of grey images, else 3; by a few of them."""
+    modes = set()
+    for index in np.linspace(0, len(dataset) - 1, 8):
+        with contextlib.suppress(Exception):  # a broken file is reported by whoever reads it
+            modes.add(dataset[int(index)][0].mode)
+    return 1 if modes and modes <= {"1", "L"} else 3
+
+
+def get_array(dataset: Any) -> np.ndarray | None:
+    """uint8 (N, C, H, W), a view of the images of a set that torchvision holds as one array."""
+    data = find_attribute(dataset, "data")
+    if data is None or isinstance(data, list):
+        return None
+    array = data if isinstance(data, np.ndarray) else data.numpy()
+    if array.dtype != np.uint8 or array.ndim not in (3, 4):
+        return None
+    if array.ndim == 3:
+        return array[:, None]
+    return array if array.shape[1] == 3 else array.transpose(0, 3, 1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Resized:
+    """Reads images of an array (N, C, h, w), uint8 or floats from 0 to 255: int64 (B,) -> uint8 (B, C, *size).
+
+    Resized to cover the size and cropped to its centre, bilinear, antialiased where they shrink.
+    """
+
+    images: np.ndarray
+    size: tuple[int, int]
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        images, size = self.images[indices], self.size
+        if images.shape[2:] == size:
+            return np.ascontiguousarray(images.round().astype(np.uint8))
+        import torch  # not at the top: a warm cache resizes nothing
+
+        _, _, height, width = images.shape
+        scale = max(size[0] / height, size[1] / width)
+        inner = max(size[0], round(height * scale)), max(size[1], round(width * scale))
+        values = torch.from_numpy(np.ascontiguousarray(images)).float()
+        values = torch.nn.functional.interpolate(values, inner, mode="bilinear", antialias=True)
+        top, left = (inner[0] - size[0]) // 2, (inner[1] - size[1]) // 2
+        values = values[:, :, top : top + size[0], left : left + size[1]]
+        return np.ascontiguousarray(values.round().clamp(0, 255).byte().numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class ItemImages:
+    """Reads items of a set that decodes one at a time: int64 (B,) -> uint8 (B, channels, *size)."""
+
+    dataset: Any
+    name: str
+    root: str
+    size: tuple[int, int]
+    channels: int
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        from vitlab.data.images import decode
+
+        images = np.empty((len(indices), self.channels, *self.size), dtype=np.uint8)
+        problems = []
+        for row, index in enumerate(indices):
+            try:
+                images[row] = decode.convert(self.dataset[int(index)][0], self.size, self.channels)
+            except Exception as error:  # Pillow's readers raise a dozen types for broken files
+                problems.append(f"data.root={self.root}: cannot read image {index} of {self.name}: {shorten(error)}")
+        if problems:
+            raise UserError(problems)
+        return images

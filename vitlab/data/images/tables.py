@@ -1,0 +1,289 @@
+"""A folder of pictures and a table (CSV or TSV) of what each shows: a class, several labels, a number, or captions.
+
+imagetable: its columns may also say which split a picture belongs to, and which pictures stay on one side of every
+split because they show the same patient, camera or film. captions: one or several rows a picture; the pictures held out
+are chosen by their names and the seed, so that adding some later moves few of the others.
+"""
+
+import csv
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from vitlab.config import UserError, choices_text, extent
+from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
+from vitlab.data.base import CaptionData, ImageData, Split
+from vitlab.data.cache.file_stats import stat_files
+from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
+from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.split import choose_by_hash, choose_held_out
+from vitlab.data.text import tokenization
+from vitlab.data.text.table import parse_rows
+from vitlab.files import read_utf8
+
+VERSIONS = {"imagetable": 1, "captions": 2}  # of the reading
+SHOWN = 5  # rows named in an error
+SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
+SEPARATOR = ";"  # between the labels of a picture
+
+Row = dict[str, str]  # the cells by the names of their columns
+Captions = Sequence[Sequence[str]]  # of each image, one or several
+
+
+def fingerprint(config: ImageDataConfig) -> list:
+    files = stat_files(Path(config.path).expanduser()), stat_files(Path(config.root).expanduser(), EXTENSIONS)
+    return [VERSIONS[config.kind], *files]
+
+
+def contents(config: ImageDataConfig) -> str:
+    """The names and the sizes of the pictures, and their groups; what they show is in labels and targets."""
+    root = Path(config.root).expanduser()
+    if config.kind == "captions":
+        return "\n".join(f"{os.path.getsize(root / name)} {name}" for name in read_captions(config))
+    named = [(row[config.file], row.get(config.group or "")) for row in read_pictures(config)]
+    return "\n".join(f"{os.path.getsize(root / file)} {file} {group}" for file, group in named)
+
+
+def load(config: ImageDataConfig) -> ImageData:
+    """The pictures of the table, RGB, resized to cover `image_size` and cropped. Raises UserError, a line a fault."""
+    if config.kind == "imagetable":
+        return load_table(config)
+    root, size = str(Path(config.root).expanduser()), extent(config.image_size)
+    splits = {
+        part: Split(np.zeros(len(names), dtype=np.int64), FileImages(root, tuple(names), size))
+        for part, names in split_names(config, read_captions(config)).items()
+    }
+    return ImageData(config.name, (), size, 3, **splits)
+
+
+def captions(config: ImageDataConfig) -> dict[str, list[tuple[str, ...]]] | None:
+    """The captions of each picture of each split; None for a table of other things."""
+    if config.kind != "captions":
+        return None
+    by_name = read_captions(config)
+    return {part: [by_name[name] for name in names] for part, names in split_names(config, by_name).items()}
+
+
+def read_rows(config: ImageDataConfig, columns: Mapping[str, str | None]) -> list[tuple[int, Row]]:
+    """(number, cells) of the table's rows. Raises UserError for a column, by its key in the configuration, that is
+    missing.
+    """
+    root, path = Path(config.root).expanduser(), Path(config.path).expanduser()
+    if not root.is_dir():
+        raise UserError(f"data.root={root}: {'not a folder' if root.exists() else 'no such folder'}")
+    text = read_utf8(path, "data.path")
+    try:
+        rows = list(parse_rows(text, "\t" if "\t" in text.partition("\n")[0] else ",", quoting=True))
+    except csv.Error as error:
+        raise UserError(f"data.path={path}: {error}; quote a cell that has a comma or a quote") from None
+    names = [name.strip() for name in rows[0][1]] if rows else []
+    problems = [
+        f"data.{key}={name}: data.path={path} has no column '{name}'; {choices_text(name, names)}"
+        for key, name in columns.items()
+        if name is not None and name not in names
+    ]
+    if problems or len(rows) < 2:
+        raise UserError(problems or f"data.path={path}: no rows below the names of the columns")
+    blank = [""] * len(names)  # of the cells that a row lacks
+    return [
+        (number, dict(zip(names, [*(cell.strip() for cell in cells), *blank], strict=False)))
+        for number, cells in rows[1:]
+    ]
+
+
+def check_file(root: Path, file: str) -> Iterator[str]:
+    if not file:
+        yield "no picture; write the name of its file"
+    elif not (root / file).is_file():
+        yield f"no picture '{file}' in data.root={root}; correct the name, or delete the row"
+    elif not (root / file).resolve().is_relative_to(root.resolve()):
+        yield f"the picture '{file}' lies outside data.root={root}; copy it there and name that, or delete the row"
+
+
+def raise_problems(config: ImageDataConfig, problems: Sequence[tuple[int, str]]) -> None:
+    """Raise UserError for what is wrong with rows, (number, what), if anything is."""
+    source = f"data.path={Path(config.path).expanduser()}"
+    if problems:
+        lines = [f"{source}: row {number}: {problem}" for number, problem in problems[:SHOWN]]
+        more = [f"{source}: ... and {len(problems) - SHOWN} more such rows"] if len(problems) > SHOWN else []
+        raise UserError(lines + more)
+
+
+def read_captions(config: CaptionsConfig) -> dict[str, tuple[str, ...]]:
+    """The captions of each picture by its path. Raises UserError for a missing column, picture or caption."""
+    root, by_name, problems = Path(config.root).expanduser(), {}, []
+    image_column, caption_column = config.image_column, config.caption_column
+    for number, row in read_rows(config, {"image_column": image_column, "caption_column": caption_column}):
+        image, caption = row[image_column], " ".join(row[caption_column].split())
+        if image not in by_name:
+            problems += ((number, problem) for problem in check_file(root, image))
+        if not caption:
+            problems.append((number, f"no caption for '{image}'; write one, or delete the row"))
+        by_name.setdefault(image, []).append(caption)
+    raise_problems(config, problems)
+    return {image: tuple(captions) for image, captions in by_name.items()}
+
+
+def split_names(config: CaptionsConfig, found: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    """The pictures of each split: `test_share` for the test, as many for validation, the rest for training."""
+    test = choose_by_hash(list(found), config.test_share, config.seed)
+    rest = [name for name in found if name not in test]
+    validation = choose_by_hash(rest, min(1.0, len(test) / max(1, len(rest))), config.seed)
+    splits = {"train": set(rest) - validation, "validation": validation, "test": test}
+    if not all(splits.values()):
+        raise UserError(f"data.path={config.path}: captions of {len(found)} pictures; give at least 3")
+    return {part: sorted(names) for part, names in splits.items()}
+
+
+def load_table(config: ImageTableConfig) -> ImageData:
+    rows, size = read_pictures(config), extent(config.image_size)
+    classes, labels, targets = read_targets(config, rows)
+    together = None
+    if config.group:
+        numbers: dict[str, int] = {}
+        together = np.array([numbers.setdefault(row[config.group], len(numbers)) for row in rows])
+    root, paths = str(Path(config.root).expanduser()), [row[config.file] for row in rows]
+    splits = {}
+    for part, places in divide(config, rows, labels, together).items():
+        splits[part] = Split(
+            labels[places],
+            FileImages(root, tuple(paths[place] for place in places), size),
+            names=to_names([paths[place] for place in places]),
+            targets=None if targets is None else targets[places],
+            together=None if together is None else together[places],
+        )
+    return ImageData(config.name, classes, size, 3, **splits)
+
+
+def read_pictures(config: ImageTableConfig) -> list[Row]:
+    """The rows of a table with one row a picture. Raises UserError for a missing column, file or cell."""
+    root, lines, problems = Path(config.root).expanduser(), {}, []
+    columns = {key: vars(config)[key] for key in ("file", "label", "group", "split")}
+    rows = read_rows(config, columns)
+    for number, row in rows:
+        file, label, split = row[config.file], row[config.label], row.get(config.split or "", "")
+        if file and file in lines:
+            problems.append((number, f"'{file}' is in row {lines[file]} too; give each picture one row"))
+        else:
+            problems += ((number, problem) for problem in check_file(root, file))
+        if config.target == "class" and not label:
+            problems.append((number, f"no label of '{file}'; write one, or delete the row"))
+        elif config.target == "number" and not is_number(label):
+            problems.append((number, f"{config.label}={label}: is not a number; correct it, or delete the row"))
+        if config.split and split.lower() not in SPLITS:
+            problems.append((number, f"{config.split}={split}: {choices_text(split, SPLITS)}"))
+        lines.setdefault(file, number)
+    raise_problems(config, problems)
+    return [row for _, row in rows]
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def read_targets(
+    config: ImageTableConfig, rows: Sequence[Row]
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
+    """(classes, labels int64 (N,), targets): targets are 0 and 1 float32 (N, C) of several labels, or numbers (N,).
+
+    The label of a picture with several is its rarest one, so that splits share out the rare ones.
+    """
+    cells = [row[config.label] for row in rows]
+    if config.target == "number":
+        return (), np.zeros(len(rows), dtype=np.int64), np.array(cells, dtype=np.float32)
+    several = config.target == "labels"
+    listed = [[name.strip() for name in cell.split(SEPARATOR) if name.strip()] if several else [cell] for cell in cells]
+    classes = tuple(sorted({name for names in listed for name in names}))
+    if len(classes) < 2:
+        raise UserError(f"data.path={config.path}: only one class, '{''.join(classes)}'; give two or more")
+    places = {name: place for place, name in enumerate(classes)}
+    if not several:
+        return classes, np.array([places[name] for name in cells]), None
+    targets = np.zeros((len(rows), len(classes)), dtype=np.float32)
+    for target, names in zip(targets, listed, strict=True):
+        target[[places[name] for name in names]] = 1
+    rarity = np.where(targets > 0, targets.sum(axis=0), np.inf)
+    return classes, np.where(targets.any(axis=1), rarity.argmin(axis=1), len(classes)), targets
+
+
+def divide(
+    config: ImageTableConfig, rows: Sequence[Row], labels: np.ndarray, together: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """The rows of each split: as the column `split` says, else a share of each class for the test.
+
+    Raises UserError for splits without a picture, and for a group in two splits.
+    """
+    if config.split is None:
+        held = choose_held_out(labels, round(config.test_share * len(rows)), together, config.seed, every_class=True)
+        splits = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
+    else:
+        parts = np.array([SPLITS[row[config.split].lower()] for row in rows])
+        if "test" not in parts:
+            parts[parts == "validation"] = "test"
+        splits = {part: np.flatnonzero(parts == part) for part in dict.fromkeys(SPLITS.values()) if part in parts}
+    if not {"train", "test"} <= splits.keys() or not all(map(len, splits.values())):
+        why = f"data.split={config.split}" if config.split else f"data.test_share={config.test_share}"
+        raise UserError(f"{why}: of {len(rows)} pictures none is left for training or for the test; give more")
+    if config.group and config.split:
+        home, problems = {}, {}
+        for part, name in ((part, rows[place][config.group]) for part, places in splits.items() for place in places):
+            if home.setdefault(name, part) != part:
+                problems[f"data.group={config.group}: '{name}' is in {home[name]} and in {part}; move it to one"] = None
+        if problems:
+            raise UserError([*problems][:SHOWN])
+    return splits
+
+
+def number_captions(data: ImageData, captions: Mapping[str, Captions]) -> tuple[ImageData, Captions]:
+    """The images with a number each as target, and a list of captions in which it finds its own by that.
+
+    So captions follow their images when another test set is drawn. captions: of each split, in its order.
+    """
+    texts, splits = [], {}
+    for part, of_split in captions.items():
+        numbers = np.arange(len(texts), len(texts) + len(of_split))
+        splits[part] = replace(vars(data)[part], targets=numbers)
+        texts += of_split
+    return replace(data, **splits), texts
+
+
+def add_captions(config: ImageDataConfig, data: ImageData, texts: Captions) -> CaptionData:
+    """The images of a data set with their captions' tokens as targets, in place of the numbers of `number_captions`.
+
+    A tokenizer that is not a file's is trained on the training captions. Raises UserError for captions that are longer
+    than `data.target_length`.
+    """
+    splits = {part: vars(data)[part] for part in ("train", "validation", "test")}
+    captions = {part: [texts[number] for number in split.targets] for part, split in splits.items()}
+    if tokenization.is_path(config.tokenizer):
+        tokenizer = tokenization.from_file(config.tokenizer)
+    else:
+        of_train = (text for of_image in captions["train"] for text in of_image)
+        tokenizer = tokenization.train(of_train, config.tokenizer, config.vocabulary, config.lowercase)
+    encoded = {part: [tokenizer.encode(of_image) for of_image in rows] for part, rows in captions.items()}
+    lengths = np.array([len(ids) + 1 for rows in encoded.values() for of_image in rows for ids in of_image])
+    longest, length = lengths.max(), config.target_length
+    if longest > length:
+        raise UserError(
+            f"data.target_length={length}: {(lengths > length).sum()} of {len(lengths)} captions are longer, the "
+            f"longest has {longest} tokens with its end; give data.target_length={longest}, or shorten them"
+        )
+    if lengths.min() == 1:
+        raise UserError(
+            f"data={config.name}: a caption has no tokens with data.tokenizer={config.tokenizer}; write another"
+        )
+    for part, rows in encoded.items():
+        targets = np.full((len(rows), max(map(len, rows)), length + 1), IGNORE_INDEX, dtype=np.int64)
+        for row, of_image in enumerate(rows):
+            for place, ids in enumerate(of_image):
+                targets[row, place, : len(ids) + 2] = [tokenizer.decoder_start, *ids, tokenizer.end]
+        splits[part] = replace(splits[part], targets=targets)
+    about = {"tokenizer": tokenizer, "target_length": length, "exact": config.exact}
+    return CaptionData(**{**vars(data), **splits}, **about)
