@@ -18,7 +18,7 @@ from task import Data, Task, ladder
 from texts import read_library
 
 from vitlab import config
-from vitlab.data.text import pydoc
+from vitlab.data.text import corpora
 
 CHARACTERS, WORDS, TOKENS = 96, 4_000, 64  # symbols; the last stands for all rarer ones
 BLOCK = 1_000  # symbols of a passage
@@ -53,14 +53,14 @@ def load_code() -> Data:
 
 def load_documentation() -> Data:
     """Python's language reference and docstrings: vitlab's data set."""
-    corpus = pydoc.read(config.load("data", "pydoc"))
+    corpus = corpora.read(config.load("data", "pydoc"))
     train, test = ("\n".join(split.parts[0]) for split in (corpus.train, corpus.test))
     return make_data(train, test, CHARACTERS, 5, 40_000)
 
 
 def load_words() -> Data:
     """The words of the same documentation, in lower case, punctuation apart."""
-    corpus = pydoc.read(config.load("data", "pydoc"))
+    corpus = corpora.read(config.load("data", "pydoc"))
     train, test = (chain.from_iterable(map(split_words, split.parts[0])) for split in (corpus.train, corpus.test))
     return make_data(train, test, WORDS, 2, 20_000)
 

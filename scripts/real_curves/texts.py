@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from task import Data, Task, ladder, split_pool
 
 from vitlab import config
-from vitlab.data.text import docstrings
+from vitlab.data.text import corpora
 
 KINDS = (ast.ClassDef, ast.FunctionDef, ast.arg, ast.Attribute, ast.Name)  # what a name is first seen as
 LETTERS = 4  # from either end of a name
@@ -38,7 +38,7 @@ def hash_texts(texts: Sequence[str], bits: int, **options):
 
 def load_packages() -> Data:
     """The package that a docstring is of: vitlab's data set."""
-    corpus = docstrings.read(config.load("data", "docstrings"))
+    corpus = corpora.read(config.load("data", "docstrings"))
     parts = []
     for split in (corpus.train, corpus.test):
         parts += [hash_texts(split.parts[0], 14), np.asarray(split.labels)]

@@ -25,6 +25,8 @@ MODULES = {  # of kinds that share one; another kind has a module of its own nam
     **dict.fromkeys(("glyphs", "pointer", "arrow", "captioned_glyphs"), "drawn"),
     **dict.fromkeys(("imagetable", "captions"), "tables"),
     **dict.fromkeys(("torchvision", "digits"), "library_sets"),
+    **dict.fromkeys(("textfile", "table", "conll", "parallel", "huggingface", "mixture"), "texts"),
+    **dict.fromkeys(("pydoc", "docstrings", "summaries", "numbers"), "corpora"),
 }
 
 

@@ -22,7 +22,7 @@ from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
 from vitlab.data.sequences.blocks import IGNORE_INDEX
 from vitlab.data.split import choose_by_hash, choose_held_out
 from vitlab.data.text import tokenization
-from vitlab.data.text.table import parse_rows
+from vitlab.data.text.texts import parse_rows
 from vitlab.files import read_utf8
 
 VERSIONS = {"imagetable": 1, "captions": 2}  # of the reading

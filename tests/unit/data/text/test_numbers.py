@@ -3,7 +3,7 @@
 import pytest
 
 from vitlab.config import load
-from vitlab.data.text.numbers import draw_numbers, read, spell
+from vitlab.data.text.corpora import draw_numbers, read, spell
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """Sources and targets: from two files, from a table, from docstrings, and several sets as one."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from tests.unit.data.text.test_text_files import load, problems, texts, write
 from vitlab.config import load as load_config
 from vitlab.config.compose import resolved
 from vitlab.config.identity import identity
-from vitlab.data.text import docstrings, summaries
+from vitlab.data.text import corpora
 
 
 def pairs(found, split):
@@ -82,8 +80,8 @@ def test_files_that_do_not_fit_are_refused_with_a_line_each(files, tmp_path):
 
 
 def test_summaries_are_the_first_lines_of_their_docstrings():
-    corpus = summaries.read(SimpleNamespace(test_share=0.15))
-    whole = {docstring.text for docstring in docstrings.stdlib.read_docstrings()}
+    corpus = corpora.read(load_config("data", {"name": "summaries", "test_share": 0.15}))
+    whole = {docstring.text for docstring in corpora.read_docstrings()}
     held = set()
     for examples in (corpus.train, corpus.test):
         bodies, lines = examples.parts

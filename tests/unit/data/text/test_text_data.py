@@ -7,7 +7,7 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.text import corpus, stdlib, tokenization
+from vitlab.data.text import corpora, corpus, tokenization
 from vitlab.data.text.types import NO_TAG
 
 MODULE = """
@@ -163,12 +163,10 @@ def test_every_text_set_without_a_path_loads(name):
 
 
 def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit():
-    from vitlab.data.text import docstrings
-
     node = config.load("data", {"name": "docstrings", "pairs": True})
-    read = docstrings.read(node)
+    read = corpora.read(node)
     assert read.classes == ("other", "own")
-    whole = {docstring.text for docstring in stdlib.read_docstrings()}
+    whole = {docstring.text for docstring in corpora.read_docstrings()}
     spaced = {"".join(text.split()) for text in whole}
     summaries, bodies = [], []
     for split in (read.train, read.test):
@@ -180,4 +178,4 @@ def test_pairs_are_half_and_half_and_tell_nothing_apart_from_the_fit():
         bodies += split.parts[1]
     assert len(set(summaries)) == len(summaries)
     assert len(set(bodies)) == len(bodies)
-    assert docstrings.read(node).train.labels == read.train.labels
+    assert corpora.read(node).train.labels == read.train.labels

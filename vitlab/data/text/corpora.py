@@ -1,0 +1,225 @@
+"""Texts that need no download: Python's own documentation in three tasks, and numbers in words.
+
+Texts of one module of the library are alike, so figures on held-out docstrings are of known modules.
+"""
+
+import ast
+import re
+import sys
+import sysconfig
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vitlab.config import UserError
+from vitlab.config.schema.data import TextDataConfig
+from vitlab.data.split import choose_by_hash
+from vitlab.data.text.types import Corpus, Examples
+
+VERSION = 1  # of the reading below
+SKIPPED = {  # no part of the library, or no prose: tests, applications, tables
+    *("test", "tests", "idle_test", "idlelib", "lib2to3", "turtledemo", "ensurepip", "pydoc_data", "encodings"),
+    *("site-packages", "dist-packages", "__pycache__"),
+}
+PROSE = 60  # characters from which a paragraph is told from others by its text
+LEAST = 4  # words of a docstring, of a summary and of a body
+ANSWERS = ("other", "own")  # the classes of a pair: whose the body is
+MOST_DIGITS = 6
+TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", *TEENS]
+TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+
+
+def fingerprint(config: TextDataConfig) -> list:
+    """What the texts depend on: this reading, and the Python that runs."""
+    return [VERSION, sys.version]
+
+
+def read(config: TextDataConfig) -> Corpus:
+    """The texts of the kind; a share, chosen by a hash of their texts or names, is held out. Raises UserError."""
+    kinds = {"pydoc": read_pydoc, "docstrings": read_packages, "summaries": read_summaries, "numbers": read_numbers}
+    return read_pairs(config) if config.kind == "docstrings" and config.pairs else kinds[config.kind](config)
+
+
+def read_pydoc(config: TextDataConfig) -> Corpus:
+    """The chapters of the language reference, and each library module's docstrings in one; one text a document."""
+    documents = {f"topic {name}": text for name, text in read_topics().items()}
+    modules: dict[str, list[str]] = {}
+    for docstring in unique_docstrings():
+        modules.setdefault(f"module {docstring.module}", []).append(docstring.text)
+    documents |= {name: "\n\n".join(texts) for name, texts in modules.items()}
+    chosen = choose_by_hash(list(documents), config.test_share)
+    splits = ([text for name, text in documents.items() if (name in chosen) is held] for held in (False, True))
+    return Corpus(*(Examples((texts,)) for texts in splits))
+
+
+def read_packages(config: TextDataConfig) -> Corpus:
+    """Which package is a docstring of: of the `classes` top-level modules and packages with the most docstrings.
+
+    The text is the docstring as it stands, the package's name included where it says it. Texts that stand in more than
+    one package are left out.
+    """
+    packages: dict[str, set[str]] = {}
+    for docstring in read_docstrings():
+        if len(docstring.text.split()) >= LEAST:
+            packages.setdefault(docstring.text, set()).add(docstring.module.partition(".")[0])
+    single = {text: next(iter(names)) for text, names in packages.items() if len(names) == 1}
+    sizes, count = Counter(single.values()), config.classes
+    if not 2 <= count <= len(sizes):
+        raise UserError(f"data.classes={count}: give from 2 to {len(sizes)}, the packages that have docstrings")
+    classes = tuple(sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:count]))
+    of_class = {name: [text for text, package in single.items() if package == name] for name in classes}
+    chosen = {text for texts in of_class.values() for text in choose_by_hash(texts, config.test_share)}
+    splits = (
+        [(text, label) for label, name in enumerate(classes) for text in of_class[name] if (text in chosen) is held]
+        for held in (False, True)
+    )
+    return Corpus(*(Examples(([text for text, _ in rows],), labels=[n for _, n in rows]) for rows in splits), classes)
+
+
+def read_pairs(config: TextDataConfig) -> Corpus:
+    """Does a body belong to a one-line summary: its own or another one's, half and half.
+
+    Each summary and each body comes once, and a body stays within the split of its docstring, so neither tells the
+    label by itself.
+    """
+    splits = []
+    for body_of in split_summaries(config.test_share):
+        moved = choose_by_hash(list(body_of), 0.5, seed=1)  # their bodies move on by one among them
+        others = [body for summary, body in body_of.items() if summary in moved]
+        turned = iter(others[1:] + others[:1])
+        bodies = [next(turned) if summary in moved else body for summary, body in body_of.items()]
+        splits.append(Examples((list(body_of), bodies), labels=[int(summary not in moved) for summary in body_of]))
+    return Corpus(*splits, ANSWERS)
+
+
+def read_summaries(config: TextDataConfig) -> Corpus:
+    """The body of a docstring is the source, the summary line above it the target. None of either is in two splits."""
+    return Corpus(*(Examples((list(of.values()), list(of))) for of in split_summaries(config.test_share)))
+
+
+def split_summaries(share: float) -> Iterator[dict[str, str]]:
+    """Of each split the rest of each docstring by its one-line summary; each of both once, none of a few words."""
+    body_of: dict[str, str] = {}
+    bodies: set[str] = set()
+    for docstring in unique_docstrings():
+        summary, _, body = (part.strip() for part in docstring.text.partition("\n\n"))
+        long = len(summary.split()) >= LEAST and len(body.split()) >= LEAST
+        if long and "\n" not in summary and summary not in body_of and body not in bodies:
+            body_of[summary] = body
+            bodies.add(body)
+    chosen = choose_by_hash(list(body_of), share)
+    for held in (False, True):
+        yield {summary: body for summary, body in body_of.items() if (summary in chosen) is held}
+
+
+class Docstring(NamedTuple):
+    module: str  # dotted
+    text: str
+
+
+def unique_docstrings() -> list[Docstring]:
+    """`read_docstrings`, each text once: the first that has it."""
+    first: dict[str, Docstring] = {}
+    for docstring in read_docstrings():
+        first.setdefault(docstring.text, docstring)
+    return list(first.values())
+
+
+@cache
+def read_docstrings() -> tuple[Docstring, ...]:
+    """The docstrings of the library's Python modules in the order of their sources.
+
+    The sources are parsed, nothing is imported. Raises UserError where this Python came without them.
+    """
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    docstrings: list[Docstring] = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        if SKIPPED & set(parts) or not all(part.isidentifier() for part in parts):  # config-3.11-x86_64-linux-gnu
+            continue
+        module = ".".join(parts).removesuffix(".__init__")
+        docstrings += (Docstring(module, text) for text in parse_docstrings(path))
+    if not docstrings:
+        raise UserError(f"data: no sources of Python's library in {folder}; install them, or give data=textfile")
+    return tuple(docstrings)
+
+
+def parse_docstrings(path: Path) -> Iterator[str]:
+    """The docstrings of one source file in its order: of the module, of its classes and their functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in old sources
+        try:
+            pending: list[ast.AST] = [ast.parse(path.read_bytes())]
+        except SyntaxError:  # files that test how a syntax error is told
+            return
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = (ast.get_docstring(node) or "").strip()
+            if text:
+                yield text.encode(errors="replace").decode()  # a literal may hold half of a surrogate pair
+        pending += reversed(list(ast.iter_child_nodes(node)))
+
+
+def read_topics() -> dict[str, str]:
+    """The chapters of the language reference by name, as `help("for")` shows them.
+
+    A chapter may be a section of a longer one: of such only the longer is there. Raises UserError.
+    """
+    try:
+        from pydoc_data.topics import topics as chapters
+    except ImportError:
+        raise UserError("data: this Python has no pydoc_data; install its documentation topics") from None
+    seen: set[str] = set()
+    topics = []
+    for name in sorted(chapters, key=lambda name: (-len(chapters[name]), name)):
+        paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", chapters[name])]
+        paragraphs = [paragraph for paragraph in paragraphs if len(paragraph) >= PROSE]
+        repeated = sum(len(paragraph) for paragraph in paragraphs if paragraph in seen)
+        if 2 * repeated < sum(map(len, paragraphs)):
+            topics.append(name)
+            seen.update(paragraphs)
+    return {name: chapters[name].strip() for name in sorted(topics)}
+
+
+def read_numbers(config: TextDataConfig) -> Corpus:
+    """English words of whole numbers and their digits: "seven thousand four" -> "7004".
+
+    A task that can be solved and checked: each source has one right target, and held-out numbers were never seen.
+    `count` numbers, as many of each length from one digit to six as there are.
+    """
+    numbers = [str(number) for number in draw_numbers(config.count)]
+    chosen = choose_by_hash(numbers, config.test_share)
+    splits = ([digits for digits in numbers if (digits in chosen) is held] for held in (False, True))
+    return Corpus(*(Examples(([spell(int(digits)) for digits in split], split)) for split in splits))
+
+
+def draw_numbers(count: int) -> list[int]:
+    """Different numbers, always the same ones. Raises UserError."""
+    if not 100 <= count <= 10**MOST_DIGITS:
+        raise UserError(f"data.count={count}: give from 100 to {10**MOST_DIGITS}, the numbers that there are")
+    generator, numbers, left = np.random.default_rng(0), [], count
+    for digits in range(1, MOST_DIGITS + 1):
+        first, last = (0 if digits == 1 else 10 ** (digits - 1)), 10**digits
+        wanted = min(last - first, left // (MOST_DIGITS + 1 - digits))
+        numbers += (first + generator.permutation(last - first)[:wanted]).tolist()
+        left -= wanted
+    return numbers
+
+
+def spell(number: int) -> str:
+    """The words of a number from 0 to 999,999."""
+    if number < len(ONES):
+        return ONES[number]
+    for size, name in ((1000, "thousand"), (100, "hundred")):
+        if number >= size:
+            count, rest = divmod(number, size)
+            return f"{spell(count)} {name}" + (f" {spell(rest)}" if rest else "")
+    tens, rest = divmod(number, 10)
+    return TENS[tens - 2] + (f" {ONES[rest]}" if rest else "")

@@ -1,0 +1,537 @@
+"""Texts from files: documents, tables, two files of translations, Hugging Face's sets, and mixtures of any."""
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitlab.config import UserError, choices_text, first_line, groups
+from vitlab.config.schema.data import TextDataConfig
+from vitlab.data import module_of
+from vitlab.data.cache.file_stats import stat_files, walk_files, warn_of_broken_links
+from vitlab.data.cache.store import named_files
+from vitlab.data.split import carve_texts, choose_by_hash, cut_text, take
+from vitlab.data.text.corpus import SPLITS, check_examples
+from vitlab.data.text.types import Corpus, Examples
+from vitlab.files import read_utf8
+from vitlab.formatting import plural
+from vitlab.registry import find_function
+
+VERSION = 5  # of the reading
+UNITS = ("file", "blank_line")  # what ends a document
+LARGEST = 1e30  # of targets, which are kept in float32
+LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own limit is 131,072
+TARGETS = ("class", "number", "tags")
+DOCUMENT = "-DOCSTART-"  # a line of its own before each document of CoNLL-2003
+UNPICKLING = ("pandas",)  # builders of `datasets` below 5 that read pickles
+DEFAULT_MIXTURE = {"numbers": "numbers", "summarize": "summaries"}
+
+
+def fingerprint(config: TextDataConfig) -> list:
+    """This reading, and the files as they are; of a set on the Hub nothing more than `revision` says."""
+    if config.kind == "mixture":
+        parts = {
+            name: (find_function(module_of(part), "fingerprint"), part) for name, part in load_parts(config).items()
+        }
+        return [VERSION, {name: of(part) for name, (of, part) in parts.items() if of}]
+    paths = list(named_files(config).values())
+    if config.kind == "huggingface":
+        patterns = map(os.path.expanduser, (config.dataset, *as_list(config.files), *as_list(config.test_files)))
+        paths = [path for pattern in patterns for path in sorted(glob(pattern))]
+    extensions = endings(config) if config.kind == "textfile" else ()
+    return [VERSION, *(stat_files(path, extensions) for path in paths)]
+
+
+def read(config: TextDataConfig) -> Corpus:
+    """The texts that a configuration names; those of its test files are held out, else a share. Raises UserError."""
+    readers = {"textfile": read_documents, "parallel": read_parallel, "mixture": read_mixture}
+    return readers.get(config.kind, read_tables)(config)
+
+
+# -- documents
+
+
+def endings(config: TextDataConfig) -> tuple[str, ...]:
+    return tuple("." + str(each).lower().removeprefix(".") for each in config.extensions)
+
+
+def read_documents(config: TextDataConfig) -> Corpus:
+    """The documents of `path`; those of `test_path` are held out, or else a share by a hash of each one's text.
+
+    Of a single document the end is held out, from the start of a line.
+    """
+    if config.split_on not in UNITS:
+        raise UserError(f"data.split_on={config.split_on}: unknown; {choices_text(config.split_on, UNITS)}")
+    train = list_documents(config, "path")
+    if config.test_path:
+        return Corpus(Examples((train,)), Examples((list_documents(config, "test_path"),)))
+    if len(set(train)) == 1:
+        cut = cut_text(train[0], config.test_share)
+        if cut is None:
+            reason = "has too few lines to hold out the last of them"
+            raise UserError(f"data.path={config.path}: {reason}; give data.test_path=FILE")
+        return Corpus(*(Examples(([text],)) for text in cut))
+    chosen = choose_by_hash(list(dict.fromkeys(train)), config.test_share)
+    return Corpus(*(Examples(([text for text in train if (text in chosen) is held],)) for held in (False, True)))
+
+
+def list_documents(config: TextDataConfig, key: str) -> list[str]:
+    """The documents of the files that a key names, those of a folder in the order of their paths."""
+    path = Path(vars(config)[key]).expanduser()
+    if not os.path.exists(path):
+        raise UserError(f"data.{key}={path}: no such file or folder")
+    names, broken = [os.fspath(path)], []
+    if path.is_dir():
+        names = sorted(entry.path for entry in walk_files(path, endings(config), broken))
+        warn_of_broken_links(f"data.{key}={path}", path, broken)
+        if not names:
+            kinds = " ".join(endings(config))
+            raise UserError(f"data.{key}={path}: no text files ({kinds}); give others by data.extensions=[...]")
+    texts = (read_utf8(Path(name), f"data.{key}") for name in names)
+    if config.split_on == "blank_line":
+        texts = (part for text in texts for part in re.split(r"\n\s*\n", text))
+    documents = [text.strip("\n") for text in texts if text.strip()]
+    if not documents:
+        raise UserError(f"data.{key}={path}: contains no text")
+    return documents
+
+
+# -- tables: texts with classes, numbers or tags
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length, by name.
+
+    source: the beginning of a message, such as `data.path=x.csv`.
+    numbers: of the rows, for messages.
+    classes: names of the numbers in the column of labels, where they have any.
+    """
+
+    source: str
+    columns: Mapping[str, Sequence[Any]]
+    numbers: Sequence[int]
+    classes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is read of a table: the names of columns, how that of the labels is meant, and which labels are left out."""
+
+    text: tuple[str, ...]
+    label: str | None
+    target: str
+    skip: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, config: TextDataConfig) -> "Wanted":
+        if config.kind == "conll":
+            return cls(("words",), "tags", "tags")
+        text = config.text if isinstance(config.text, list) else ["text" if config.text is None else config.text]
+        label = None if config.label is None else str(config.label)
+        return cls(tuple(map(str, text)), label, config.target, frozenset(map(str, config.skip)))
+
+
+Record = tuple[tuple, Any]  # the parts of a row, and what its label says: a class's name, a number, names of tags
+
+
+def read_tables(config: TextDataConfig) -> Corpus:
+    """The texts of the columns `text`, with what the column `label` holds, read as `target` says.
+
+    Without a table for the test a share of the rows is held out, of each class where there are classes; rows of the
+    same texts stay together.
+    """
+    wanted = Wanted.of(config)
+    if config.kind == "huggingface":
+        train, test = read_huggingface(config, wanted)
+    else:
+        read_table = read_conll if config.kind == "conll" else read_csv
+        train, test = read_table(config, "path", wanted), None
+        if config.test_path:
+            test = read_table(config, "test_path", wanted)
+    problems = [line for table in (train, test) if table for line in check_columns(wanted, table)]
+    if problems:
+        raise UserError(problems)
+    rows = read_records(wanted, train)
+    rows, held = (rows, read_records(wanted, test)) if test else hold_out(wanted, rows, config.test_share)
+    classes = () if wanted.label is None or wanted.target == "number" else train.classes or collect_names(wanted, rows)
+    unseen = sorted(set(collect_names(wanted, held)) - set(classes)) if classes else ()
+    if unseen:
+        problem = f"{(test or train).source}: the held-out label '{unseen[0]}' is not among the training labels"
+        raise UserError(f"{problem}; {choices_text('', classes)}")
+    choices = len(rows[0][0]) - 1 if rows else 0
+    if wanted.target == "class" and classes and choices > 1 and len(classes) != choices:
+        problem = f"{len(classes)} different values for {choices} choices"
+        raise UserError(f"data.label={wanted.label}: {problem}; it must name the right choice")
+    return Corpus(make_examples(wanted, rows, classes), make_examples(wanted, held, classes), tuple(classes))
+
+
+def read_csv(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
+    """The columns of a file: by the names in its first row, else numbered from 0. A cell that a row lacks is empty."""
+    if len(config.delimiter) != 1 or config.delimiter in '\r\n"':
+        raise UserError(f"data.delimiter={config.delimiter!r}: give a single character, for example ',' or '\\t'")
+    path = Path(vars(config)[key]).expanduser()
+    source = f"data.{key}={path}"
+    try:
+        numbered = list(parse_rows(read_utf8(path, f"data.{key}"), config.delimiter, config.quoting))
+    except csv.Error as error:
+        raise UserError(f"{source}: {error}; for a file without quotes give data.quoting=false") from None
+    if len(numbered) <= config.header:
+        raise UserError(f"{source}: no rows{' below the names of the columns' if numbered else ''}")
+    if config.header:
+        names = [name.strip() for name in numbered.pop(0)[1]]
+    else:
+        names = list(map(str, range(max(len(row) for _, row in numbered))))
+    for name in (*wanted.text, wanted.label):
+        if names.count(name) > 1:
+            raise UserError(f"{source}: two columns are named '{name}'; rename one of them")
+    cells = {name: [row[n] if n < len(row) else "" for _, row in numbered] for n, name in enumerate(names)}
+    return Table(source, cells, [number for number, _ in numbered])
+
+
+def parse_rows(text: str, delimiter: str, quoting: bool) -> Iterator[tuple[int, list[str]]]:
+    """(number from 1, cells) of the rows that are not empty."""
+    if quoting:
+        csv.field_size_limit(LARGEST_FIELD)
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    else:
+        rows = (line.split(delimiter) for line in text.split("\n"))
+    return ((number, row) for number, row in enumerate(rows, 1) if any(row))
+
+
+def read_conll(config: TextDataConfig, key: str, wanted: Wanted) -> Table:
+    """The sentences of a file, by the number of their first line: columns `words` and `tags` of lists.
+
+    A word a line, an empty line between sentences. Lines that begin with `#` and a space are comments, as in CoNLL-U.
+    """
+    path = Path(vars(config)[key]).expanduser()
+    source, ended = f"data.{key}={path}", True
+    words, tags, numbers = [], [], []
+    for number, line in enumerate(read_utf8(path, f"data.{key}").split("\n"), 1):
+        cells = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or cells[0] == DOCUMENT:
+            ended = True
+        elif not line.startswith("# "):
+            if ended:
+                words.append([])
+                tags.append([])
+                numbers.append(number)
+                ended = False
+            for column, into in ((config.word, words), (config.tag, tags)):
+                if not -len(cells) <= column < len(cells):
+                    raise UserError(f"{source}: line {number} has {len(cells)} columns, not a column {column}")
+                into[-1].append(cells[column])
+    if not words:
+        raise UserError(f"{source}: no lines with words")
+    return Table(source, {"words": words, "tags": tags}, numbers)
+
+
+def as_list(value: Any) -> list[str]:
+    return [str(v) for v in (value if isinstance(value, list) else [value]) if v is not None]
+
+
+def read_huggingface(config: TextDataConfig, wanted: Wanted) -> tuple[Table, Table | None]:
+    """The rows of the splits `split` and `test_split` of any set that `datasets` loads: of the Hub, or files.
+
+    Columns that are not asked for are not read. Raises UserError, also for what `datasets` cannot load.
+    """
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise UserError("data=huggingface needs the library 'datasets': pip install 'vitlab[datasets]'") from None
+    test_split = config.test_split or ("test" if config.test_files else None)
+    files = {
+        split: [os.path.expanduser(path) for path in as_list(given)]
+        for split, given in ((config.split, config.files), (test_split, config.test_files))
+        if as_list(given)
+    }
+    source = f"data.dataset={config.dataset}"
+    try:
+        builder = datasets.load_dataset_builder(
+            os.path.expanduser(config.dataset), config.subset, data_files=files or None, revision=config.revision
+        )
+        if builder.name in UNPICKLING:
+            raise UserError(f"{source}: would be unpickled, which can run any program; save it as Parquet, CSV or JSON")
+        builder.download_and_prepare()
+        splits = builder.as_dataset()
+    except UserError:
+        raise
+    except Exception as error:  # the library raises its own, and those of every format and of the network
+        cause = error
+        while cause.__cause__ is not None:  # it says only there what is wrong with a file
+            cause = cause.__cause__
+        reasons = dict.fromkeys(map(first_line, (error, cause)))
+        raise UserError(f"{source}: cannot be loaded: {': '.join(reasons)}") from None
+    given = {"split": config.split, "test_split": config.test_split}
+    if unknown := [key for key, split in given.items() if split and split not in splits]:
+        raise UserError(
+            f"data.{key}={given[key]}: no such split; {choices_text(given[key], splits)}" for key in unknown
+        )
+
+    def read_split(split: str) -> Table:
+        rows = splits[split]
+        cells = {name: rows[name][:] if name in (*wanted.text, wanted.label) else () for name in rows.column_names}
+        feature = rows.features.get(wanted.label)
+        classes = getattr(getattr(feature, "feature", feature), "names", None) or ()  # of tags it is one level down
+        return Table(f"{source} ({split})", cells, range(len(rows)), tuple(classes))
+
+    return read_split(config.split), read_split(test_split) if test_split else None
+
+
+def check_columns(wanted: Wanted, table: Table) -> Iterator[str]:
+    """Columns that the table does not have, and options that do not fit each other."""
+    if not wanted.text:
+        yield "data.text=[]: give at least one column"
+    for key, names in (("text", wanted.text), ("label", [wanted.label])):
+        for name in names:
+            if name is not None and name not in table.columns:
+                yield f"data.{key}={name}: {table.source} has no column '{name}'; {choices_text(name, table.columns)}"
+    if wanted.target not in TARGETS:
+        yield f"data.target={wanted.target}: unknown; {choices_text(wanted.target, TARGETS)}"
+    elif wanted.target != "class" and wanted.label is None:
+        yield f"data.target={wanted.target}: give data.label=COLUMN"
+    if wanted.target == "tags" and len(wanted.text) != 1:
+        yield f"data.text={list(wanted.text)}: tags are of the words of one column"
+
+
+def read_records(wanted: Wanted, table: Table) -> list[Record]:
+    """The texts and the label of each row whose label is not one of `skip`.
+
+    A cell with a list of texts is several parts; with tags the one part is the words. Without a column of labels the
+    label is None.
+    """
+    columns = [table.columns[name] for name in wanted.text]
+    labels = None if wanted.label is None else table.columns[wanted.label]
+    records: list[Record] = []
+    for row, number in enumerate(table.numbers):
+        if labels is not None and wanted.skip and read_name(labels[row], table) in wanted.skip:
+            continue
+        cells = [column[row] for column in columns]
+        if wanted.target == "tags":
+            texts = (tuple(map(str, split_words(cells[0]))),)
+        else:
+            parts = (text for cell in cells for text in (cell if isinstance(cell, (list, tuple)) else [cell]))
+            texts = tuple("" if text is None else str(text) for text in parts)
+        try:
+            if records and len(texts) != len(records[0][0]):
+                raise ValueError(f"{len(texts)} texts, the first row has {len(records[0][0])}")
+            if labels is None and len(columns) > 1 and not all(text.strip() for text in texts):
+                named = zip(wanted.text, cells, strict=True)
+                empty = next((name for name, cell in named if not str(cell or "").strip()), wanted.text[-1])
+                raise ValueError(f"nothing in the column '{empty}'; each text needs the other")
+            label = None if labels is None else read_label(wanted.target, labels[row], len(texts[0]), table)
+        except ValueError as error:
+            raise UserError(f"{table.source}: row {number}: {error}") from None
+        records.append((texts, label))
+    return records
+
+
+def read_label(target: str, cell: Any, words: int, table: Table) -> str | float | list[str]:
+    """What a cell says; raises ValueError for one that says nothing. words: how many need a tag."""
+    if target == "number":
+        try:
+            number = float(cell)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"'{'' if cell is None else cell}' is not a number")
+        if abs(number) > LARGEST:
+            raise ValueError(f"{cell} is larger than {LARGEST:g}; give such numbers in another unit")
+        return number
+    if target == "tags":
+        tags = [read_name(tag, table) for tag in split_words(cell)]
+        if len(tags) != words:
+            raise ValueError(f"{words} words and {len(tags)} tags; give one for each word")
+        if not all(tags):
+            raise ValueError("an empty tag")
+        return tags
+    name = read_name(cell, table)
+    if not name:
+        raise ValueError("no label; add it, or skip such rows by data.skip=['']")
+    return name
+
+
+def read_name(cell: Any, table: Table) -> str:
+    """A label's name; a number below 0 stands for a missing one where numbers have names, as in Hugging Face's sets."""
+    if table.classes and isinstance(cell, int):
+        return table.classes[cell] if 0 <= cell < len(table.classes) else ""
+    return "" if cell is None else str(cell).strip()
+
+
+def split_words(cell: Any) -> list[Any]:
+    """The words of a cell, given one by one or with white space between them."""
+    return list(cell) if isinstance(cell, (list, tuple)) else str("" if cell is None else cell).split()
+
+
+def hold_out(wanted: Wanted, rows: list[Record], share: float) -> tuple[list[Record], list[Record]]:
+    """(train, held out): of each class the share of rows with the smallest hash of their texts."""
+    classes: dict[Any, list[str]] = {}
+    for name, label in {repr(texts): label for texts, label in reversed(rows)}.items():  # the first row's label
+        classes.setdefault(label if wanted.target == "class" else None, []).append(name)
+    chosen = {name for names in classes.values() for name in choose_by_hash(names, share)}
+    return [row for row in rows if repr(row[0]) not in chosen], [row for row in rows if repr(row[0]) in chosen]
+
+
+def collect_names(wanted: Wanted, rows: list[Record]) -> list[str]:
+    """The different names among the labels: whole numbers by their value, else by the alphabet."""
+    names = {name for _, label in rows for name in (label if wanted.target == "tags" else [label])}
+    whole = all(name.isascii() and name.removeprefix("-").isdigit() for name in names)
+    return sorted(names, key=lambda name: (int(name) if whole else 0, name))
+
+
+def make_examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) -> Examples:
+    parts = tuple(map(list, zip(*(texts for texts, _ in rows), strict=True)))
+    labels = [label for _, label in rows]
+    number = {name: index for index, name in enumerate(classes)}
+    if wanted.label is None:
+        return Examples(parts)
+    if wanted.target == "number":
+        return Examples(parts, targets=labels)
+    if wanted.target == "tags":
+        return Examples(parts, tags=[[number[tag] for tag in tags] for tags in labels])
+    return Examples(parts, labels=[number[label] for label in labels])
+
+
+# -- two files: line n of one is a translation of line n of the other
+
+
+def read_parallel(config: TextDataConfig) -> Corpus:
+    """The pairs of the files, each line one text. Without test files a share of the pairs is held out, by a hash of
+    their texts. Raises UserError, which names every file that is wrong.
+    """
+    problems: list[str] = []
+    splits: dict[str, list[tuple[str, str]]] = {}
+    for split, prefix in (("train", ""), ("validation", "validation_"), ("test", "test_")):
+        paths = {f"data.{prefix}{side}": vars(config)[f"{prefix}{side}"] for side in ("source", "target")}
+        if all(paths.values()):
+            try:
+                splits[split] = read_pairs(paths, config.skip_empty)
+            except UserError as error:
+                problems += error.problems
+        elif any(paths.values()):
+            missing, given = sorted(paths, key=lambda key: bool(paths[key]))
+            problems.append(f"{missing} is missing: {given} is given, and each of its lines needs the other language's")
+    if problems:
+        raise UserError(problems)
+    if "test" not in splits:
+        held = choose_by_hash([repr(pair) for pair in dict.fromkeys(splits["train"])], config.test_share)
+        splits["test"] = [pair for pair in splits["train"] if repr(pair) in held]
+        splits["train"] = [pair for pair in splits["train"] if repr(pair) not in held]
+    return Corpus(**{split: Examples((*zip(*pairs, strict=True),) or ((), ())) for split, pairs in splits.items()})
+
+
+def read_pairs(paths: dict[str, str], skip_empty: bool) -> list[tuple[str, str]]:
+    """The pairs of two files, by their keys. Raises UserError."""
+    problems: list[str] = []
+    sides: dict[str, list[str]] = {}  # by what messages call them
+    for key, given in paths.items():
+        path = Path(given).expanduser()
+        try:
+            lines = [line.strip() for line in read_utf8(path, key).removesuffix("\n").split("\n")]
+        except UserError as error:
+            problems += error.problems
+            continue
+        empty = [number for number, line in enumerate(lines, 1) if not line]
+        if empty and not skip_empty:
+            which = f"line {empty[0]} is empty" + (f", and {len(empty) - 1} more" if len(empty) > 1 else "")
+            problems.append(
+                f"{key}={path}: {which}; write what is missing, or leave such pairs out by data.skip_empty=true"
+            )
+        sides[f"{key}={path}"] = lines
+    if len({len(lines) for lines in sides.values()}) > 1:
+        (first, one), (second, other) = sides.items()
+        lengths = f"{first} has {plural(len(one), 'line')}, {second} has {len(other)}"
+        problems.append(f"{lengths}; line n of one must be line n of the other")
+    if problems:
+        raise UserError(problems)
+    return [pair for pair in zip(*sides.values(), strict=True) if all(pair)]
+
+
+# -- mixtures
+
+
+def read_mixture(config: TextDataConfig) -> Corpus:
+    """Several sets as one text-to-text set (T5: Raffel et al., 2020, section 2.4): each source begins with the name of
+    its task, "numbers: seven hundred", and what is to be said of it is text: a class is its name.
+
+    The classes are the parts' names, so that a subset has its share of each.
+    """
+    corpora: dict[str, dict[str, Examples]] = {}
+    problems: list[str] = []
+    for name, part in load_parts(config).items():
+        try:
+            corpora[name] = read_part(name, part, config.limit)
+        except UserError as error:
+            problems += [f"data.parts.{name}: {problem}" for problem in error.problems]
+    if problems:
+        raise UserError(problems)
+    splits = {}
+    for split in SPLITS:
+        parts = [corpus[split] for corpus in corpora.values()]
+        labels = [number for number, examples in enumerate(parts) for _ in range(len(examples))]
+        sides = tuple([text for examples in parts for text in examples.parts[side]] for side in (0, 1))
+        splits[split] = Examples(sides, labels=labels)
+    return Corpus(**splits, classes=tuple(corpora))
+
+
+def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
+    """The configuration of each part by its name. Raises UserError."""
+    given = DEFAULT_MIXTURE if config.parts is None else config.parts
+    if not isinstance(given, Mapping) or not given:
+        raise UserError(f"data.parts={given}: give names and data sets, data.parts={{NAME: DATA, ...}}")
+    parts: dict[str, TextDataConfig] = {}
+    problems: list[str] = []
+    for name, choice in given.items():
+        key = f"data.parts.{name}"
+        try:
+            part = groups.load("data", choice if isinstance(choice, dict) else str(choice), key)
+        except UserError as error:
+            problems += error.problems
+            continue
+        if part.modality != "text" or part.kind == "mixture":
+            problems.append(f"{key}={part.name}: cannot be part of a mixture; give a data set of texts")
+        parts[str(name)] = part
+    if problems:
+        raise UserError(problems)
+    return parts
+
+
+def read_part(name: str, config: TextDataConfig, limit: int | None) -> dict[str, Examples]:
+    """Pairs (source, target) of one data set, at most `limit` of them for training. Raises UserError."""
+    corpus: Corpus = module_of(config).read(config)
+    if problems := [line for split in corpus.splits for line in check_examples(config, corpus, split)]:
+        raise UserError(problems)
+    if corpus.validation is None:
+        corpus = carve_texts(corpus, config.name)
+    splits = {split: make_pairs(name, part, corpus.classes, config) for split, part in corpus.splits.items()}
+    sources = splits["train"].parts[0]
+    if limit is not None and limit < len(sources):
+        chosen = choose_by_hash(list(dict.fromkeys(sources)), limit / len(sources))
+        splits["train"] = take(splits["train"], np.array([source in chosen for source in sources]))
+    return splits
+
+
+def make_pairs(name: str, examples: Examples, classes: tuple[str, ...], config: TextDataConfig) -> Examples:
+    """Sources that begin with the name, and what is to be said of them. Raises UserError where that is not one text."""
+    *sources, last = examples.parts
+    if examples.tags is not None or len(sources) > 1:
+        raise UserError(
+            f"data={config.name}: tags and choices have no place in a mixture; give classes, numbers, pairs"
+        )
+    targets: list[Any] = list(last)
+    if examples.targets is not None:
+        sources, targets = [*sources, last], [f"{value:g}" for value in examples.targets]
+    elif examples.labels is not None and classes:
+        sources, targets = [*sources, last], [classes[label] for label in examples.labels]
+    elif not sources:
+        raise UserError(f"data={config.name}: has one text each and nothing to predict; give pairs, classes or numbers")
+    texts = (f"{name}: " + "\n".join(parts) for parts in zip(*sources, strict=True))
+    return Examples((list(texts), targets))
