@@ -18,7 +18,7 @@ from vitlab.analysis.capture.heads import CHUNK
 from vitlab.analysis.capture.layers import run_eagerly
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config.schema import AnalysisConfig
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models.heads import TextModel
 from vitlab.models.recurrent import RecurrentEncoderDecoder
 from vitlab.tasks.common.text import TokenInputs

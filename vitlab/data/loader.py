@@ -1,19 +1,17 @@
 """Batches of items, in an order that depends on the seed and the step alone."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from vitlab.config import UserError
 from vitlab.data.base import Split
-from vitlab.data.items import Items
-from vitlab.data.resident import Resident, has_room
 from vitlab.data.subset import examples
 
 CPU = torch.device("cpu")
@@ -34,6 +32,23 @@ class Part:
         return rows[self.number * size : (self.number + 1) * size]
 
 
+class Items(Dataset):
+    """A split as torch's DataLoader reads it: a batch at a time."""
+
+    def __init__(self, split: Split):
+        self.split = split
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(items as read: images uint8 (B, C, H, W), targets: labels int64 (B,) unless the split has others)"""
+        rows = np.asarray(indices, dtype=np.int64)
+        items = np.require(self.split.read(rows), requirements=["C", "W"])
+        targets = self.split.labels if self.split.targets is None else self.split.targets
+        return torch.from_numpy(items), torch.from_numpy(targets[rows])
+
+
 class Readable(Items):
     """Gives a UserError of `read` as the batch: torch would re-raise it from a worker with a traceback as its text."""
 
@@ -45,7 +60,17 @@ class Readable(Items):
 
 
 class BatchLoader(DataLoader):
-    """A DataLoader over the batches of a batch sampler."""
+    """A DataLoader over batches of indices; what is for a GPU lies in memory that is copied to it without waiting."""
+
+    def __init__(self, split: Split, batches: Iterable[list[int]], workers: int, device: torch.device):
+        super().__init__(
+            Readable(split),
+            batch_sampler=batches,
+            num_workers=workers,
+            pin_memory=device.type == "cuda",
+            collate_fn=as_read,
+            generator=torch.Generator(),  # else it draws from the global one, which a resumed run cannot match
+        )
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         # without workers torch's own iterator does this, too, but slower
@@ -103,14 +128,9 @@ class StepBatches:
                 part = epoch(number)[offset : offset + last - first]
                 batch += part.tolist()
                 first += len(part)
-            yield self.part.of(self.repeated(batch))
-
-    def repeated(self, items: list[int]) -> list[int]:
-        """The items over and over to a whole batch; the part at its end begins at the second, as the first follows it
-        where mixup closes the circle.
-        """
-        whole, rest = divmod(self.batch_size, self.distinct)
-        return items * whole + items[1 : 1 + rest]
+            # over and over; the part at the end begins at the second: mixup mixes the last with the first
+            whole, rest = divmod(self.batch_size, self.distinct)
+            yield self.part.of(batch * whole + batch[1 : 1 + rest])
 
 
 def join_blocks(items: np.ndarray, blocks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -141,13 +161,10 @@ def train_loader(
 ) -> DataLoader:
     """Batches (items, targets) of the steps start..steps-1, all of batch_size items, or the `part` of each.
 
-    The same seed and step give the same batch, whatever the start and the number of workers. Those for a GPU lie on it
-    where it has room for all items, else in memory that is copied to it without waiting.
+    The same seed and step give the same batch, whatever the start and the number of workers.
     """
     batches = StepBatches(indices, batch_size, steps, seed, start, repeats, split.blocks, part)
-    if has_room(split, indices, device):
-        return make_loader(Resident(split, indices, device), batches)
-    return make_loader(Readable(split), batches, workers, pinned=device.type == "cuda")
+    return BatchLoader(split, batches, workers, device)
 
 
 def eval_loader(
@@ -174,19 +191,7 @@ def eval_loader(
     else:
         most = math.ceil(math.ceil(len(rows) / part.count) / max(2, batch_size))  # of the largest part
         batches = np.array_split(np.array_split(rows, part.count)[part.number], most)
-    lists = [batch.tolist() for batch in batches]
-    return make_loader(Readable(split), lists, workers, pinned=device.type == "cuda")
-
-
-def make_loader(items: Items, sampler, workers: int = 0, pinned: bool = False) -> DataLoader:
-    return BatchLoader(
-        items,
-        batch_sampler=sampler,
-        num_workers=workers,
-        pin_memory=pinned,
-        collate_fn=as_read,
-        generator=torch.Generator(),  # else it draws from the global one, which a resumed run cannot match
-    )
+    return BatchLoader(split, [batch.tolist() for batch in batches], workers, device)
 
 
 def as_read(batch):

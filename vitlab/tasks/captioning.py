@@ -17,7 +17,7 @@ from vitlab.config.exclusions import find_excluded
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.tasks.common.decoded import Score, score_exact_match
 from vitlab.tasks.common.images import ImagePreparation
 from vitlab.tasks.common.seq2seq import SequenceToSequence, check_search, trim

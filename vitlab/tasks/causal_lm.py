@@ -15,7 +15,7 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.sequences.blocks import IGNORE_INDEX, pack_texts
+from vitlab.data.sequences import IGNORE_INDEX, pack_texts
 from vitlab.data.text.types import TextData
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.metrics import ItemOutcomes, Mean, Perplexity

@@ -15,8 +15,8 @@ from torchmetrics.classification import MulticlassCalibrationError
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
+from vitlab.data.augment import Mixing
 from vitlab.data.base import ImageData
-from vitlab.data.mixing import Mixing
 from vitlab.tasks.common.images import ImageTask
 from vitlab.tasks.common.metrics import Confusion, ItemOutcomes, Mean, Reliability
 from vitlab.tasks.metrics import CHOICES, IMAGES, MOST_CONFUSED, build_metrics

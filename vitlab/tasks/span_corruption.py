@@ -13,9 +13,8 @@ from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import Split
-from vitlab.data.sequences.blocks import IGNORE_INDEX, pack_texts
-from vitlab.data.sequences.mask_tokens import Random, RowGenerators
-from vitlab.data.sequences.span_corruption import choose_corrupted, corrupt_spans, plan_lengths
+from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt_spans, plan_lengths
+from vitlab.data.sequences import IGNORE_INDEX, pack_texts
 from vitlab.data.text.corpus import join_rows
 from vitlab.data.text.types import TextData, Texts
 from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch

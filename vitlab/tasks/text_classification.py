@@ -1,6 +1,6 @@
 """Fine-tuning on texts: a class of a text or a pair, the right of several choices, a number, a tag of each token.
 
-The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences.pair_inputs).
+The data decide which. Inputs are GPT's and BERT's (vitlab.data.sequences).
 
 Shapes: B batch, S sequences of an item (absent where it is one), N tokens, D width.
 """
@@ -16,8 +16,7 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.sequences.blocks import IGNORE_INDEX
-from vitlab.data.sequences.pair_inputs import frame_texts
+from vitlab.data.sequences import IGNORE_INDEX, frame_texts
 from vitlab.data.text.types import NO_TAG, TextData
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.objectives import Choices, Classes, Numbers, Tags

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError, resolved
+from vitlab.data.augment import normalize
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
-from vitlab.data.normalize import normalize
 from vitlab.data.text.tokenization import Tokenizer, from_file
 from vitlab.models.base import as_model
 from vitlab.models.captioner import Captioner

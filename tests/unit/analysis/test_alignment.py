@@ -6,7 +6,7 @@ import torch
 from vitlab.analysis import alignment
 from vitlab.analysis.capture.attention import attention_maps
 from vitlab.config import load
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build_model
 from vitlab.tasks.common.text import TokenInputs
 

@@ -8,7 +8,7 @@ from tests.learning import mean_loss
 from vitlab import tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items, eval_loader
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build
 from vitlab.tasks.captioning import score_captions
 from vitlab.training.optimization.optimizers import build_optimizer

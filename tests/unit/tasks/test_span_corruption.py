@@ -11,7 +11,7 @@ from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data import load
 from vitlab.data.loader import Items
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.texts import END, PAD, SEPARATOR, ragged, texts
 from tests.unit.tasks.test_seq2seq import batch_of, data
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, compose
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 
 SIZES = {"transformer_nano": ["model.width=32", "model.heads=2"], "gpt_nano": ["model.width=32", "model.heads=2"]}
 SIZES["lstm_nano"] = ["model.width=32"]

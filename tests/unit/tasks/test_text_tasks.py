@@ -11,7 +11,7 @@ from tests.texts import MASK, STOP, TOKENIZER, WORDS, counting, text_data, texts
 from vitlab import models, tasks
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models.counting import count
 from vitlab.tasks.masked_lm import SEED
 

@@ -1,19 +1,28 @@
-"""Augmentation of whole batches of uint8 images, on the device that holds them: one module each, found by listing.
+"""What is done to whole batches of images, on the device that holds them: augmentation, normalisation, mixing.
 
-A module has `apply(images, config, recipe, generator)`, uint8 (B, C, H, W) -> the same, where `config` is
-`data.augment` and `recipe` the recipe; all that is random is drawn from `generator`. `ORDER` is its place among the
-others (crop 10, flip_shift 20, rand_augment 30), and a dataclass `Config` holds its keys below `data.augment`, with
-ranges by `vitlab.config.schema.fields.setting` and a comment that docs/keys.md shows (`python scripts/write_keys.py`).
-One that is off gives the very tensor and draws nothing, so that others draw what they did. The generator may be on the
-CPU where the images are not. torch is imported inside the functions, because commands that only print read the keys. A
-module may have `check(recipe, data)`, which yields what does not fit, a line each.
+The augmentations of uint8 images are the modules of this folder, found by listing. A module has `apply(images, config,
+recipe, generator)`, uint8 (B, C, H, W) -> the same, where `config` is `data.augment` and `recipe` the recipe; all that
+is random is drawn from `generator`. `ORDER` is its place among the others (geometry 10, rand_augment 30), and a
+dataclass `Config` holds its keys below `data.augment`, with ranges by `vitlab.config.schema.fields.setting` and a
+comment that docs/keys.md shows (`python scripts/write_keys.py`). One that is off gives the very tensor and draws
+nothing, so that others draw what they did. The generator may be on the CPU where the images are not. torch is imported
+inside the functions, because commands that only print read the keys. A module may have `check(recipe, data)`, which
+yields what does not fit, a line each.
 """
 
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from vitlab.registry import find_function, list_modules
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+IN_CACHE = 2**20  # values that are normalised together on a CPU
 
 
 @cache
@@ -21,3 +30,80 @@ def list_augmentations() -> tuple[ModuleType, ...]:
     """The modules in the order in which they are applied."""
     modules = [import_module(f"{__name__}.{name}") for name in list_modules(__name__)]
     return tuple(sorted((m for m in modules if find_function(m, "apply")), key=lambda module: module.ORDER))
+
+
+def normalize(images: "Tensor", mean: Sequence[float], std: Sequence[float]) -> "Tensor":
+    """uint8 (B, C, H, W) -> float32 (B, C, H, W): (x / 255 - mean) / std, with 1 or C means and deviations."""
+    import torch
+
+    factor, offset = normalization(tuple(mean), tuple(std), images.device)
+    out = torch.empty(images.shape, device=images.device)
+    together = IN_CACHE // images.shape[1:].numel() if images.device.type == "cpu" else len(images)
+    for part, into in zip(images.split(max(1, together)), out.split(max(1, together)), strict=True):
+        # bytes times floats would be converted in small pieces, twice as slowly
+        into.copy_(part).mul_(factor).sub_(offset)
+    return out
+
+
+@lru_cache(maxsize=16)  # making them takes as long as a small batch, and on a GPU waits for it
+def normalization(mean: Sequence[float], std: Sequence[float], device: Any) -> tuple["Tensor", "Tensor"]:
+    """What `normalize` multiplies by and subtracts: each (1, C or 1, 1, 1)."""
+    import torch
+
+    with torch.inference_mode(False):  # else those of an evaluation could not be used in training
+        mean, std = (torch.tensor(v, dtype=torch.float32, device=device).view(1, -1, 1, 1) for v in (mean, std))
+        return 1 / (255 * std), mean / std
+
+
+class Mixing:
+    """What a recipe does to a normalised batch: erase a part of some images, mix each with its neighbour.
+
+    Erasing: with probability `random_erasing` a rectangle of 2% to a third of the image becomes normal noise (Zhong et
+    al., 2020; timm's `pixel` mode). Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): one of the two a batch
+    where both are on, CutMix with probability `cutmix_share`, and one share drawn for the whole batch.
+    """
+
+    def __init__(self, recipe: Any, classes: int):
+        from timm.data.random_erasing import RandomErasing
+        from torchvision.transforms import v2
+
+        self.erase = recipe.random_erasing and RandomErasing(recipe.random_erasing, mode="pixel", device="cpu")
+        choices = [(v2.CutMix, recipe.cutmix, recipe.cutmix_share), (v2.MixUp, recipe.mixup, 1 - recipe.cutmix_share)]
+        on = [(transform(alpha=alpha, num_classes=classes), share) for transform, alpha, share in choices if alpha]
+        if len(on) == 2:
+            self.mix = v2.RandomChoice([transform for transform, _ in on], p=[share for _, share in on])
+        else:
+            self.mix = on[0][0] if on else None
+
+    def __call__(self, images: "Tensor", labels: "Tensor", generator: "Generator") -> tuple["Tensor", "Tensor"]:
+        """images (B, C, Y, X), which may be changed in place, and labels (B,) -> images (B, C, Y, X) and labels (B,),
+        or (B, classes) of shares that sum to 1 where a batch is mixed; the very tensors where nothing is on.
+        """
+        if not self.erase and self.mix is None:
+            return images, labels
+        with global_generators(generator, images.device):
+            if self.erase:
+                self.erase.device = images.device
+                self.erase(images)
+            return (images, labels) if self.mix is None else self.mix(images, labels)
+
+
+@contextmanager
+def global_generators(generator: "Generator", device: Any) -> Iterator[None]:
+    """torch's and Python's global generators seeded by a draw from `generator`; afterwards as they were.
+
+    timm's and torchvision's transforms draw from these, and a batch is to be a function of the step's generator alone.
+    """
+    import random
+
+    import torch
+
+    seed = int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
+    state = random.getstate()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(state)

@@ -19,7 +19,7 @@ from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTabl
 from vitlab.data.base import CaptionData, ImageData, Split
 from vitlab.data.cache.file_stats import stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_by_hash, choose_held_out
 from vitlab.data.text import tokenization
 from vitlab.data.text.texts import parse_rows

@@ -9,9 +9,8 @@ from torch import Generator, Tensor, nn
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.augment import list_augmentations
+from vitlab.data.augment import list_augmentations, normalize
 from vitlab.data.base import ImageData
-from vitlab.data.normalize import normalize
 from vitlab.registry import find_function
 from vitlab.tasks.base import Task
 

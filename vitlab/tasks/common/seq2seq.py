@@ -15,8 +15,7 @@ from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData
-from vitlab.data.sequences.blocks import IGNORE_INDEX
-from vitlab.data.sequences.source_target import join_pairs
+from vitlab.data.sequences import IGNORE_INDEX, join_pairs
 from vitlab.data.text.corpus import SPLITS
 from vitlab.data.text.types import TextData
 from vitlab.formatting import plural

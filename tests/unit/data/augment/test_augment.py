@@ -5,9 +5,8 @@ import torch
 from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as F
 
-from vitlab.data.augment.crop import crop, crop_boxes, resize_boxes, sample_boxes
-from vitlab.data.augment.flip_shift import augment
-from vitlab.data.normalize import normalize
+from vitlab.data.augment import normalize
+from vitlab.data.augment.geometry import augment, crop, crop_boxes, resize_boxes, sample_boxes
 
 B, C, H, W = 29, 3, 5, 7
 

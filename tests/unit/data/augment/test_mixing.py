@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from vitlab.config import TrainConfig, compose
-from vitlab.data.mixing import Mixing
+from vitlab.data.augment import Mixing
 from vitlab.training.module import TrainingModule
 
 B, C, H, W, CLASSES = 101, 3, 19, 23, 7

@@ -7,7 +7,7 @@ from PIL import Image
 from timm.data import auto_augment
 
 from vitlab.config import TrainConfig, compose
-from vitlab.data.rand_augment import NAMES, OPERATIONS, SIGNED, UNSIGNED, rand_augment
+from vitlab.data.augment.rand_augment import NAMES, OPERATIONS, SIGNED, UNSIGNED, rand_augment
 
 TIMM = {  # the names there
     name: name.title().replace("_", "") + ("Rel" if name.startswith("translate") else "") for name in NAMES
@@ -93,7 +93,7 @@ def counted(monkeypatch, images, *overrides, steps=40):
 
         return operation
 
-    monkeypatch.setattr("vitlab.data.rand_augment.OPERATIONS", {name: spy(name) for name in NAMES})
+    monkeypatch.setattr("vitlab.data.augment.rand_augment.OPERATIONS", {name: spy(name) for name in NAMES})
     g, options = generator(), config(*overrides)
     for _ in range(steps):
         rand_augment(images, options, g)

@@ -7,7 +7,7 @@ from PIL import Image
 from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache.content_hash import contents
-from vitlab.data.sequences.blocks import IGNORE_INDEX
+from vitlab.data.sequences import IGNORE_INDEX
 
 
 @pytest.fixture(autouse=True)

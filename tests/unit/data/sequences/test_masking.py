@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from vitlab.data.sequences.mask_spans import choose_spans
-from vitlab.data.sequences.mask_tokens import choose_tokens, corrupt, gather_chosen
+from vitlab.data.masking import choose_spans, choose_tokens, corrupt, gather_chosen
 
 PAD, CLS, SEP, MASK = 0, 2, 3, 7
 SPECIAL = (PAD, CLS, SEP, MASK)

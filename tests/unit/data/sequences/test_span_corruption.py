@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from vitlab.data.sequences.blocks import IGNORE_INDEX
-from vitlab.data.sequences.span_corruption import choose_corrupted, corrupt_spans, plan_lengths
+from vitlab.data.masking import choose_corrupted, corrupt_spans, plan_lengths
+from vitlab.data.sequences import IGNORE_INDEX
 
 X, Y, Z, END = 91, 92, 93, 1
 

@@ -1,0 +1,315 @@
+"""Which tokens are hidden, what the model sees in their place, and where they are: BERT, SpanBERT and T5, by the batch.
+
+Random numbers come from a generator on the tensors' device or on the CPU, or from one for each row.
+Shapes: B rows, N tokens, K places; S tokens of T5's input, T of its target.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from vitlab.data.sequences import IGNORE_INDEX
+
+MASKED, REPLACED = 0.8, 0.1  # of the tokens that BERT chooses; the others stay as they are
+
+
+class RowGenerators:
+    """A generator for each row of a batch: what a row draws does not depend on the others."""
+
+    def __init__(self, seeds: Sequence[int]):
+        self.each = [Generator().manual_seed(seed) for seed in seeds]
+
+    def draw(self, of: Callable[[Generator], Tensor], rows: Tensor | None) -> Tensor:
+        """`of` each row's generator, stacked: zeros, and nothing drawn, for rows (B,) that are not to draw."""
+        wanted = [True] * len(self.each) if rows is None else rows.tolist()
+        drawn = {row: of(self.each[row]) for row, draws in enumerate(wanted) if draws}
+        none = torch.zeros_like(next(iter(drawn.values())))
+        return torch.stack([drawn.get(row, none) for row in range(len(wanted))])
+
+
+Random = Generator | RowGenerators
+
+
+def draw_uniform(shape: tuple[int, ...], generator: Random, device: torch.device, rows: Tensor | None = None) -> Tensor:
+    """Doubles from [0, 1): with floats the shares of long rows would be off by their rounding.
+
+    rows (B,), bool: which draw, where each has a generator of its own; None for all.
+    """
+    if isinstance(generator, RowGenerators):
+        return generator.draw(lambda own: torch.rand(shape[1:], generator=own, dtype=torch.float64), rows).to(device)
+    return torch.rand(shape, generator=generator, device=generator.device, dtype=torch.float64).to(device)
+
+
+def draw_integers(high: int, shape: tuple[int, ...], generator: Random, device: torch.device) -> Tensor:
+    """From 0 to high - 1."""
+    if isinstance(generator, RowGenerators):
+        return generator.draw(lambda own: torch.randint(high, shape[1:], generator=own), None).to(device)
+    return torch.randint(high, shape, generator=generator, device=generator.device).to(device)
+
+
+def choose_tokens(maskable: Tensor, share: float, generator: Random) -> Tensor:
+    """maskable (B, N), bool -> chosen (B, N), bool: `share` of each row's maskable tokens, without replacement (BERT:
+    Devlin et al., 2019, section 3.1 and appendix A.1).
+
+    A number of tokens that is not whole is rounded up with the probability of its fraction, else down: the expectation
+    is exact, and a short row may have none.
+    """
+    rows, length = maskable.shape
+    wanted = maskable.sum(1, keepdim=True) * share + draw_uniform((rows, 1), generator, maskable.device)
+    scores = draw_uniform((rows, length), generator, maskable.device).masked_fill(~maskable, 2.0)
+    first = torch.arange(length, device=maskable.device) < wanted.floor()
+    chosen = torch.zeros_like(maskable).scatter(1, scores.argsort(1), first)
+    return chosen & maskable  # at share 1 `wanted` may have been rounded up to one token too many
+
+
+def corrupt(
+    tokens: Tensor,
+    chosen: Tensor,
+    *,
+    mask_token: int,
+    vocabulary: int,
+    special: Sequence[int],
+    generator: Random,
+    groups: Tensor | None = None,
+) -> Tensor:
+    """tokens (B, N), int64, and chosen (B, N), bool -> what the model sees, (B, N): of the chosen tokens 80% are
+    `mask_token`, 10% drawn evenly from the `vocabulary` (its size) without the `special` ones, 10% as they were. A
+    drawn token may happen to be the one that stood there, as in BERT.
+
+    With groups (B, N), int64 from 0 to N - 1 where chosen, chosen tokens of a row with the same number share one of the
+    three fates (SpanBERT: Joshi et al., 2020, section 3.1); those replaced are still drawn one by one.
+    """
+    ordinary = torch.ones(vocabulary, dtype=torch.bool)
+    ordinary[list(special)] = False
+    drawable = ordinary.nonzero().squeeze(1).to(tokens.device)
+    fate = draw_uniform(tuple(tokens.shape), generator, tokens.device)
+    if groups is not None:
+        fate = fate.gather(1, groups.clamp(min=0))
+    drawn = draw_integers(len(drawable), tuple(tokens.shape), generator, tokens.device)
+    seen = torch.where(fate < MASKED + REPLACED, drawable[drawn], tokens)
+    return torch.where(chosen, seen.masked_fill(fate < MASKED, mask_token), tokens)
+
+
+def gather_chosen(chosen: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """chosen (B, N), bool -> the places of the chosen tokens from left to right, (B, K), int64, and which of them are
+    filled, (B, K), bool; K = `most`. Places that are not filled are 0.
+
+    So a head runs on K tokens a row, and no shape depends on what was chosen. What a row has beyond `most` is dropped:
+    ceil(share * N) is enough for `choose_tokens`, int(share * N) + longest for `choose_spans`.
+    """
+    rows, length = chosen.shape
+    order = chosen.cumsum(1)
+    column = torch.where(chosen & (order <= most), order - 1, most)  # the last one, cut off below, takes the rest
+    places = torch.arange(length, device=chosen.device).expand(rows, length)
+    packed = places.new_zeros(rows, most + 1).scatter(1, column, places)[:, :most]
+    filled = torch.arange(most, device=chosen.device) < chosen.sum(1, keepdim=True)
+    return packed, filled
+
+
+# -- SpanBERT
+
+
+class Spans(NamedTuple):
+    """The chosen tokens (B, N), bool, and for each of them, int64 (B, N): the number of its span in the row, from 0 and
+    from left to right (-1 for tokens not chosen); the place left of its span and the place right of it, neither of them
+    chosen; and its own index in the span, from 1 to the span's length (these three are 0 for tokens not chosen).
+    """
+
+    chosen: Tensor
+    groups: Tensor
+    left: Tensor
+    right: Tensor
+    index: Tensor
+
+
+@lru_cache(maxsize=256)
+def compute_tables(p: float, longest: int, budget: int) -> tuple[Tensor, Tensor]:
+    """For lengths cut at c = 0 ... longest: their cumulative distribution (longest + 1, longest), and the expected
+    number of tokens of spans drawn until they have at least t, t = 0 ... budget + 1 (longest + 1, budget + 2).
+
+    The latter is Wald's: the mean length times the expected number of spans, and that is the sum over s < t of the
+    probability that some spans have s tokens together. For c = 0, where no span fits, it is infinite.
+    """
+    cumulative = np.ones((longest + 1, longest))
+    expected = np.full((longest + 1, budget + 2), np.inf)
+    expected[:, 0] = 0
+    for cut in range(1, longest + 1):
+        lengths = np.arange(1, cut + 1)
+        weights = (1 - p) ** (lengths - 1)
+        probabilities = weights / weights.sum()
+        cumulative[cut, : cut - 1] = probabilities.cumsum()[:-1]
+        reached = np.zeros(longest + budget + 1)  # padded on the left by zeros
+        reached[longest] = 1
+        for tokens in range(longest + 1, len(reached)):
+            reached[tokens] = probabilities @ reached[tokens - lengths]
+        expected[cut, 1:] = (probabilities @ lengths) * reached[longest:].cumsum()
+    return torch.from_numpy(cumulative), torch.from_numpy(expected)
+
+
+def describe_spans(chosen: Tensor) -> Spans:
+    """chosen (B, N), bool, with spans that do not touch and neither the first nor the last token of a row."""
+    place = torch.arange(chosen.shape[1], device=chosen.device)
+    left = place.masked_fill(chosen, 0).cummax(1).values
+    right = place.masked_fill(chosen, chosen.shape[1]).flip(1).cummin(1).values.flip(1)
+    index = place - left
+    groups = (index == 1).logical_and(chosen).cumsum(1) - 1
+    left, right, index = (tensor.masked_fill(~chosen, 0) for tensor in (left, right, index))
+    return Spans(chosen, groups.masked_fill(~chosen, -1), left, right, index)
+
+
+def choose_spans(maskable: Tensor, share: float, generator: Random, p: float = 0.2, longest: int = 10) -> Spans:
+    """maskable (B, N), bool -> spans of maskable tokens with `share` of a row's maskable tokens, in expectation
+    (SpanBERT: Joshi et al., 2020, sections 3.1 and 3.2).
+
+    Lengths follow a geometric distribution cut at `longest` and renormalised (3.8 tokens in the mean for p = 0.2 and
+    10). They are drawn one after the other until a row's budget is spent, and each span begins at one of the places
+    where it fits, all equally likely. So no length is ever drawn again because it did not fit, which would favour short
+    ones. A row's last span goes beyond what it was drawn to reach, so stopping at the budget would choose too many
+    tokens; cutting the last span would make spans too short. Spans are drawn until their tokens reach a threshold below
+    the budget, set such that their expected number is the budget. When to stop depends on the spans so far only, so by
+    Wald's identity the spans of many rows have the lengths' distribution, exactly.
+
+    Different from the paper: lengths count tokens, not whole words, and two spans never touch, since the tokens on
+    either side of a span have to be ones that the model sees.
+
+    A row has at most share * (its maskable tokens) + longest tokens chosen. Its first and its last token never are: a
+    span has a token on either side. Where a row's longest stretch of maskable tokens is shorter than `longest`, lengths
+    are cut at that and renormalised. Where spans leave no room for the next, it is shortened, and where they leave none
+    at all there are fewer: so at shares far above 15% less than `share` is chosen, since spans do not touch.
+    """
+    rows, length = maskable.shape
+    device = maskable.device
+    place = torch.arange(length, device=device)
+    inside = maskable & (place > 0) & (place < length - 1)
+    room = (describe_spans(inside).right - place).clamp_(min=0)  # free tokens from here on
+    cut = room.amax(1).clamp_(max=longest)
+    cumulative, expected = (table.to(device)[cut] for table in compute_tables(p, longest, int(share * length)))
+
+    budget = maskable.sum(1, keepdim=True) * share
+    below = torch.searchsorted(expected, budget, right=True) - 1
+    low, high = expected.gather(1, below), expected.gather(1, below + 1)
+    threshold = below + (draw_uniform((rows, 1), generator, device) < (budget - low) / (high - low))
+
+    tokens = torch.zeros_like(threshold)
+    chosen = torch.zeros_like(maskable)
+    while (unfilled := tokens < threshold).any():
+        drawing = unfilled[:, 0]
+        size = torch.searchsorted(cumulative, draw_uniform((rows, 1), generator, device, drawing), right=True) + 1
+        size = size.minimum(room.amax(1, keepdim=True))
+        fits = (room >= size).cumsum(1)
+        nth = (draw_uniform((rows, 1), generator, device, drawing) * fits[:, -1:]).long() + 1
+        beyond = 2 * length  # where a row that is done, or has no room, would begin its span
+        start = torch.searchsorted(fits, nth).masked_fill_(~unfilled | (size == 0), beyond)
+        after = start + size
+        chosen |= (place >= start) & (place < after)
+        room = torch.where(place > after, room, room.minimum((start - 1 - place).clamp_(min=0)))
+        tokens = torch.where(size == 0, threshold, tokens + size)
+    return describe_spans(chosen)
+
+
+# -- T5
+
+
+class Lengths(NamedTuple):
+    """Of a whole sequence: its tokens, those of the input with its end, those of the target with its end, its spans."""
+
+    tokens: int
+    source: int
+    target: int
+    spans: int
+
+
+def count_spans(tokens: Tensor, share: float, mean: float) -> tuple[Tensor, Tensor]:
+    """How many of a row's tokens are corrupted, and in how many spans, for int64 lengths (B,): at least one of each.
+
+    As in T5's code (Raffel et al., 2020, section 3.1.4) `share` of a row's tokens are in spans, as many as make their
+    mean length `mean`.
+    """
+    corrupted = (tokens * share).round().long().clamp(min=1).minimum(tokens - 1)
+    return corrupted, (corrupted / mean).round().long().clamp(min=1).minimum(tokens - corrupted)
+
+
+def plan_lengths(source: int, share: float, mean: float) -> Lengths:
+    """The longest sequence whose input has at most `source` tokens."""
+    candidates = torch.arange(2, int(source / (1 - share)) + source)
+    corrupted, spans = count_spans(candidates, share, mean)
+    inputs = candidates - corrupted + spans + 1
+    best = int((inputs <= source).nonzero().max())
+    target = int(corrupted[best] + spans[best]) + 2
+    return Lengths(int(candidates[best]), int(inputs[best]), target, int(spans[best]))
+
+
+def choose_corrupted(lengths: Tensor, longest: int, share: float, mean: float, generator: Random) -> Tensor:
+    """lengths int64 (B,) -> bool (B, longest): which tokens are corrupted; False behind a row's end.
+
+    Spans do not touch, and of all ways to place them each is as likely. (T5's code always begins a row with a token
+    that is kept and ends it with one that is not, so a row's only span would always be its end.)
+    """
+    corrupted, spans = count_spans(lengths, share, mean)
+    # what is kept lies before, between and behind the spans, and the first and the last of these may be empty
+    gaps = compose(lengths - corrupted + 2, spans + 1, longest + 1, generator)
+    gaps[:, 0] -= 1
+    gaps = gaps.scatter_add(1, spans[:, None], torch.full_like(spans, -1)[:, None])[:, :-1]
+    lost = compose(corrupted, spans, longest, generator)
+    ends = (gaps + lost).cumsum(1)
+    steps = torch.zeros(len(lengths), longest + 1, dtype=torch.int64, device=lengths.device)
+    steps = steps.scatter_add(1, ends - lost, torch.ones_like(ends)).scatter_add(1, ends, -torch.ones_like(ends))
+    return steps.cumsum(1)[:, :-1] > 0
+
+
+def compose(total: Tensor, parts: Tensor, longest: int, generator: Random) -> Tensor:
+    """Positive lengths (B, longest) that add up to `total` (B,), `parts` (B,) of them, then zeros; each composition is
+    as likely as any other.
+    """
+    rows = len(total)
+    place = torch.arange(longest, device=total.device)
+    # a part begins at place 0, and at parts - 1 of the other places, drawn without replacement
+    scores = draw_uniform((rows, longest), generator, total.device).masked_fill(place >= total[:, None], 2.0)
+    scores[:, 0] = -1.0
+    begins = torch.zeros_like(scores, dtype=torch.bool)
+    begins = begins.scatter(1, scores.argsort(1), place < parts[:, None])
+    number = begins.cumsum(1) - 1
+    return torch.zeros_like(number).scatter_add(1, number, (place < total[:, None]).long())
+
+
+def corrupt_spans(
+    tokens: Tensor, corrupted: Tensor, sentinels: Sequence[int], end: int, source: int, target: int
+) -> tuple[Tensor, Tensor]:
+    """tokens int64 (B, N), IGNORE_INDEX behind a row's end, and corrupted, bool (B, N) -> the input (B, S) and the
+    target (B, T), each with its end and IGNORE_INDEX behind that.
+
+    A sentinel stands for each span in the input; the target is what was there, each span after its sentinel, with one
+    sentinel more at the end.
+
+    A row needs one sentinel more than it has spans.
+    """
+    names = torch.tensor(sentinels, device=tokens.device)
+    real = tokens != IGNORE_INDEX
+    first = corrupted & ~F.pad(corrupted, (1, 0))[:, :-1]
+    span = first.cumsum(1)  # from 1
+    before = names[(span - 1).clamp(min=0)]
+
+    stays = (real & ~corrupted) | first
+    inputs = gather_front(tokens.where(~first, before), stays, source)
+    # two places for each corrupted token: the sentinel before a span's first, and the token
+    pairs = torch.stack([before, tokens], dim=2).flatten(1)
+    targets = gather_front(pairs, torch.stack([first, corrupted], dim=2).flatten(1), target)
+    last = names[span[:, -1:]]
+    return close(inputs, torch.full_like(last, end)), close(close(targets, last), torch.full_like(last, end))
+
+
+def gather_front(values: Tensor, kept: Tensor, length: int) -> Tensor:
+    """The kept ones of values (B, N), moved to the front of (B, length), and IGNORE_INDEX behind them."""
+    places = (kept.cumsum(1) - 1).where(kept, length)  # the last column, cut off below, takes the rest
+    into = values.new_full((len(values), length + 1), IGNORE_INDEX)
+    return into.scatter(1, places, values)[:, :-1]
+
+
+def close(rows: Tensor, token: Tensor) -> Tensor:
+    """Rows (B, N) with a token (B, 1) behind each one's last."""
+    return rows.scatter(1, (rows != IGNORE_INDEX).sum(1, keepdim=True), token)

@@ -1,0 +1,287 @@
+"""Sequences of one length for the models of text: blocks, framed texts and pairs, sources with their targets.
+
+What is behind a text's end is IGNORE_INDEX in a sequence; the end itself is one of the tokenizer's tokens for it.
+Shapes: B batch, N tokens of a sequence, S sequences of an item; M sequences of a set.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vitlab.data.base import Rows, Split
+from vitlab.data.text.types import Ragged, Texts
+
+if TYPE_CHECKING:
+    from vitlab.data.text.tokenization import Tokenizer
+
+IGNORE_INDEX = -100  # in the place of a token where a sequence has none; torch's cross-entropy ignores it
+FOLLOWS, RANDOM = 0, 1  # the second segment of a pair, as BERT numbers them
+LEAST = 2  # tokens of a segment
+LEAST_PAIR = 2 * LEAST + 3  # of a pair with its frame
+SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of others
+
+
+# -- a stream cut into blocks, or each text in blocks of its own
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Reads blocks of `length` tokens, and `ahead` more of what follows, from all texts joined end to end."""
+
+    texts: Ragged
+    end: int  # the token after each text
+    length: int
+    ahead: int
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        """int64 (B,) -> int64 (B, length + ahead)"""
+        places = np.asarray(indices)[:, None] * self.length + np.arange(self.length + self.ahead)
+        text = np.minimum(np.searchsorted(self.firsts, places, side="right") - 1, len(self.texts) - 1)
+        return read_tokens(self.texts, text, places - self.firsts[text], self.end)
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """Where each text begins in the stream, int64 (N + 1,)."""
+        return self.texts.starts + np.arange(len(self.texts.starts))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Reads blocks that lie in one text each: `text` (M,) and the place in it, `offset` (M,), of each block."""
+
+    texts: Ragged
+    end: int
+    length: int
+    ahead: int
+    text: np.ndarray
+    offset: np.ndarray
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        """int64 (B,) -> int64 (B, length + ahead)"""
+        text = np.broadcast_to(self.text[indices, None], (len(indices), self.length + self.ahead))
+        return read_tokens(self.texts, text, self.offset[indices, None] + np.arange(self.length + self.ahead), self.end)
+
+
+def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
+    """The tokens at places of texts, of the same shape: `end` just behind a text's last, IGNORE_INDEX beyond."""
+    lengths = texts.lengths[text]
+    inside = texts.starts[text] + np.minimum(offset, lengths - 1)
+    tokens = texts.values[inside].astype(np.int64)
+    return np.where(offset < lengths, tokens, np.where(offset == lengths, end, IGNORE_INDEX))
+
+
+def pack_texts(
+    texts: Ragged, end: int, length: int, *, within_texts: bool, ahead: int = 0, whole: bool = True
+) -> Split:
+    """Sequences of `length` tokens and `ahead` more; each token is in one sequence, except those ahead.
+
+    A stream over all texts, whose size counts tokens; `within_texts` each text for itself, whose size counts
+    documents. The rest of the stream, less than a sequence, is left out unless it is not `whole`.
+    """
+    if within_texts:
+        spans = texts.lengths + 1 - ahead  # with its end; the last token has nothing to predict
+        counts = np.ceil(np.maximum(spans, 0) / length).astype(np.int64)
+        text = np.repeat(np.arange(len(texts)), counts)
+        offset = (np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)) * length
+        read = Blocks(texts, end, length, ahead, text, offset)
+        return Split(np.zeros(len(text), dtype=np.int64), read, unit="document", groups=text)
+    tokens = len(texts.values) + len(texts) - ahead
+    items = tokens // length if whole else -(-tokens // length)
+    return Split(np.zeros(items, dtype=np.int64), Stream(texts, end, length, ahead), unit="token", per_item=length)
+
+
+# -- whole texts
+
+
+@dataclass(frozen=True, eq=False)
+class PairInputs:
+    """Reads each text, or what belongs together of its parts, as sequences of `length` tokens.
+
+    `start A end`, and of pairs `start A separator B end`: GPT's (Radford et al., 2018, section 3.3) and BERT's (Devlin
+    et al., 2019, figure 4) inputs by the roles of the tokenizer's special tokens. BERT's [CLS] A [SEP] B [SEP] is the
+    same, its separator and its end being one token.
+
+    sequences: of each sequence of an item the one or two parts that it holds, as places in `parts`.
+    frame: the tokens start, separator, end.
+    tags: the class of each token of the first part, where there are such.
+    """
+
+    parts: tuple[Ragged, ...]
+    sequences: tuple[tuple[int, ...], ...]
+    frame: tuple[int, int, int]
+    length: int
+    tags: Ragged | None = None
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        """int64 (B,) -> int64 (B, 2, N), or (B, S, 2, N) where an item has several sequences.
+
+        Planes: the tokens, IGNORE_INDEX behind the end; the segments, 1 for B and what ends it; with tags a third,
+        NO_TAG (which is IGNORE_INDEX) where a token has none.
+        """
+        indices = np.asarray(indices)
+        sequences = np.stack([self.read_sequence(indices, numbers) for numbers in self.sequences], axis=1)
+        return sequences[:, 0] if len(self.sequences) == 1 else sequences
+
+    def read_sequence(self, indices: np.ndarray, numbers: tuple[int, ...]) -> np.ndarray:
+        """The planes (B, 2 or 3, N) of one sequence of each item."""
+        planes = np.full((len(indices), 2 if self.tags is None else 3, self.length), IGNORE_INDEX, dtype=np.int64)
+        tokens, segments = planes[:, 0], planes[:, 1]
+        places, rows = np.arange(self.length), np.arange(len(indices))
+        start, separator, end = self.frame
+        tokens[:, 0], segments[:] = start, 0
+        # of two parts the longer loses a token at a time, of equal ones the second: BERT's _truncate_seq_pair
+        room = self.length - 1 - len(numbers)
+        a, *b = (self.parts[number].lengths[indices] for number in numbers)
+        counts = [np.minimum(a, np.maximum(room - b[0], room - room // 2) if b else room)]
+        counts += [np.minimum(other, np.maximum(room - a, room // 2)) for other in b]
+        first = np.ones(len(indices), dtype=np.int64)
+        for segment, (number, count) in enumerate(zip(numbers, counts, strict=True)):
+            last = first + count
+            write_texts(tokens, self.parts[number], indices, first, count)
+            tokens[rows, last] = end if segment == len(numbers) - 1 else separator
+            segments[(places >= first[:, None]) & (places <= last[:, None])] = segment
+            if self.tags is not None:
+                write_texts(planes[:, 2], self.tags, indices, first, count)
+            first = last + 1
+        return planes
+
+
+def write_texts(into: np.ndarray, texts: Ragged, indices: np.ndarray, first: np.ndarray, count: np.ndarray) -> None:
+    """Write the first `count` (B,) values of the texts at `indices` into the rows of an array, from place `first`."""
+    row = np.repeat(np.arange(len(indices)), count)
+    offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    into[row, first[row] + offset] = texts.values[texts.starts[indices][row] + offset]
+
+
+def frame_texts(texts: Texts, tokenizer: "Tokenizer", length: int, *, both_orders: bool = False) -> Split:
+    """An item for each text; sizes count texts.
+
+    Of two parts an item is a sequence, or two in `both_orders`; of more it is the first part with each of the others,
+    which are choices.
+    """
+    parts = len(texts.parts)
+    sequences = ((0,),) if parts == 1 else tuple((0, other) for other in range(1, parts))
+    if both_orders and parts > 1:
+        sequences = (0, 1), (1, 0)
+    frame = tokenizer.start, tokenizer.separator, tokenizer.end
+    return Split(
+        texts.labels, PairInputs(texts.parts, sequences, frame, length, texts.tags), texts.targets, unit="text"
+    )
+
+
+# -- a source and what is to be generated from it
+
+
+@dataclass(frozen=True, eq=False)
+class SourceTarget:
+    """Reads pairs, `source end` and `start target end`; of a text that is too long the first tokens."""
+
+    sources: Ragged
+    targets: Ragged
+    start: int
+    end: int
+    source_length: int
+    target_length: int
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        """int64 (B,) -> int64 (B, source_length + target_length), IGNORE_INDEX behind the end of each."""
+        indices = np.asarray(indices)
+        joined = np.full((len(indices), self.source_length + self.target_length), IGNORE_INDEX, dtype=np.int64)
+        source, target = joined[:, : self.source_length], joined[:, self.source_length :]
+        rows, zeros = np.arange(len(indices)), np.zeros(len(indices), dtype=np.int64)
+        count = np.minimum(self.sources.lengths[indices], self.source_length - 1)
+        write_texts(source, self.sources, indices, zeros, count)
+        source[rows, count] = self.end
+        target[:, 0] = self.start
+        count = np.minimum(self.targets.lengths[indices], self.target_length - 2)
+        write_texts(target, self.targets, indices, zeros + 1, count)
+        target[rows, count + 1] = self.end
+        return joined
+
+
+def join_pairs(
+    texts: Texts, tokenizer: "Tokenizer", source_length: int, target_length: int, *, whole: bool = False
+) -> Split:
+    """An item for each pair; sizes count pairs. Of a target a model reads `target_length` tokens and writes as many.
+
+    Texts that are too long are cut; with `whole` such pairs are left out.
+    """
+    sources, targets = texts.parts
+    read = SourceTarget(sources, targets, tokenizer.decoder_start, tokenizer.end, source_length, target_length + 1)
+    short_enough = np.flatnonzero((sources.lengths < source_length) & (targets.lengths < target_length))
+    if whole and len(short_enough) < len(texts):
+        return Split(texts.labels[short_enough], Rows(read, short_enough), unit="pair")
+    return Split(texts.labels, read, unit="pair")
+
+
+# -- next-sentence prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Reads pairs framed as start A separator B end, with 0 for the segment of A and 1 for that of B.
+
+    `text`, `offset` and `size` (M, 2) say where the two segments of each pair are.
+    """
+
+    texts: Ragged
+    frame: tuple[int, int, int]  # the tokens start, separator, end
+    length: int
+    text: np.ndarray
+    offset: np.ndarray
+    size: np.ndarray
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        """int64 (B,) -> int64 (B, 2, length): tokens, IGNORE_INDEX behind the end, and segments."""
+        start, separator, end = self.frame
+        first, second = self.size[indices].T[..., None]
+        place = np.broadcast_to(np.arange(self.length), (len(indices), self.length))
+        b = (place > first).astype(np.int64)
+        offset = np.where(b, place - first - 2, place - 1)
+        text = np.take_along_axis(self.text[indices], b, axis=1)
+        begin = np.take_along_axis(self.offset[indices], b, axis=1)
+        tokens = read_tokens(self.texts, text, begin + np.maximum(offset, 0), IGNORE_INDEX)
+        for where, token in ((0, start), (first + 1, separator), (first + second + 2, end)):
+            tokens = np.where(place == where, token, tokens)
+        tokens = np.where(place > first + second + 2, IGNORE_INDEX, tokens)
+        return np.stack([tokens, (place > first + 1).astype(np.int64)], axis=1)
+
+
+def pair_segments(texts: Ragged, frame: tuple[int, int, int], length: int, seed: int = 0) -> Split:
+    """Pairs of `length` tokens at most from all texts; labels say whether the second segment follows the first.
+
+    A segment is a span of contiguous text (Devlin et al., 2019, section 3.1 and appendix A.2); it need not be a
+    sentence. Half of the pairs follow each other in a text, in the other half the second segment comes from another
+    text. What it took the place of begins the next pair. Texts too short for a pair are left out; empty where there are
+    none. A lone text is taken as several.
+    """
+    generator = np.random.default_rng(seed)
+    room = length - 3
+    long_enough = np.flatnonzero(texts.lengths >= 2 * LEAST)
+    if len(long_enough) == 1:
+        row = long_enough[0]
+        parts = max(2, int(texts.lengths[row]) // (SEQUENCES_OF_PART * length))
+        cuts = np.linspace(texts.starts[row], texts.starts[row + 1], parts + 1).astype(np.int64)
+        texts = Ragged(texts.values, cuts)
+        long_enough = np.flatnonzero(texts.lengths >= 2 * LEAST)
+    pairs: list[tuple[int, ...]] = []
+    for text in long_enough if len(long_enough) > 1 else ():
+        begin, whole = 0, int(texts.lengths[text])
+        while whole - begin >= 2 * LEAST:
+            size = min(room, whole - begin)
+            first = int(generator.integers(LEAST, size - LEAST + 1))
+            if generator.random() < 0.5:
+                pairs.append((text, begin, first, text, begin + first, size - first, FOLLOWS))
+                begin += size
+                continue
+            other = long_enough[generator.integers(len(long_enough) - 1)]
+            other = long_enough[-1] if other == text else other
+            second = min(size - first, int(texts.lengths[other]))  # as long as what follows, or the length tells
+            from_ = int(generator.integers(texts.lengths[other] - second + 1))
+            pairs.append((text, begin, first, other, from_, second, RANDOM))
+            begin += first
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 7)
+    read, labels = Pairs(texts, frame, length, table[:, [0, 3]], table[:, [1, 4]], table[:, [2, 5]]), table[:, 6]
+    return Split(labels, read, targets=np.stack([labels, np.arange(len(labels))], axis=1), unit="sequence")

@@ -1,1 +1,0 @@
-"""Token sequences that models of text read: blocks, pairs, masked tokens, masked spans."""
