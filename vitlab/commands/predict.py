@@ -55,7 +55,7 @@ def main(words: Sequence[str]) -> int:
 
 def list_pictures(names: Sequence[str]) -> Iterator[str]:
     """The files, and all pictures below the folders. Raises UserError for what is neither."""
-    from vitlab.data.cache.file_stats import walk_files
+    from vitlab.data.cache import walk_files
     from vitlab.data.images.imagefolder import EXTENSIONS
 
     missing = [

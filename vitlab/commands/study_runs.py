@@ -13,7 +13,7 @@ from vitlab.config.identity import subset_seed
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.base import Split
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.data.subset import write_manifest
 from vitlab.files import read_json

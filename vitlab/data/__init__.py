@@ -41,7 +41,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     The module of `config.kind` may have `fingerprint(config)`: what its data depends on besides the configuration, as
     JSON. Without it that is the module's source, and the files at the configuration's `root` or `path`. One of images
     may have `contents(config)` too: text that differs when its images differ, so that no run goes on with other ones
-    (vitlab.data.cache.content_hash), and `captions(config)`: of each split the captions of each image, or None.
+    (vitlab.data.cache), and `captions(config)`: of each split the captions of each image, or None.
 
     progress(what, done, total) is called while the cache is being built, and handed to a `load` of images that takes
     `progress` too. Raises UserError.
@@ -53,7 +53,7 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     if config.modality == "text":
         from vitlab.data.text.corpus import TextCache as Cache
     else:
-        from vitlab.data.cache.images import ImageCache as Cache
+        from vitlab.data.cache import ImageCache as Cache
     cache = Cache(config, module, progress)
     data = cache.read() if config.cache == "never" else cache.load()
     if config.modality == "text":

@@ -83,6 +83,17 @@ class ImageData:
         return {"image_size": self.image_size, "channels": self.channels}
 
     @property
+    def splits(self) -> dict[str, Split]:
+        """The splits that there are, by their names."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {part: split for part, split in splits.items() if split is not None}
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What all images take as the cache holds them."""
+        return sum(map(len, self.splits.values())) * self.channels * self.image_size[0] * self.image_size[1]
+
+    @property
     def cached(self) -> bool:
         """Whether reading a training image is only a copy, so that worker processes would not help."""
         return is_decoded(self.train.read)

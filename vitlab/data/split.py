@@ -77,7 +77,7 @@ def draw_again(data: ImageData, seed: int) -> ImageData:
     Every seed gives as many training images; where whole groups are held out and leave more, some are left out.
     Raises UserError for images in shards.
     """
-    splits = [split for split in (data.train, data.validation, data.test) if split is not None]
+    splits = list(data.splits.values())
     if splits[0].keys is not None:
         raise UserError(f"data.holdout={seed}: data={data.name} is read in the order of its shards; give fixed")
     joined = {

@@ -20,7 +20,7 @@ from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError, load, resolved
 from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers

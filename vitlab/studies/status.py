@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vitlab.config import identity, resolved
 from vitlab.config.schema import StudyConfig
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.formatting import finite
 from vitlab.studies.cells import RunState, read_state

@@ -13,7 +13,7 @@ import numpy as np
 from vitlab import tasks
 from vitlab.config import UserError
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.opening import open_data

@@ -9,7 +9,7 @@ from torch import nn
 
 from vitlab import models
 from vitlab.config import resolved
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 from vitlab.data.loader import CPU
 from vitlab.files import write_json
 from vitlab.hardware import keep_freed_memory

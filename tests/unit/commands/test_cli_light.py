@@ -14,7 +14,7 @@ from vitlab.cli import COMMANDS, main
 from vitlab.commands.arguments import status_line
 from vitlab.commands.list import GROUPS
 from vitlab.config import TrainConfig, compose, identity, names, resolved
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.studies.grid import compose_models, compose_study, make_spec

@@ -11,7 +11,7 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache import images
+from vitlab.data import cache as caching
 from vitlab.data.images import drawn
 
 MODULE = """
@@ -98,7 +98,7 @@ def test_a_change_of_the_users_source_or_files_is_seen(toy, tmp_path):
 
 
 def test_auto_leaves_large_sets_alone(toy, monkeypatch):
-    monkeypatch.setattr(images, "LIMIT", 562 * 3 * 5 * 7 - 1)
+    monkeypatch.setattr(caching, "LIMIT", 562 * 3 * 5 * 7 - 1)
     data.load(toy())
     assert toy.entries() == []
     data.load(toy(cache="always"))
@@ -117,7 +117,7 @@ def test_a_full_disk_is_a_warning_and_leaves_nothing(toy, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(images, "write_json", full)  # the last file of an entry
+    monkeypatch.setattr(caching, "write_json", full)  # the last file of an entry
     with pytest.warns(UserWarning, match="No space left on device"):
         found = data.load(toy())
     assert found.train.read(np.array([0])).shape == (1, 3, 5, 7)
@@ -175,7 +175,7 @@ def test_a_killed_build_leaves_no_entry_and_the_next_one_succeeds(toy, monkeypat
     process.wait()
     (partial,) = toy.entries()
     node = toy(pause=5.0)
-    cache = images.ImageCache(node, importlib.import_module(node.kind))
+    cache = caching.ImageCache(node, importlib.import_module(node.kind))
     entry = cache.entry()
     assert partial == f"{entry.name}.partial"
     assert cache.open_entry(entry) is None

@@ -6,7 +6,7 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache.content_hash import hash_contents
+from vitlab.data.cache import hash_contents
 from vitlab.data.split import MAX_VAL_ITEMS, choose_validation
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from vitlab.config import UserError, extent, printable
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache.file_stats import is_folder, stat_files, walk_files, warn_of_broken_links
+from vitlab.data.cache import is_folder, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import choose_by_hash
 
 VERSION = 2  # of the decoding

@@ -17,7 +17,7 @@ import numpy as np
 from vitlab.config import UserError, choices_text, extent
 from vitlab.config.schema.data import CaptionsConfig, ImageDataConfig, ImageTableConfig
 from vitlab.data.base import CaptionData, ImageData, Split
-from vitlab.data.cache.file_stats import stat_files
+from vitlab.data.cache import stat_files
 from vitlab.data.images.imagefolder import EXTENSIONS, FileImages, to_names
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.data.split import choose_by_hash, choose_held_out

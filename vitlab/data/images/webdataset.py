@@ -30,7 +30,7 @@ import numpy as np
 from vitlab.config import UserError, extent, first_line, resolved
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache.store import Cache, cache_root
+from vitlab.data.cache import Cache, cache_root
 from vitlab.data.keys import choose_count, hash_key
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION
 from vitlab.files import replacing, write_json
@@ -439,6 +439,10 @@ class ShardImages:
     shards: tuple[Shard, ...]
     samples: np.ndarray
     size: tuple[int, int]
+
+    @property
+    def stored_bytes(self) -> int:
+        return int(self.samples["sizes"].sum(dtype=np.int64))
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         from vitlab.data.images import decode

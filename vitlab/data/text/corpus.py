@@ -1,6 +1,6 @@
 """A data set of text as tokens: read, its tokenizer trained or loaded, encoded, and kept in the cache.
 
-An entry (vitlab.data.cache.store) holds tokenizer.json, data.json, and of each split one .npy file for each array of
+An entry (vitlab.data.cache) holds tokenizer.json, data.json, and of each split one .npy file for each array of
 `Texts`, which processes map into their memory.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
-from vitlab.data.cache.store import Cache
+from vitlab.data.cache import Cache
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
 from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays

@@ -16,8 +16,7 @@ import numpy as np
 from vitlab.config import UserError, choices_text, first_line, groups
 from vitlab.config.schema.data import TextDataConfig
 from vitlab.data import module_of
-from vitlab.data.cache.file_stats import stat_files, walk_files, warn_of_broken_links
-from vitlab.data.cache.store import named_files
+from vitlab.data.cache import named_files, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import carve_texts, choose_by_hash, cut_text, take
 from vitlab.data.text.corpus import SPLITS, check_examples
 from vitlab.data.text.types import Corpus, Examples

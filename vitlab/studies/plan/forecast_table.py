@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.console import Console
-from vitlab.data.expected import count_bytes, is_expected
+from vitlab.data.opening import count_bytes, is_expected
 from vitlab.formatting import DASH, count, duration, plural, significant, whole, with_prefix
 from vitlab.studies.plan.forecast import USABLE, Forecast
 

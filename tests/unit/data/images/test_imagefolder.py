@@ -8,7 +8,7 @@ from PIL import Image
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 
 RED, GREEN, BLUE = (220, 30, 20), (10, 200, 60), (20, 40, 210)
 

@@ -12,7 +12,7 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
-from vitlab.data.cache.content_hash import contents
+from vitlab.data.cache import contents
 from vitlab.data.images.webdataset import Scan
 from vitlab.data.keys import hash_key
 

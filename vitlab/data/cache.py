@@ -1,0 +1,378 @@
+"""Data sets kept on disk: entries built once, whole or not at all, by any number of processes; and what they depend on.
+
+Below $VITLAB_CACHE or ~/.cache/vitlab/ each entry is a folder <name>-<fingerprint>/. The fingerprint covers all that
+its content depends on, so an entry is never out of date, only unused; deleting any of them is safe.
+"""
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import shutil
+import warnings
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from filelock import FileLock
+
+from vitlab.config import UserError, resolved
+from vitlab.config.schema.data import DataConfig
+from vitlab.config.schema.fields import CACHE
+from vitlab.config.schema.kinds import affecting, select
+from vitlab.data import load, module_of
+from vitlab.data.base import BESIDE, ImageData, Split
+from vitlab.data.text.types import list_arrays
+from vitlab.files import replacing, write_json
+from vitlab.formatting import plural
+from vitlab.hardware import count_cores
+from vitlab.registry import find_function
+
+LIMIT = 2_000_000_000  # bytes of all splits together that `auto` caches
+LAYOUT = 3  # of the files of an entry of images
+CHUNK = 128  # images decoded at a time by one thread
+LISTED = 5  # images that cannot be decoded, named in an error; broken links, named in a warning
+HASHES: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of data that this process has open: once for all runs
+
+Progress = Callable[[str, int, int], None]
+T = TypeVar("T")
+
+
+# -- files as seen from outside: which there are, how large, and when they last changed
+
+
+def stat_files(
+    path: str | Path, extensions: tuple[str, ...] = (), broken: list[str] | None = None
+) -> list[tuple[str, int, int]]:
+    """(path below `path`, bytes, modification time in ns) of a file, or of all files in a folder, sorted.
+
+    With `extensions` (lower case, with the dot) only of such files. Empty when there is nothing.
+    """
+    path = os.fspath(path)
+    if os.path.isfile(path):
+        status = os.stat(path)
+        return [(os.path.basename(path), status.st_size, status.st_mtime_ns)]
+    prefix = len(path.rstrip(os.sep)) + 1
+    entries = walk_files(path, extensions, broken)
+    return sorted((entry.path[prefix:], entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries)
+
+
+def walk_files(
+    folder: str | Path, extensions: tuple[str, ...] = (), broken: list[str] | None = None
+) -> Iterator[os.DirEntry]:
+    """All files below a folder, links followed, hidden ones (.DS_Store, ._photo.jpg) left out; no order to rely on.
+
+    Links that lead nowhere or in a circle are skipped, and their paths added to `broken`.
+    """
+    pending, entered = [os.fspath(folder)], set()
+    while pending:
+        current = pending.pop()
+        try:
+            status = os.stat(current)
+            with os.scandir(current) as entries:
+                shown = sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.name, reverse=True)
+        except OSError:  # gone, not a folder, not readable, or a link to itself
+            continue
+        if (status.st_dev, status.st_ino) in entered:  # by a link back to a folder above
+            continue
+        entered.add((status.st_dev, status.st_ino))
+        for entry in shown:
+            has_extension = not extensions or entry.name.lower().endswith(extensions)
+            if is_folder(entry):
+                pending.append(entry.path)
+            elif is_file(entry):
+                if has_extension:
+                    yield entry
+            elif broken is not None and entry.is_symlink() and (has_extension or "." not in entry.name):
+                broken.append(entry.path)
+
+
+def is_folder(entry: os.DirEntry) -> bool:
+    with suppress(OSError):  # a link to itself
+        return entry.is_dir()
+    return False
+
+
+def is_file(entry: os.DirEntry) -> bool:
+    with suppress(OSError):
+        return entry.is_file()
+    return False
+
+
+def warn_of_broken_links(source: str, folder: str | Path, broken: list[str]) -> None:
+    """One warning that names the first of the links; `source` begins it, such as `data.root=photos`."""
+    if broken:
+        names = ", ".join(os.path.relpath(path, folder) for path in sorted(broken)[:LISTED])
+        more = f" and {len(broken) - LISTED} more" if len(broken) > LISTED else ""
+        warnings.warn(f"{source}: skipped {plural(len(broken), 'broken link')}: {names}{more}", stacklevel=1)
+
+
+def named_files(config: DataConfig) -> dict[str, str]:
+    """The files and folders that a configuration names, by key.
+
+    Where no dataclass says which keys are paths, these are the texts that name a file or folder that is there.
+    """
+    paths = {}
+    for field in fields(config):
+        value = vars(config)[field.name]
+        if isinstance(value, str):
+            path = os.path.expanduser(value)
+            if field.metadata.get("path", not field.metadata and os.path.exists(path)):
+                paths[field.name] = path
+    return paths
+
+
+# -- entries
+
+
+def cache_root() -> Path:
+    return Path(os.environ.get("VITLAB_CACHE") or "~/.cache/vitlab").expanduser().absolute()
+
+
+class Cache(ABC, Generic[T]):
+    """A data set in the cache; a subclass for each kind of data says what an entry is.
+
+    progress(what, done, total) is called while an entry is built. `module` is that of the data's kind.
+    """
+
+    kind: str  # in warnings
+    without: str  # what happens where the entry cannot be written, in warnings
+
+    def __init__(self, config: DataConfig, module: Any, progress: Progress | None = None):
+        self.config, self.module = config, module
+        self.progress = progress or (lambda *_: None)
+
+    @abstractmethod
+    def read(self) -> T:
+        """The data without the cache. Raises UserError."""
+
+    @abstractmethod
+    def write(self, data: T, entry: Path) -> None:
+        """Write the files of an entry into an empty folder. Raises OSError, and UserError for bad data."""
+
+    @abstractmethod
+    def open_entry(self, entry: Path) -> T | None:
+        """The data of an entry; None when it is not there or damaged."""
+
+    def is_wanted(self, data: T) -> bool:
+        """Whether the data is kept at all."""
+        return True
+
+    def settings(self) -> dict[str, Any]:
+        """What an entry depends on in the configuration; a relative path is another one in another folder."""
+        related = select(resolved(self.config), type(self.config), affecting(CACHE))
+        return related | {key: os.path.abspath(path) for key, path in named_files(self.config).items()}
+
+    def fingerprint(self) -> Any:
+        """What an entry depends on besides: what the module says, else its source and the files that are named."""
+        if of := find_function(self.module, "fingerprint"):
+            return of(self.config)
+        source = Path(self.module.__file__).read_bytes() if self.module.__file__ else b""
+        files = [stat_files(path) for path in named_files(self.config).values()]
+        return {"source": hashlib.sha256(source).hexdigest(), "files": files}
+
+    def entry(self) -> Path:
+        """The folder of the entry for the configuration and the files as they are now."""
+        return self.path([self.settings(), self.fingerprint()])
+
+    def path(self, key: Any) -> Path:
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        name = re.sub(r"[^\w.-]", "_", self.config.name)
+        return cache_root() / f"{name}-{digest}"
+
+    def load(self) -> T:
+        """The data from the cache, whose entry is built when it is not there yet; one process at a time."""
+        if (data := self.open_entry(self.entry())) is not None:
+            return data
+        settings = self.path(self.settings())
+        lock = FileLock(settings.with_name(f"{settings.name}.lock"))
+        try:
+            settings.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+            self.warn(error)
+            return self.read()
+        try:
+            return self.build()
+        finally:
+            lock.release()
+
+    def build(self) -> T:
+        if (data := self.open_entry(self.entry())) is not None:  # another process was first
+            return data
+        data = self.read()
+        if not self.is_wanted(data):
+            return data
+        entry = self.entry()  # reading may have downloaded the files
+        partial = entry.with_name(f"{entry.name}.partial")  # ours alone, under the lock
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            self.write(data, partial)
+            shutil.rmtree(entry, ignore_errors=True)  # a damaged one
+            os.replace(partial, entry)
+        except OSError as error:
+            self.warn(error)
+            return data
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        opened = self.open_entry(entry)
+        return data if opened is None else opened
+
+    def warn(self, error: Exception) -> None:
+        warnings.warn(
+            f"cannot write the {self.kind} cache in {cache_root()} ({error}): {self.without}; "
+            "set VITLAB_CACHE to a folder that can be written",
+            stacklevel=4,
+        )
+
+
+class Mapped:
+    """Reads images of one .npy file, which each process opens at its first read."""
+
+    decoded = True
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @cached_property
+    def images(self) -> np.ndarray:
+        return np.load(self.path, mmap_mode="r", allow_pickle=False)
+
+    def __call__(self, indices: np.ndarray) -> np.ndarray:
+        return np.asarray(self.images[np.asarray(indices)])  # indexing by an array copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+
+class ImageCache(Cache[ImageData]):
+    """Each split decoded once into a .npy file that every process maps into its memory.
+
+    An entry holds train.npy and test.npy (uint8 (N, C, H, W)), train_labels.npy, test_labels.npy, the same of
+    validation images where the set's module gives them, what else a Split says of its items, and data.json.
+    """
+
+    kind = "image"
+    without = "images will be decoded at each read, which is slower"
+
+    def settings(self) -> dict[str, Any]:
+        return {"layout": LAYOUT, **super().settings()}
+
+    def read(self) -> ImageData:
+        takes_progress = "progress" in inspect.signature(self.module.load).parameters
+        return self.module.load(self.config, **({"progress": self.progress} if takes_progress else {}))
+
+    def is_wanted(self, data: ImageData) -> bool:
+        return self.config.cache != "auto" or data.decoded_bytes <= LIMIT
+
+    def open_entry(self, entry: Path) -> ImageData | None:
+        try:
+            about = json.loads((entry / "data.json").read_text())
+            size, channels = tuple(about["image_size"]), about["channels"]
+            splits = {}
+            for part in about["splits"]:
+                labels = np.load(entry / f"{part}_labels.npy", allow_pickle=False)
+                read = Mapped(entry / f"{part}.npy")
+                if read.images.shape != (len(labels), channels, *size):
+                    return None
+                files = {name: entry / f"{part}_{name}.npy" for name in BESIDE}
+                beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
+                splits[part] = Split(labels, read, **beside)
+            return ImageData(self.config.name, tuple(about["classes"]), size, channels, **splits)
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def write(self, data: ImageData, entry: Path) -> None:
+        total, done, problems = sum(map(len, data.splits.values())), 0, []
+        self.progress(f"caching {data.name}", 0, total)
+        for part, split in data.splits.items():
+            shape = (len(split), data.channels, *data.image_size)
+            with replacing(entry / f"{part}.npy") as file:
+                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                # written, not mapped: a full disk is then an error rather than the end of the process
+                for count, future in decode_ahead(split):
+                    try:
+                        images = future.result()
+                    except UserError as error:
+                        problems += error.problems
+                    else:
+                        if images.shape != (count, *shape[1:]) or images.dtype != np.uint8:
+                            wrong = f"{images.dtype} {images.shape}, not uint8 {(count, *shape[1:])}"
+                            raise UserError(f"data={data.name}: its {part} images are read as {wrong}")
+                        file.write(np.ascontiguousarray(images).data)
+                    done += count
+                    self.progress(f"caching {data.name}", done, total)
+            beside = {name: vars(split)[name] for name in BESIDE if vars(split)[name] is not None}
+            for name, values in {"labels": np.asarray(split.labels, dtype=np.int64), **beside}.items():
+                with replacing(entry / f"{part}_{name}.npy") as file:
+                    np.save(file, values, allow_pickle=False)
+        if problems:
+            if len(problems) > LISTED:
+                problems[LISTED:] = [f"... and {len(problems) - LISTED} more images that cannot be read"]
+            raise UserError(problems)
+        about = {"classes": list(data.classes), "image_size": list(data.image_size), "channels": data.channels}
+        write_json(entry / "data.json", {**about, "splits": list(data.splits)})
+
+
+def decode_ahead(split: Split) -> Iterator[tuple[int, Future]]:
+    """(number of images, their read) of a split in order, decoded by all cores a little ahead of the writer."""
+    cores = count_cores()
+    ahead: deque[tuple[int, Future]] = deque()
+    with ThreadPoolExecutor(cores) as pool:
+        try:
+            for start in range(0, len(split), CHUNK):
+                indices = np.arange(start, min(start + CHUNK, len(split)))
+                ahead.append((len(indices), pool.submit(split.read, indices)))
+                if len(ahead) > 2 * cores:
+                    yield ahead.popleft()
+            yield from ahead
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+# -- what a data set holds, as one number: a run that resumes must find what it began with
+
+
+def contents(config: DataConfig, data: Any) -> str:
+    """SHA-256 of the tokens and all that belongs to them, of images of their labels and what their module adds.
+
+    It does not depend on where the files are. A module of images may have `contents(config) -> str` to tell images
+    apart without reading all pixels; of a user's module without one it is the names and sizes of the files it names.
+    """
+    if data not in HASHES:
+        HASHES[data] = hash_contents(config, data)
+    return HASHES[data]
+
+
+def hash_contents(config: DataConfig, data: Any) -> str:
+    is_image = isinstance(data.train, Split)
+    if is_image and config.holdout != "fixed":
+        # the seed of a drawn test set stands in the configuration: what it is drawn from is the same for all
+        config = replace(config, holdout="fixed")
+        data = load(config)
+    digest = hashlib.sha256()
+    # validation images follow from the training images, the configuration or what the module adds
+    for split in (data.train, data.test) if is_image else (data.train, data.validation, data.test):
+        arrays = {"labels": split.labels, "targets": split.targets} if is_image else list_arrays(split)
+        for name, values in arrays.items():
+            if values is not None:
+                digest.update(f"{name} {values.dtype} {len(values)}".encode())
+                digest.update(np.ascontiguousarray(values).data)
+    module = module_of(config)
+    if of := find_function(module, "contents"):
+        digest.update(of(config).encode(errors="surrogateescape"))
+    elif is_image and not find_function(module, "fingerprint"):
+        for path in named_files(config).values():
+            digest.update(repr([(name, size) for name, size, _ in stat_files(path)]).encode())
+    return digest.hexdigest()
