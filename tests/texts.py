@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from vitlab.data.text.types import Ragged, TextData, Texts
+from vitlab.data.base import Ragged, TextData, Texts
 
 PAD, START, SEPARATOR, END, STOP, MASK = range(6)
 WORDS = 41  # ordinary tokens

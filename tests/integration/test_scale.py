@@ -15,7 +15,7 @@ from tests.integration import commands
 from vitlab.commands import scale
 from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
-from vitlab.data.subset import subset
+from vitlab.data.split import subset
 from vitlab.studies.experiment import train_run
 from vitlab.studies.outcomes import read_outcomes
 from vitlab.studies.store import COLUMNS

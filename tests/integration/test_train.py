@@ -14,7 +14,7 @@ from vitlab.cli import main
 from vitlab.config import TrainConfig, compose, names, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.data.opening import open_data
-from vitlab.data.subset import training_items
+from vitlab.data.split import training_items
 from vitlab.studies.experiment import train_run
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoint import read_checkpoint

@@ -26,7 +26,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError
 from vitlab.config.schema import AnalysisConfig
 from vitlab.data.loader import Items
-from vitlab.data.subset import examples
+from vitlab.data.split import examples
 from vitlab.models.captioner import Captioner
 from vitlab.registry import implementation
 from vitlab.tasks.base import Task

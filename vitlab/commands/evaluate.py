@@ -11,7 +11,7 @@ from vitlab.config import UserError, names, printable
 from vitlab.config.schema import TrainConfig
 from vitlab.console import Console
 from vitlab.data.opening import progress_bar
-from vitlab.data.subset import resolve_size, size_problems, training_items
+from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json, write_text
 from vitlab.formatting import round_numbers
 from vitlab.hardware import count_cores

@@ -15,7 +15,7 @@ from vitlab.console import Console
 from vitlab.data.base import Split
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
-from vitlab.data.subset import write_manifest
+from vitlab.data.split import write_manifest
 from vitlab.files import read_json
 from vitlab.formatting import plural
 from vitlab.models import MODULES

@@ -6,7 +6,7 @@ Here is what all of them share: batches, training subsets, held-out shares, vali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,7 @@ from vitlab.registry import find_function, implementation
 
 if TYPE_CHECKING:
     from vitlab.config.schema.data import DataConfig
-    from vitlab.data.base import ImageData
-    from vitlab.data.text.types import TextData
+    from vitlab.data.base import ImageData, TextData
 
 __all__ = ["load", "module_of"]
 
@@ -58,7 +57,13 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
     data = cache.read() if config.cache == "never" else cache.load()
     if config.modality == "text":
         return data
-    problems = list(misfits(config, data))
+    problems = []
+    for key in ("mean", "std"):
+        if len(vars(config)[key]) not in (1, data.channels):
+            wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
+            problems.append(f"data.{key}={vars(config)[key]}: give {wanted}")
+    if config.augment.shift >= (side := min(data.image_size)):
+        problems.append(f"data.augment.shift={config.augment.shift}: must be below the image's side of {side} pixels")
     if problems:
         raise UserError(problems)
     captions = of(config) if (of := find_function(module, "captions")) else None
@@ -75,15 +80,3 @@ def load(config: DataConfig, progress: Callable[[str, int, int], None] | None = 
 
         data = carve_images(data)
     return add_captions(config, data, texts) if captions else data
-
-
-def misfits(config: DataConfig, data: ImageData) -> Iterator[str]:
-    """What the configuration asks for and these images cannot give, one line each."""
-    height, width = data.image_size
-    for key in ("mean", "std"):
-        if len(vars(config)[key]) not in (1, data.channels):
-            wanted = "1 value" if data.channels == 1 else f"1 value, or {data.channels}, one per channel"
-            yield f"data.{key}={vars(config)[key]}: give {wanted}"
-    if config.augment.shift >= min(data.image_size):
-        shift = f"data.augment.shift={config.augment.shift}"
-        yield f"{shift}: must be below the image's side of {min(height, width)} pixels"

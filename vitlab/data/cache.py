@@ -30,8 +30,7 @@ from vitlab.config.schema.data import DataConfig
 from vitlab.config.schema.fields import CACHE
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.data import load, module_of
-from vitlab.data.base import BESIDE, ImageData, Split
-from vitlab.data.text.types import list_arrays
+from vitlab.data.base import BESIDE, ImageData, Split, list_arrays
 from vitlab.files import replacing, write_json
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
@@ -89,7 +88,7 @@ def walk_files(
             has_extension = not extensions or entry.name.lower().endswith(extensions)
             if is_folder(entry):
                 pending.append(entry.path)
-            elif is_file(entry):
+            elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path):
                 if has_extension:
                     yield entry
             elif broken is not None and entry.is_symlink() and (has_extension or "." not in entry.name):
@@ -99,12 +98,6 @@ def walk_files(
 def is_folder(entry: os.DirEntry) -> bool:
     with suppress(OSError):  # a link to itself
         return entry.is_dir()
-    return False
-
-
-def is_file(entry: os.DirEntry) -> bool:
-    with suppress(OSError):
-        return entry.is_file()
     return False
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitlab.config import UserError
 from vitlab.data.base import Split
-from vitlab.data.subset import examples
+from vitlab.data.split import examples
 
 CPU = torch.device("cpu")
 BLOCKS, ITEMS = 16, 131_072  # that are shuffled together, at least

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitlab.data.base import Rows, Split
-from vitlab.data.text.types import Ragged, Texts
+from vitlab.data.base import Ragged, Rows, Split, Texts
 
 if TYPE_CHECKING:
     from vitlab.data.text.tokenization import Tokenizer

@@ -15,8 +15,8 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
+from vitlab.data.base import TextData
 from vitlab.data.sequences import IGNORE_INDEX, pack_texts
-from vitlab.data.text.types import TextData
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.metrics import ItemOutcomes, Mean, Perplexity
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts

@@ -16,10 +16,9 @@ from torchmetrics import Metric, MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.base import Split
+from vitlab.data.base import Split, TextData
 from vitlab.data.masking import Random, RowGenerators, choose_tokens, corrupt, gather_chosen
 from vitlab.data.sequences import IGNORE_INDEX, LEAST_PAIR, pack_texts, pair_segments
-from vitlab.data.text.types import TextData
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.metrics import ItemOutcomes, Mean, Perplexity, SumOfMeans
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe, refuse_several_parts

@@ -12,11 +12,10 @@ from torch import Generator, Tensor
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.base import Split
+from vitlab.data.base import Split, TextData, Texts
 from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt_spans, plan_lengths
 from vitlab.data.sequences import IGNORE_INDEX, pack_texts
 from vitlab.data.text.corpus import join_rows
-from vitlab.data.text.types import TextData, Texts
 from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch
 from vitlab.tasks.common.text import refuse_image_recipe
 from vitlab.tasks.masked_lm import LEAST_SHARE, SEED

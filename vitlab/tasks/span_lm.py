@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
+from vitlab.data.base import TextData
 from vitlab.data.masking import Random, choose_spans, gather_chosen
-from vitlab.data.text.types import TextData
 from vitlab.models.heads import LONGEST_SPAN
 from vitlab.tasks import masked_lm
 from vitlab.tasks.masked_lm import MaskedLM, gather_states

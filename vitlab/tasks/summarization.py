@@ -4,7 +4,7 @@ from torchmetrics import MetricCollection
 
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.text.types import TextData
+from vitlab.data.base import TextData
 from vitlab.tasks.common.decoded import Decoded, Score, score_summaries
 from vitlab.tasks.common.one_sequence import OneSequence
 from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch

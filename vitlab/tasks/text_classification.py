@@ -16,8 +16,8 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
+from vitlab.data.base import NO_TAG, TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
-from vitlab.data.text.types import NO_TAG, TextData
 from vitlab.tasks.base import Task
 from vitlab.tasks.common.objectives import Choices, Classes, Numbers, Tags
 from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe

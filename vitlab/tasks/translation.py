@@ -2,7 +2,7 @@
 
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.text.types import TextData
+from vitlab.data.base import TextData
 from vitlab.tasks.common.seq2seq import SequenceToSequence
 
 

@@ -12,14 +12,13 @@ import numpy as np
 
 from vitlab import tasks
 from vitlab.config import UserError
-from vitlab.data.base import ImageData, Split
+from vitlab.data.base import Examples, ImageData, Split, TextData
 from vitlab.data.cache import contents
 from vitlab.data.images import decode
 from vitlab.data.images.imagefolder import explain
 from vitlab.data.opening import open_data
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
-from vitlab.data.text.types import Examples, TextData
 from vitlab.files import read_json, write_json
 from vitlab.tasks.common.evaluate import collect_logits
 from vitlab.training.files import RunFiles

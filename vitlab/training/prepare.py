@@ -10,7 +10,7 @@ from vitlab.config import UserError, resolved
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.config.schema.kinds import keys_per_study
-from vitlab.data.subset import resolve_size, size_problems, training_items
+from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.models.base import before_head
 from vitlab.models.counting import count
 from vitlab.tasks.base import Task

@@ -10,7 +10,7 @@ import numpy as np
 from lightning.pytorch.loggers import Logger
 
 from vitlab.data.loader import eval_loader, train_loader
-from vitlab.data.subset import examples
+from vitlab.data.split import examples
 from vitlab.models.counting.memory import checkpointed
 from vitlab.tasks import writes_texts
 from vitlab.tasks.common.evaluate import evaluate

@@ -8,8 +8,15 @@ import pytest
 
 from vitlab.config import UserError
 from vitlab.data.base import Split
-from vitlab.data.keys import hash_key
-from vitlab.data.subset import nested_order, resolve_size, size_problems, subset, training_items, write_manifest
+from vitlab.data.split import (
+    hash_key,
+    nested_order,
+    resolve_size,
+    size_problems,
+    subset,
+    training_items,
+    write_manifest,
+)
 
 COUNTS = (211, 97, 31, 13, 2)  # images per class, far from balanced
 

@@ -10,8 +10,8 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews
 
 from tests.classified import LENGTH, build, data, whole
 from tests.learning import mean_loss
+from vitlab.data.base import NO_TAG
 from vitlab.data.loader import eval_loader
-from vitlab.data.text.types import NO_TAG
 
 
 class Fixed(torch.nn.Module):

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from vitlab.analysis.probes.features import Features, Progress
 from vitlab.config.schema.fields import Choice
-from vitlab.data.subset import subset
+from vitlab.data.split import subset
 
 HELD_OUT = 0.2  # of the training images, to choose the regularisation on
 

@@ -19,7 +19,7 @@ from vitlab.config import UserError, choices_text, extent, first_line
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Rows, Split
 from vitlab.data.cache import stat_files
-from vitlab.data.subset import hold_out
+from vitlab.data.split import hold_out
 
 VERSIONS = {"torchvision": 2, "digits": 1}  # of how the pixels are made
 NAMES = (

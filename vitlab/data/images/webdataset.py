@@ -31,9 +31,8 @@ from vitlab.config import UserError, extent, first_line, resolved
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
 from vitlab.data.cache import Cache, cache_root
-from vitlab.data.keys import choose_count, hash_key
-from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION
-from vitlab.files import replacing, write_json
+from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_key
+from vitlab.files import read_utf8, replacing, write_json
 from vitlab.formatting import plural
 
 VERSION = 2  # of the decoding
@@ -302,21 +301,15 @@ def read_classes(given: Any) -> tuple[str, ...] | None:
     """
     if given is None:
         return None
-    if isinstance(given, int) and not isinstance(given, bool) and 1 < given <= MOST:
-        return tuple(map(str, range(given)))
-    if isinstance(given, list):
-        names = tuple(map(str, given))
+    names = given
+    if isinstance(given, int) and given <= MOST:
+        names = range(given)
     elif isinstance(given, str):
-        try:
-            names = tuple(Path(given).expanduser().read_text().splitlines())
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"data.classes={given}: cannot read this file of names: {first_line(error)}") from None
-    else:
-        raise UserError(f"data.classes={given}: give how many (2 to {MOST:,}), a list of names, or a file of names")
-    if len(names) < 2 or len(set(names)) < len(names):
-        wrong = "fewer than two names" if len(names) < 2 else "a name twice"
-        raise UserError(f"data.classes={given if isinstance(given, str) else list(names)[:5]}: {wrong}")
-    return names
+        names = read_utf8(Path(given).expanduser(), "data.classes").splitlines()
+    if not isinstance(names, list | range) or len(names) < 2 or len(set(map(str, names))) < len(names):
+        choices = f"how many (2 to {MOST:,}), a list of different names, or a file of them"
+        raise UserError(f"data.classes={given}: give {choices}")
+    return tuple(map(str, names))
 
 
 def name_classes(texts: list[str]) -> tuple[str, ...]:
@@ -356,8 +349,6 @@ class Scan:
                         image = next((files[extension] for extension in self.images if extension in files), None)
                         if image is None:
                             raise ValueError(f"has no image (.{' .'.join(self.images)}), only {list_extensions(files)}")
-                        if not image[1]:
-                            raise ValueError("its image is empty")
                         text = read_label(file.fileno(), files, self.label)
                     except ValueError as error:
                         self.note(str(error), f"{path}: sample {key}")
@@ -397,8 +388,6 @@ def list_members(path: str) -> Iterator[tuple[str, int, int]]:
             raise ValueError("is not a tar") from None
         with suppress(tarfile.ReadError):  # of a member that is cut off
             for member in archive:
-                if member.issparse():
-                    raise ValueError(f"holds a sparse file, {member.name}; write it again without")
                 if member.isfile():
                     yield member.name, member.offset_data, member.size
                 archive.members = []  # else tarfile keeps all of them

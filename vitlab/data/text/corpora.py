@@ -18,8 +18,8 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
+from vitlab.data.base import Corpus, Examples
 from vitlab.data.split import choose_by_hash
-from vitlab.data.text.types import Corpus, Examples
 
 VERSION = 1  # of the reading below
 SKIPPED = {  # no part of the library, or no prose: tests, applications, tables

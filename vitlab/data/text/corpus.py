@@ -15,10 +15,10 @@ import numpy as np
 
 from vitlab.config import UserError
 from vitlab.config.schema.data import TextDataConfig
+from vitlab.data.base import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
 from vitlab.data.cache import Cache
 from vitlab.data.split import carve_texts
 from vitlab.data.text import tokenization
-from vitlab.data.text.types import NO_TAG, Corpus, Examples, Ragged, TextData, Texts, list_arrays
 from vitlab.files import replacing, write_json
 
 LAYOUT = 2  # of an entry's files
@@ -79,8 +79,7 @@ class TextCache(Cache[TextData]):
         splits = {split: encode_examples(examples, tokenizer, track) for split, examples in corpus.splits.items()}
         for split, texts in splits.items():
             if not len(texts):
-                where = name_source(config, split, len(corpus.test if split == "train" else corpus.train))
-                which = f"the {SPLITS[split]} texts in {where}"
+                which = f"the {SPLITS[split]} texts in {name_source(config, split)}"
                 raise UserError(f"data={config.name}: {which} have no tokens with data.tokenizer={config.tokenizer}")
         return self.data(tuple(corpus.classes), tokenizer, splits)
 
@@ -117,44 +116,17 @@ class TextCache(Cache[TextData]):
 
 
 def check_examples(config: TextDataConfig, corpus: Corpus, split: str) -> Iterator[str]:
-    """What is wrong with the texts of a split, one line each."""
+    """What is wrong with the texts of a split."""
     examples = corpus.splits[split]
-    name = config.name
     if not examples.parts or not len(examples):
-        other = corpus.test if split == "train" else corpus.train
-        others = len(other) if other.parts else 0
-        where = name_source(config, split, others)
-        yield f"data={name}: no {SPLITS[split]} texts found in {where}; give more texts there"
-        return
-    count = len(examples)
-    beside = {"labels": examples.labels, "targets": examples.targets, "tags": examples.tags}
-    for what, values in {**{f"part {n}": part for n, part in enumerate(examples.parts)}, **beside}.items():
-        if values is not None and len(values) != count:
-            yield f"data={name}: {len(values)} {what} for {count} {split} texts"
-            return
-    class_count = len(corpus.classes)
-    if examples.labels is not None and not all(0 <= label < class_count for label in examples.labels):
-        yield f"data={name}: a {split} label is not one of the {class_count} classes"
-    if examples.tags is not None:
-        for row, (words, tags) in enumerate(zip(examples.parts[0], examples.tags, strict=True)):
-            if len(words) != len(tags) or not all(0 <= tag < class_count for tag in tags):
-                counts = f"{len(words)} words and {len(tags)} tags of {class_count} classes"
-                yield f"data={name}: {split} text {row} has {counts}"
-                return
+        yield f"data={config.name}: no {SPLITS[split]} texts found in {name_source(config, split)}; give more there"
 
 
-def name_source(config: TextDataConfig, split: str, others: int) -> str:
-    """Where the texts of a split come from, as a user gave it; `others` are the texts of the other split."""
-    key = next((k for k in ("test_path", "test_files", "test_split", "test_source") if vars(config).get(k)), None)
-    if split == "test" and key is not None:
-        return f"data.{key}={vars(config)[key]}"
-    source = next(
-        (f"data.{k}={vars(config)[k]}" for k in ("path", "dataset", "source") if vars(config).get(k)),
-        "what was read",
-    )
-    if key is not None or "test_share" not in vars(config):
-        return source
-    return f"{source} (data.test_share={config.test_share}, {others} other texts)"
+def name_source(config: TextDataConfig, split: str) -> str:
+    """Where the texts of a split come from, as a user gave it."""
+    own = ("test_path", "test_files", "test_split", "test_source") if split == "test" else ()
+    keys = (key for key in (*own, "path", "dataset", "source") if vars(config).get(key))
+    return next((f"data.{key}={vars(config)[key]}" for key in keys), "what was read")
 
 
 def join_words(text: str | Sequence[str]) -> str:
@@ -169,8 +141,14 @@ def encode_examples(
     if examples.tags is None:
         parts, tags = [list(tokenizer.rows(track(part))) for part in examples.parts], None
     else:
-        pairs = track(zip(examples.parts[0], examples.tags, strict=True))
-        rows, tags = zip(*(encode_tagged(words, of_words, tokenizer) for words, of_words in pairs), strict=True)
+        rows, tags = [], []
+        for words, of_words in track(zip(examples.parts[0], examples.tags, strict=True)):
+            ids, numbers = tokenizer.encode_words(words)
+            # the first token of a word carries its tag, the others none
+            firsts = [word != last for last, word in zip([-1, *numbers], numbers, strict=False)]
+            carried = [of_words[word] if first else NO_TAG for word, first in zip(numbers, firsts, strict=True)]
+            rows.append(np.asarray(ids, dtype=np.int32))
+            tags.append(np.asarray(carried, dtype=np.int32))
         parts = [rows]
     whole = [row for row in range(len(examples)) if all(len(part[row]) for part in parts)]
     labels = np.zeros(len(examples)) if examples.labels is None else np.asarray(examples.labels)
@@ -182,16 +160,6 @@ def encode_examples(
         tags=None if tags is None else join_rows([tags[row] for row in whole]),
         size=sum(len(join_words(part[row]).encode()) for part in examples.parts for row in whole),
     )
-
-
-def encode_tagged(
-    words: Sequence[str], tags: Sequence[int], tokenizer: tokenization.Tokenizer
-) -> tuple[np.ndarray, np.ndarray]:
-    """(ids, tags) of a text: the first token of a word carries its tag, the others none."""
-    ids, numbers = tokenizer.encode_words(words)
-    firsts = [word != last for last, word in zip([-1, *numbers], numbers, strict=False)]
-    of_tokens = [tags[word] if first else NO_TAG for word, first in zip(numbers, firsts, strict=True)]
-    return np.asarray(ids, dtype=np.int32), np.asarray(of_tokens, dtype=np.int32)
 
 
 def join_rows(rows: Sequence[np.ndarray]) -> Ragged:

@@ -19,7 +19,7 @@ from vitlab.config.schema.fields import COST
 from vitlab.config.schema.kinds import affecting, select
 from vitlab.config.tuning import list_settings
 from vitlab.data.opening import find_data, open_data
-from vitlab.data.subset import count_items, resolve_size, size_problems
+from vitlab.data.split import count_items, resolve_size, size_problems
 from vitlab.formatting import plural
 from vitlab.hardware import count_cores
 from vitlab.studies.executors import is_on_this_machine

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from vitlab.data.text.types import NO_TAG
+from vitlab.data.base import NO_TAG
 from vitlab.tasks.classification import build_class_metrics, update_class_metrics
 from vitlab.tasks.common.metrics import ItemOutcomes, MacroF1, Mean
 from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS, build_metrics

@@ -11,8 +11,8 @@ from torch import Generator, Tensor, nn
 
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
+from vitlab.data.base import TextData
 from vitlab.data.sequences import IGNORE_INDEX
-from vitlab.data.text.types import TextData
 from vitlab.tasks.common.seq2seq import SequenceToSequence, SourceTargetBatch, trim
 from vitlab.tasks.common.text import TokenInputs
 

@@ -14,10 +14,9 @@ from torchmetrics import MetricCollection
 from vitlab.config import UserError, choices_text
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
-from vitlab.data.base import CaptionData
+from vitlab.data.base import CaptionData, TextData
 from vitlab.data.sequences import IGNORE_INDEX, join_pairs
 from vitlab.data.text.corpus import SPLITS
-from vitlab.data.text.types import TextData
 from vitlab.formatting import plural
 from vitlab.models.decoding import Decoding
 from vitlab.models.decoding.beam_search import beam_search

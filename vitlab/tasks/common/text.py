@@ -9,7 +9,7 @@ from torch import Tensor
 from vitlab.config import UserError
 from vitlab.config.exclusions import find_excluded
 from vitlab.config.schema import RecipeConfig
-from vitlab.data.text.types import TextData
+from vitlab.data.base import TextData
 
 
 class TokenInputs(NamedTuple):

@@ -14,7 +14,7 @@ from vitlab import config, data
 from vitlab.config import UserError
 from vitlab.data.cache import contents
 from vitlab.data.images.webdataset import Scan
-from vitlab.data.keys import hash_key
+from vitlab.data.split import hash_key
 
 webdataset = pytest.importorskip("webdataset")
 from PIL import Image  # noqa: E402

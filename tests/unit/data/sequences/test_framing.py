@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from tests.texts import ragged
+from vitlab.data.base import NO_TAG, Texts
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
-from vitlab.data.text.types import NO_TAG, Texts
 
 GPT = SimpleNamespace(pad=0, start=1, separator=2, end=3, size=29)
 BERT = SimpleNamespace(pad=0, start=1, separator=2, end=2, size=29)

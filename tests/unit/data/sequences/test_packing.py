@@ -5,7 +5,7 @@ import pytest
 
 from tests.texts import END, SEPARATOR, START, STOP, counting, ragged
 from vitlab.data.sequences import FOLLOWS, IGNORE_INDEX, RANDOM, pack_texts, pair_segments
-from vitlab.data.subset import training_items
+from vitlab.data.split import training_items
 
 DOCUMENTS = [[10, 11, 12], [20, 21, 22, 23, 24, 25, 26], [30]]
 

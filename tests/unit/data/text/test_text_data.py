@@ -7,13 +7,13 @@ import pytest
 
 from vitlab import config, data
 from vitlab.config import UserError
+from vitlab.data.base import NO_TAG
 from vitlab.data.text import corpora, corpus, tokenization
-from vitlab.data.text.types import NO_TAG
 
 MODULE = """
     import time
     from pathlib import Path
-    from vitlab.data.text.types import Corpus, Examples
+    from vitlab.data.base import Corpus, Examples
 
     CALLS = Path(__file__).with_name("calls")
     WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]

@@ -8,7 +8,7 @@ import pytest
 
 from vitlab import config, data, tasks
 from vitlab.config import UserError
-from vitlab.data.text.types import NO_TAG
+from vitlab.data.base import NO_TAG
 
 
 def load(name, **changes):
