@@ -51,12 +51,10 @@ def find_data(config: DataConfig, console: Console | None = None) -> Any:
         if not vars(config).get("expected"):
             raise
     expected = config.expected
-    wrong = [key for key in ("train", "test", "classes") if not is_count(expected.get(key))]
-    wrong += ["bytes"] if "bytes" in expected and not is_count(expected["bytes"]) else []
-    if wrong:
-        raise UserError(
-            f"data.expected.{key}={expected.get(key)}: give a whole number above 1, such as {EXPECTED}" for key in wrong
-        )
+    counts = {key: expected.get(key) for key in ("train", "test", "classes", *({"bytes"} & expected.keys()))}
+    if wrong := {key: value for key, value in counts.items() if not is_count(value)}:
+        form = f"give a whole number above 1, such as {EXPECTED}"
+        raise UserError(f"data.expected.{key}={value}: {form}" for key, value in wrong.items())
     held_out = count_validation(int(expected["train"]))
     sizes = {"train": int(expected["train"]) - held_out, "validation": held_out, "test": int(expected["test"])}
     splits = {part: Split(np.broadcast_to(np.int64(0), size), read_nothing) for part, size in sizes.items()}

@@ -26,17 +26,25 @@ SEQUENCES_OF_PART = 8  # that fill a part of a text which is cut for want of oth
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
-    """Reads blocks of `length` tokens, and `ahead` more of what follows, from all texts joined end to end."""
+class Blocks:
+    """Reads blocks of `length` tokens and `ahead` more of what follows: of all texts joined end to end, `end` after
+    each; or where `text` (M,) and the place in it, `offset` (M,), say where each block lies, of one text each.
+    """
 
     texts: Ragged
-    end: int  # the token after each text
+    end: int
     length: int
     ahead: int
+    text: np.ndarray | None = None
+    offset: np.ndarray | None = None
 
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         """int64 (B,) -> int64 (B, length + ahead)"""
-        places = np.asarray(indices)[:, None] * self.length + np.arange(self.length + self.ahead)
+        after = np.arange(self.length + self.ahead)
+        if self.text is not None:
+            text = np.broadcast_to(self.text[indices, None], (len(indices), len(after)))
+            return read_tokens(self.texts, text, self.offset[indices, None] + after, self.end)
+        places = np.asarray(indices)[:, None] * self.length + after
         text = np.minimum(np.searchsorted(self.firsts, places, side="right") - 1, len(self.texts) - 1)
         return read_tokens(self.texts, text, places - self.firsts[text], self.end)
 
@@ -44,23 +52,6 @@ class Stream:
     def firsts(self) -> np.ndarray:
         """Where each text begins in the stream, int64 (N + 1,)."""
         return self.texts.starts + np.arange(len(self.texts.starts))
-
-
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """Reads blocks that lie in one text each: `text` (M,) and the place in it, `offset` (M,), of each block."""
-
-    texts: Ragged
-    end: int
-    length: int
-    ahead: int
-    text: np.ndarray
-    offset: np.ndarray
-
-    def __call__(self, indices: np.ndarray) -> np.ndarray:
-        """int64 (B,) -> int64 (B, length + ahead)"""
-        text = np.broadcast_to(self.text[indices, None], (len(indices), self.length + self.ahead))
-        return read_tokens(self.texts, text, self.offset[indices, None] + np.arange(self.length + self.ahead), self.end)
 
 
 def read_tokens(texts: Ragged, text: np.ndarray, offset: np.ndarray, end: int) -> np.ndarray:
@@ -88,7 +79,7 @@ def pack_texts(
         return Split(np.zeros(len(text), dtype=np.int64), read, unit="document", groups=text)
     tokens = len(texts.values) + len(texts) - ahead
     items = tokens // length if whole else -(-tokens // length)
-    return Split(np.zeros(items, dtype=np.int64), Stream(texts, end, length, ahead), unit="token", per_item=length)
+    return Split(np.zeros(items, dtype=np.int64), Blocks(texts, end, length, ahead), unit="token", per_item=length)
 
 
 # -- whole texts

@@ -94,9 +94,7 @@ def hold_out(labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
 
 def subset(labels: np.ndarray, size: Size, seed: int) -> np.ndarray:
     """The sorted indices, int64 (size,), of the stratified subset of that size; a larger one contains it."""
-    count = resolve_size(size, len(labels))
-    assert count <= len(labels), f"{count} of {len(labels)} images"
-    return np.sort(nested_order(labels, seed)[:count])
+    return np.sort(nested_order(labels, seed)[: resolve_size(size, len(labels))])
 
 
 def training_items(split: Split, size: Size, seed: int) -> np.ndarray:
@@ -149,12 +147,7 @@ def examples(labels: np.ndarray, count: int) -> np.ndarray:
 
 
 def write_manifest(
-    path: str | Path,
-    split: Split,
-    classes: Sequence[str],
-    sizes: Sequence[Size],
-    seed: int,
-    name: str | None = None,
+    path: str | Path, split: Split, classes: Sequence[str], sizes: Sequence[Size], seed: int, name: str | None = None
 ) -> dict[str, Any]:
     """Write, and give back, what is in the subset of each size; `name` of the data, else from `<name>-seed<k>.json`.
 
@@ -172,22 +165,12 @@ def write_manifest(
         if split.keys is not None:
             chosen = np.sort(split.keys[indices]).astype("<u8")
             by_key = {"found": len(indices), "threshold": hex(find_threshold(split, count))}
-        subsets.append(
-            {
-                "size": count,
-                **by_key,
-                "sha256": hashlib.sha256(chosen.data).hexdigest(),
-                "per_class": dict(zip(classes, per_class, strict=True)) if classes else {},
-            }
-        )
+        counted = dict(zip(classes, per_class, strict=True)) if classes else {}
+        digest = hashlib.sha256(chosen.data).hexdigest()
+        subsets.append({"size": count, **by_key, "sha256": digest, "per_class": counted})
         smaller = indices
-    manifest = {
-        "data": name or path.stem.rpartition("-seed")[0] or path.stem,
-        "seed": seed,
-        f"train_{split.unit}s": split.total,
-        "sizes": counts,
-        "subsets": subsets,
-    }
+    manifest = {"data": name or path.stem.rpartition("-seed")[0] or path.stem, "seed": seed}
+    manifest |= {f"train_{split.unit}s": split.total, "sizes": counts, "subsets": subsets}
     write_json(path, manifest)
     return manifest
 

@@ -10,8 +10,8 @@ inside the functions, because commands that only print read the keys. A module m
 yields what does not fit, a line each.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import random
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -81,29 +81,18 @@ class Mixing:
         """
         if not self.erase and self.mix is None:
             return images, labels
-        with global_generators(generator, images.device):
-            if self.erase:
-                self.erase.device = images.device
-                self.erase(images)
-            return (images, labels) if self.mix is None else self.mix(images, labels)
+        import torch
 
-
-@contextmanager
-def global_generators(generator: "Generator", device: Any) -> Iterator[None]:
-    """torch's and Python's global generators seeded by a draw from `generator`; afterwards as they were.
-
-    timm's and torchvision's transforms draw from these, and a batch is to be a function of the step's generator alone.
-    """
-    import random
-
-    import torch
-
-    seed = int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
-    state = random.getstate()
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(state)
+        # these transforms draw from the global generators, and a batch is to be a function of the step's own alone
+        seed = int(torch.randint(0, 2**62, (), generator=generator, device=generator.device))
+        state = random.getstate()
+        with torch.random.fork_rng([images.device] if images.is_cuda else []):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            try:
+                if self.erase:
+                    self.erase.device = images.device
+                    self.erase(images)
+                return (images, labels) if self.mix is None else self.mix(images, labels)
+            finally:
+                random.setstate(state)

@@ -36,10 +36,7 @@ def apply(images: "Tensor", config: Any, recipe: Any, generator: "Generator") ->
 
 
 def crop(
-    images: "Tensor",
-    scale: Sequence[float] | None,
-    generator: "Generator",
-    aspect: Sequence[float] = (3 / 4, 4 / 3),
+    images: "Tensor", scale: Sequence[float] | None, generator: "Generator", aspect: Sequence[float] = (3 / 4, 4 / 3)
 ) -> "Tensor":
     """Cut out of each image a random share of its area, of some aspect, and resize it bilinearly to the whole.
 

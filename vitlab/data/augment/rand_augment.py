@@ -61,10 +61,6 @@ def translate(images: "Tensor", x: float, y: float) -> "Tensor":
     return affine(images, translate=[round(x * images.shape[3]), round(y * images.shape[2])])
 
 
-def rotate(images: "Tensor", degrees: float) -> "Tensor":
-    return v2().rotate(images, degrees, interpolation=BILINEAR, fill=[GREY])
-
-
 def strength(level: float, increasing: bool) -> float:
     """The factor of an enhancement; 1 changes nothing."""
     return max(0.1, 1 + 0.9 * level) if increasing else 0.1 + 1.8 * abs(level)
@@ -100,7 +96,7 @@ UNSIGNED: dict[str, Operation] = {
     "solarize_add": solarize_add,
 }
 SIGNED: dict[str, Operation] = {
-    "rotate": lambda images, level, increasing: rotate(images, 30 * level),
+    "rotate": lambda images, level, increasing: v2().rotate(images, 30 * level, BILINEAR, fill=[GREY]),
     "color": lambda images, level, increasing: v2().adjust_saturation(images, strength(level, increasing)),
     "contrast": lambda images, level, increasing: v2().adjust_contrast(images, strength(level, increasing)),
     "brightness": lambda images, level, increasing: v2().adjust_brightness(images, strength(level, increasing)),

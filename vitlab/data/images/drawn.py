@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -248,15 +248,6 @@ class Arrow(Drawing):
         return shade(self.draw_cells(side, symbol[:, None], looks, turn), back, front, grain)
 
 
-class Scene(NamedTuple):
-    """What pictures show, B of them with up to G characters: relation (B,), count (B,), symbol and size (B, G)."""
-
-    relation: np.ndarray
-    count: np.ndarray
-    symbol: np.ndarray
-    size: np.ndarray
-
-
 class CaptionedGlyphs(Drawing):
     """Two or more characters in a row or a column, described in words: "a large 7 above a small K".
 
@@ -283,18 +274,16 @@ class CaptionedGlyphs(Drawing):
 
     def draw_scenes(
         self, indices: np.ndarray, size: tuple[int, int], noise: float
-    ) -> tuple[Scene, np.ndarray, np.ndarray, np.ndarray]:
-        """The scenes, the grey levels (2, B), the other numbers of each character (5, B, G), and the noise."""
+    ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray, np.ndarray]:
+        """What B pictures with up to G characters show: relation and count (B,), symbol and size (B, G); the grey
+        levels (2, B), the other numbers of each character (5, B, G), and the noise.
+        """
         counts = np.asarray(self.config.glyphs)
         chosen, grain = self.draw_numbers(indices, 4 + 7 * counts.max(), size, noise)
         relation, count, *levels = chosen[:, :4].T
         symbol, large, *others = chosen[:, 4:].reshape(len(indices), -1, 7).transpose(2, 0, 1)
-        scene = Scene(
-            choose(relation, len(RELATIONS)),
-            counts[choose(count, len(counts))],
-            choose(symbol, len(CHARACTERS)),
-            choose(large, len(SIZES)),
-        )
+        relation, count = choose(relation, len(RELATIONS)), counts[choose(count, len(counts))]
+        scene = relation, count, choose(symbol, len(CHARACTERS)), choose(large, len(SIZES))
         return scene, np.stack(levels), np.stack(others), grain
 
     def describe(self, indices: np.ndarray) -> list[str]:
@@ -311,17 +300,18 @@ class CaptionedGlyphs(Drawing):
     def __call__(self, indices: np.ndarray) -> np.ndarray:
         config, size = self.config, extent(self.config.image_size)
         scene, levels, (font, angle, scale, along, across), grain = self.draw_scenes(indices, size, config.noise)
-        scale = np.where(scene.size, between(scale, *config.large), between(scale, *config.scale))
-        count, place = scene.count[:, None], np.arange(scene.symbol.shape[1])
+        relation, count, symbol, large = scene
+        scale = np.where(large, between(scale, *config.large), between(scale, *config.scale))
+        count, place = count[:, None], np.arange(symbol.shape[1])
         # of the room that a character has in its cell only half, so that neighbours are never nearly diagonal
         room = np.clip(1 / count - scale, 0, None) / 2
         along = (2 * place + 1) / count - 1 + room * between(along, -1, 1)
         across = config.shift * between(across, -1, 1)
-        in_column = (scene.relation == RELATIONS.index("above"))[:, None]
+        in_column = (relation == RELATIONS.index("above"))[:, None]
         shown = place < count
         masters = draw_masters(round(config.large[1] * min(size)), CHARACTERS)
         drawn = draw_characters(
-            masters[choose(font, len(masters)), scene.symbol][shown],
+            masters[choose(font, len(masters)), symbol][shown],
             size,
             angle=between(angle, -config.rotation, config.rotation)[shown],
             right=np.where(in_column, across, along)[shown],

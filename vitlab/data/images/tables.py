@@ -172,20 +172,18 @@ def read_pictures(config: ImageTableConfig) -> list[Row]:
             problems += ((number, problem) for problem in check_file(root, file))
         if config.target == "class" and not label:
             problems.append((number, f"no label of '{file}'; write one, or delete the row"))
-        elif config.target == "number" and not is_number(label):
-            problems.append((number, f"{config.label}={label}: is not a number; correct it, or delete the row"))
+        elif config.target == "number":
+            try:
+                wrong = not math.isfinite(float(label))
+            except ValueError:
+                wrong = True
+            if wrong:
+                problems.append((number, f"{config.label}={label}: is not a number; correct it, or delete the row"))
         if config.split and split.lower() not in SPLITS:
             problems.append((number, f"{config.split}={split}: {choices_text(split, SPLITS)}"))
         lines.setdefault(file, number)
     raise_problems(config, problems)
     return [row for _, row in rows]
-
-
-def is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def read_targets(

@@ -14,7 +14,7 @@ import shutil
 import tarfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ import numpy as np
 from vitlab.config import UserError, extent, first_line, resolved
 from vitlab.config.schema.data import ImageDataConfig
 from vitlab.data.base import ImageData, Split
-from vitlab.data.cache import Cache, cache_root
+from vitlab.data.cache import Cache, Progress, cache_root
 from vitlab.data.split import MAX_VAL_ITEMS, VAL_FRACTION, choose_count, hash_key
 from vitlab.files import read_utf8, replacing, write_json
 from vitlab.formatting import plural
@@ -46,8 +46,6 @@ MOST = 1_000_000  # classes that numbers may mean
 SHOWN = 8  # problems of all shards
 SHOWN_MISSING = 3  # missing shards named in an error
 AT_ONCE = 4  # downloads
-
-Progress = Callable[[str, int, int], None]
 
 
 class Shard(NamedTuple):

@@ -55,9 +55,7 @@ class TextCache(Cache[TextData]):
         progress(f"reading {config.name}", 0, 1)
         corpus: Corpus = self.module.read(config)
         progress(f"reading {config.name}", 1, 1)
-        problems = [line for split in corpus.splits for line in check_examples(config, corpus, split)]
-        if problems:
-            raise UserError(problems)
+        check_texts(config, corpus)
         corpus = carve_texts(corpus, config.name) if corpus.validation is None else corpus
         if tokenizer is None:
             texts = (join_words(text) for part in corpus.train.parts for text in part)
@@ -84,11 +82,8 @@ class TextCache(Cache[TextData]):
         return self.data(tuple(corpus.classes), tokenizer, splits)
 
     def data(self, classes: tuple[str, ...], tokenizer: tokenization.Tokenizer, splits: dict[str, Texts]) -> TextData:
-        config = self.config
-        target_length = config.target_length or config.length
-        return TextData(
-            config.name, classes, config.length, tokenizer, **splits, target_length=target_length, exact=config.exact
-        )
+        lengths = {"length": self.config.length, "target_length": self.config.target_length or self.config.length}
+        return TextData(self.config.name, classes, tokenizer=tokenizer, **splits, **lengths, exact=self.config.exact)
 
     def write(self, data: TextData, entry: Path) -> None:
         about: dict[str, Any] = {"classes": list(data.classes)}
@@ -115,11 +110,11 @@ class TextCache(Cache[TextData]):
             return None
 
 
-def check_examples(config: TextDataConfig, corpus: Corpus, split: str) -> Iterator[str]:
-    """What is wrong with the texts of a split."""
-    examples = corpus.splits[split]
-    if not examples.parts or not len(examples):
-        yield f"data={config.name}: no {SPLITS[split]} texts found in {name_source(config, split)}; give more there"
+def check_texts(config: TextDataConfig, corpus: Corpus) -> None:
+    """Raise UserError for each split without texts."""
+    if empty := [split for split, texts in corpus.splits.items() if not texts.parts or not len(texts)]:
+        wheres = [f"no {SPLITS[split]} texts found in {name_source(config, split)}" for split in empty]
+        raise UserError(f"data={config.name}: {where}; give more there" for where in wheres)
 
 
 def name_source(config: TextDataConfig, split: str) -> str:

@@ -18,7 +18,7 @@ from vitlab.data import module_of
 from vitlab.data.base import Corpus, Examples
 from vitlab.data.cache import named_files, stat_files, walk_files, warn_of_broken_links
 from vitlab.data.split import carve_texts, choose_by_hash, cut_text, take
-from vitlab.data.text.corpus import SPLITS, check_examples
+from vitlab.data.text.corpus import SPLITS, check_texts
 from vitlab.files import read_utf8
 from vitlab.formatting import plural
 from vitlab.registry import find_function
@@ -385,10 +385,8 @@ def make_examples(wanted: Wanted, rows: list[Record], classes: Sequence[str]) ->
     parts = tuple(map(list, zip(*(texts for texts, _ in rows), strict=True)))
     labels = [label for _, label in rows]
     number = {name: index for index, name in enumerate(classes)}
-    if wanted.label is None:
-        return Examples(parts)
-    if wanted.target == "number":
-        return Examples(parts, targets=labels)
+    if wanted.label is None or wanted.target == "number":
+        return Examples(parts, targets=None if wanted.label is None else labels)
     if wanted.target == "tags":
         return Examples(parts, tags=[[number[tag] for tag in tags] for tags in labels])
     return Examples(parts, labels=[number[label] for label in labels])
@@ -501,8 +499,7 @@ def load_parts(config: TextDataConfig) -> dict[str, TextDataConfig]:
 def read_part(name: str, config: TextDataConfig, limit: int | None) -> dict[str, Examples]:
     """Pairs (source, target) of one data set, at most `limit` of them for training. Raises UserError."""
     corpus: Corpus = module_of(config).read(config)
-    if problems := [line for split in corpus.splits for line in check_examples(config, corpus, split)]:
-        raise UserError(problems)
+    check_texts(config, corpus)
     if corpus.validation is None:
         corpus = carve_texts(corpus, config.name)
     splits = {split: make_pairs(name, part, corpus.classes, config) for split, part in corpus.splits.items()}
