@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from scripts.draw_pictures import draw_folder
 from vitlab.analysis.backbones import PIXELS, count_colors, open_backbone, scale_pixels
-from vitlab.data.images.resize import resize
+from vitlab.data.images.decode import cover
 from vitlab.studies import advice
 
 POOL = {"fashion": 12_000, "digits": 1797, "shape": 6000, "color": 6000}  # pictures, of which a share is the truth
@@ -80,6 +80,11 @@ def read_pictures(kind: str, fashion: Path | None) -> tuple[np.ndarray, np.ndarr
         images, names = images.transpose(0, 3, 1, 2), [file.parent.name for file in files]
         labels = np.unique(names, return_inverse=True)[1]
     return np.repeat(images, 3 // images.shape[1], axis=1), labels.astype(np.int64)
+
+
+def resize(pictures: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """As files are read for `vitlab advise`: uint8 (N, 3, *size)."""
+    return np.stack([cover(picture.transpose(1, 2, 0), size) for picture in pictures])
 
 
 def repeat(features: dict[str, np.ndarray], labels: np.ndarray, count: int, seed: int) -> dict[str, float]:

@@ -171,23 +171,23 @@ def list_folder(root: Path, out: Path, console: Console) -> Pictures:
 def list_table(keys: Sequence[str], console: Console) -> Pictures:
     """The pictures of data=imagetable. Raises UserError, also for a file that cannot be read."""
     from vitlab.config import TrainConfig, compose
-    from vitlab.data.images import imagetable
+    from vitlab.data.images import tables
     from vitlab.data.look import read_pictures
 
     config = compose(TrainConfig, list(keys), base={"task": "classification"}).data
     if config.target != "class":
         raise UserError(f"data.target={config.target}: advise is for classes")
-    rows = imagetable.read_rows(config)
+    rows = tables.read_pictures(config)
     root = Path(config.root).expanduser().resolve()
     with progress_bar(console) as progress:
         files = read_pictures(root, [row[config.file] for row in rows], progress)
     if problems := [f"data.root={root}: cannot read {file.path}: {file.error}" for file in files if file.error]:
         raise UserError(problems)
-    classes, labels, _ = imagetable.read_targets(config, rows)
+    classes, labels, _ = tables.read_targets(config, rows)
     names = [row[config.group] if config.group else f"{file.digest}" for row, file in zip(rows, files, strict=True)]
     held_out = None
     if config.split:
-        splits = imagetable.divide(config, rows, labels, np.unique(names, return_inverse=True)[1])
+        splits = tables.divide(config, rows, labels, np.unique(names, return_inverse=True)[1])
         held_out = np.isin(np.arange(len(rows)), splits["test"])
     return Pictures(root.name, root, files, labels, classes, np.unique(names, return_inverse=True)[1], held_out)
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser, non_empty_path
-from vitlab.config import UserError
+from vitlab.config import UserError, printable
 from vitlab.console import Console
 from vitlab.files import write_json
 from vitlab.formatting import plural
@@ -87,7 +87,7 @@ def show(facts: Mapping[str, Any]) -> None:
     if facts["image_size"]:
         lines += ["", f"suggested: data.image_size={facts['image_size']}"]
     for line in lines:
-        console.print(escape(line))
+        console.print(escape(printable(line)))
 
 
 def list_some(title: str, lines: Sequence[str]) -> Iterator[str]:
@@ -103,7 +103,9 @@ def list_classes(facts: Mapping[str, Any]) -> Table:
     table.add_column("class", no_wrap=True)
     for part in facts["splits"]:
         table.add_column(part, justify="right", no_wrap=True)
-    rows = [(escape(name), *(f"{n:,}" for n in counts.values())) for name, counts in facts["classes"].items()]
+    rows = [
+        (escape(printable(name)), *(f"{n:,}" for n in counts.values())) for name, counts in facts["classes"].items()
+    ]
     if len(rows) > MOST:
         between = f"... {len(rows) - MOST:,} classes more ..."
         rows = [*rows[: MOST // 2], (between,), *rows[-MOST // 2 :]]

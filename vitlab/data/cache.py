@@ -91,7 +91,7 @@ def walk_files(
             elif entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path):
                 if has_extension:
                     yield entry
-            elif broken is not None and entry.is_symlink() and (has_extension or "." not in entry.name):
+            elif broken is not None and (has_extension or "." not in entry.name):  # or a pipe, or a device
                 broken.append(entry.path)
 
 

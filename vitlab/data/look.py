@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vitlab.config import UserError
-from vitlab.data.cache.file_stats import walk_files
+from vitlab.data.cache import walk_files
 from vitlab.data.images import decode, imagefolder
 from vitlab.formatting import TIMES, plural
 from vitlab.hardware import count_cores
@@ -345,8 +345,9 @@ def list_skipped(root: Path, used: set[str]) -> list[Skipped]:
             outside = path.lower().endswith(imagefolder.EXTENSIONS)
             kind = "images outside of the class folders" if outside else extension or "without an extension"
             found.setdefault(kind, []).append(path)
-    if broken:
-        found["broken links"] = [path[start:] for path in broken]
+    for path in broken:
+        kind = "broken links" if os.path.islink(path) else "pipes, sockets and devices"
+        found.setdefault(kind, []).append(path[start:])
     most_first = sorted(found.items(), key=lambda item: -len(item[1]))
     return [Skipped(kind, len(paths), tuple(sorted(paths)[:NAMED])) for kind, paths in most_first]
 

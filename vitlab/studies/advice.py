@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import SVC
 
-from vitlab.data.subset import nested_order
+from vitlab.data.split import nested_order
 from vitlab.training.predict import fit_temperature, soften
 
 FOLDS, REPEATS = 5, 4  # 20 splits: each picture is tested REPEATS times

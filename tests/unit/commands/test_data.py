@@ -1,6 +1,7 @@
 """`vitlab data`: what it prints, the page it writes, and mistakes."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -119,3 +120,13 @@ print(*sys.modules)
     modules = set(done.stdout.splitlines()[-1].split())
     assert "vitlab.reports.pages.data_look" in modules
     assert not {"torch", "altair", "vl_convert", "sklearn", "scipy"} & modules
+
+
+def test_a_name_with_a_line_break_is_one_line_and_a_pipe_is_counted(folder, capsys):
+    (folder / "train" / "dog").rename(folder / "train" / "do\ng")
+    (folder / "test" / "dog").rename(folder / "test" / "do\ng")
+    os.mkfifo(folder / "train" / "[red]" / "pipe.png")
+    assert main(["data", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert any(line.split()[1:] == ["7", "1"] and line.startswith("do") for line in out.splitlines())
+    assert "skipped pipes, sockets and devices: 1: train/[red]/pipe.png" in out

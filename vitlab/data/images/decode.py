@@ -26,6 +26,8 @@ def read(path: str | Path | BinaryIO, size: tuple[int, int], channels: int) -> n
 
 def explain(error: Exception) -> str:
     """The first line of what Pillow says of a file that it cannot read, in plainer words where it knows no kind."""
+    if isinstance(error, Image.DecompressionBombError):
+        return f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6} million pixels; shrink it"
     text = first_line(error)
     return "it is not an image" if text.startswith("cannot identify image file") else text
 

@@ -18,9 +18,8 @@ import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
 from vitlab.config import printable
-from vitlab.data.base import CaptionData, Split
-from vitlab.data.subset import nested_order, training_items
-from vitlab.data.text.types import TextData
+from vitlab.data.base import CaptionData, Split, TextData
+from vitlab.data.split import nested_order, training_items
 from vitlab.files import replacing, write_json
 from vitlab.formatting import TIMES, file_stem, finite, plural
 from vitlab.reports import Look
@@ -440,7 +439,7 @@ def read_excerpts(task: "Task", data: TextData, items: np.ndarray) -> list[str]:
     if task.shape["head"] == "seq2seq" and len(data.train.parts) == 2:
         pairs = ([decode(part[item]).strip() for part in data.train.parts] for item in items)
         return ["\n\u2192 ".join(map(cut, pair)) for pair in pairs]
-    from vitlab.data.items import Items  # imports torch
+    from vitlab.data.loader import Items  # imports torch
 
     inputs = task.inputs(task.prepare(Items(task.train).__getitems__(items.tolist())))
     is_word = inputs.mask & ~inputs.special

@@ -18,7 +18,7 @@ import jinja2
 import numpy as np
 from PIL import Image
 
-from vitlab.data.cache.store import cache_root
+from vitlab.data.cache import cache_root
 from vitlab.files import write_text
 from vitlab.reports import css_variables
 

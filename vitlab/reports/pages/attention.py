@@ -278,9 +278,9 @@ def has_views(model: "nn.Module") -> bool:
 
 def read_validation(task: "Task") -> list[TextInput]:
     """Some validation texts, of every class alike."""
-    from vitlab.data.items import Items
-    from vitlab.data.sequences.blocks import IGNORE_INDEX
-    from vitlab.data.subset import examples
+    from vitlab.data.loader import Items
+    from vitlab.data.sequences import IGNORE_INDEX
+    from vitlab.data.split import examples
 
     numbers = list(examples(task.validation.labels, SHOWN))
     inputs = task.inputs(task.prepare(Items(task.validation).__getitems__(numbers)))
