@@ -9,7 +9,7 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes on two cores; the models are tiny
 ROOT = Path(__file__).resolve().parent.parent
-forkserver.set_forkserver_preload(["vitlab.studies.job"])  # once, not in each process that a test starts
+forkserver.set_forkserver_preload(["vitlab.studies.worker"])  # once, not in each process that a test starts
 
 
 @pytest.fixture(autouse=True)

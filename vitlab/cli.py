@@ -22,6 +22,7 @@ DEBUG = "VITLAB_DEBUG"  # the environment variable
 COMMANDS = {  # command: module in vitlab.commands, what it does
     "scale": ("scale", "train models on nested subsets of a data set and compare them"),
     "status": ("status", "say how a study goes: what waits, trains, has finished, failed"),
+    "work": ("work", "train free runs of a study, beside its other workers"),
     "train": ("train", "train one model"),
     "eval": ("evaluate", "evaluate a finished run, probe its features"),
     "predict": ("predict", "say what pictures or texts are, with calibrated probabilities"),

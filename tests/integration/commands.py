@@ -19,7 +19,7 @@ from vitlab.cli import main
 from vitlab.commands.study_runs import list_worker_modules
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import OPENED
-from vitlab.studies.launching.processes import start_server
+from vitlab.studies.launch import start_server
 
 TINY = ["data=digits", "trainer.evaluations=2", "trainer.log_every=3"]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.integration import commands
 from tests.integration.test_scale import results
-from vitlab.studies.cells import read_state
+from vitlab.studies.status import read_status
 
 STUDY = ["quick", "data=digits", "sizes=[60,150]", "seeds=[0]", "budget.steps=120", "trainer.checkpoint_every=0.2"]
 STUDY += ["trainer.evaluations=1", "trainer.threads=1", "set=[recipe.batch_size=16]", "wandb.mode=off", "analyses=[]"]
@@ -34,8 +34,9 @@ def table(folder):
 
 def list_training(folder):
     """The runs that have come past a step, of those that train."""
-    cells = [read_state(folder, path.name) for path in folder.glob("*-n*-s*")]
-    return {cell.run for cell in cells if cell.state == "running" and cell.progress}
+    if not (folder / "cells.json").exists():
+        return set()
+    return {run.run for run in read_status(folder).of_state("running") if run.progress}
 
 
 @pytest.mark.slow

@@ -365,8 +365,7 @@ def time_steps(
     compose: Any, names: Sequence[str], pictures: Pictures, jobs: int | None, console: Console
 ) -> dict[str, float]:
     """Seconds of a training step of each network, by its name, as a share of what all workers do at once."""
-    from vitlab.studies.plan.study import plan_study
-    from vitlab.studies.plan.timing import time_variants
+    from vitlab.studies.plan import plan_study, time_variants
 
     with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch, progress_bar(console) as progress:
         plan = plan_study(compose(STEPS, 1, names, Path(scratch)), jobs=jobs, console=console)

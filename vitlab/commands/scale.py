@@ -18,13 +18,12 @@ from vitlab.config import UserError
 from vitlab.config.errors import first_line
 from vitlab.config.schema import StudyConfig
 from vitlab.console import UNLIMITED, Console
+from vitlab.data.opening import progress_bar
 from vitlab.files import write_text
 from vitlab.formatting import plural
 from vitlab.studies.claims import hold
-from vitlab.studies.executors import can_detach, is_on_this_machine
 from vitlab.studies.grid import compose_models, compose_study
-from vitlab.studies.launching.processes import start_server
-from vitlab.studies.plan.machine import EXAMPLE, Machine, parse_machine
+from vitlab.studies.launch import find_start, is_on_this_machine, start_server
 from vitlab.studies.rounds import Target
 from vitlab.studies.status import is_finished
 from vitlab.studies.store import StudyFiles, collect
@@ -32,7 +31,6 @@ from vitlab.training.files import source_of, source_problems
 
 if TYPE_CHECKING:
     from vitlab.reports.words import SizeTable
-    from vitlab.studies.plan.study import Plan
     from vitlab.studies.results import Results
 
 DESCRIPTION = """Train models on nested subsets of a data set and compare them.
@@ -66,9 +64,6 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("--max-runs", type=positive_integer, metavar="N", help="of the study, with --until")
     parser.add_argument("--dry-run", action="store_true", help="only print each run, its parameters, FLOPs and time")
-    parser.add_argument(
-        "--on", metavar="MACHINE", help=f"with --dry-run: what it costs on another machine, such as {EXAMPLE}"
-    )
     args = parser.parse_intermixed_args(words)
     # the shell cuts models=[a, b] into two words; the second is not a study
     studies = [word for word in args.words if "=" not in word and not word.endswith(("]", ","))]
@@ -84,10 +79,8 @@ def main(words: Sequence[str]) -> int:
     if args.max_runs and not args.until:
         raise UserError(f"--max-runs {args.max_runs}: is for --until POINTS; give both")
     target = Target(config.margin, args.max_runs) if args.until else None
-    if args.on is not None and not args.dry_run:
-        raise UserError(f"--on {args.on}: is for --dry-run; give both")
-    machine = parse_machine(args.on) if args.on is not None else None
-    if args.detach and not can_detach(config.executor):
+    find_start(config.executor.kind)  # raises UserError
+    if args.detach and config.executor.kind in ("local", "ray"):
         raise UserError(
             f"--detach: runs on executor={config.executor.kind} end with this command; leave it out, or give "
             "--executor slurm"
@@ -99,14 +92,12 @@ def main(words: Sequence[str]) -> int:
 
         show(load_results(folder))
         return 0
-    if machine is None:  # else only what the study would cost elsewhere is asked
-        files.refuse(config)
+    files.refuse(config)
     if not files.config_path.exists():  # a study that continues may no longer need them
         sources = dict.fromkeys(source_of(run.init) for run in compose_models(config).values())
         if problems := [line for source in sources for line in source_problems(source)]:
             raise UserError(problems)
-    options = {"jobs": args.jobs, "dry_run": args.dry_run, "machine": machine, "detach": args.detach, "target": target}
-    return scale(config, folder, **options)
+    return scale(config, folder, jobs=args.jobs, dry_run=args.dry_run, detach=args.detach, target=target)
 
 
 def parse_jobs(text: str) -> int | None:
@@ -122,74 +113,59 @@ def scale(
     *,
     jobs: int | None,
     dry_run: bool,
-    machine: Machine | None = None,
     detach: bool = False,
     target: Target | None = None,
 ) -> int:
     """Train or complete every run of the grid, then write the results and the report; the exit code.
 
-    With a target runs of more seeds follow in rounds. `detach` only submits the runs, `dry_run` only prints what they
-    cost, here or on a machine. Raises UserError before anything is written.
+    With a target runs of more seeds follow in rounds. `detach` only starts the workers, `dry_run` only prints what the
+    runs cost. Raises UserError before anything is written.
     """
-    began = time.perf_counter()
+    began, console, files = time.perf_counter(), Console(stderr=True), StudyFiles(folder)
     from vitlab.commands import study_runs
 
-    if is_on_this_machine(config.executor) and machine is None:
-        modules = study_runs.list_worker_modules(compose_models(config).values())
-        start_server(modules)  # they import while this process does
-    console = Console(stderr=True)
-    if dry_run and not machine:
+    if is_on_this_machine(config.executor) and not dry_run:
+        start_server(study_runs.list_worker_modules(compose_models(config).values()))  # it imports beside this process
+    if dry_run:
         say(f"{config.name}: timing the first steps of each model here; nothing is kept", console)
     with status_line("loading torch, lightning and timm"):
         from vitlab.reports.pages import live_report
-        from vitlab.studies.plan.study import plan_study
-
-    files = StudyFiles(folder)
-    if continued := machine is None and files.config_path.exists():
+        from vitlab.studies.plan import plan_study, show_plan, time_variants
+    if continued := files.config_path.exists():
         config = replace(config, settled=files.config().get("settled") or {})
-    plan = plan_study(config, jobs=jobs, console=console, elsewhere=machine is not None)
+    plan = plan_study(config, jobs=jobs, console=console)
     if warning := plan.warn_of_unseen():
         say(f"vitlab: {warning}", console)
     if target and continued:  # what earlier rounds asked for comes before the next one
         study_runs.add_earlier_cells(files, plan)
     if dry_run:
-        show_costs(plan, machine, console, time.perf_counter() - began)
+        startup = time.perf_counter() - began
+        elsewhere = config.executor.gpus and not is_on_this_machine(config.executor)
+        with progress_bar(console) as progress:
+            times = {} if elsewhere else time_variants(plan, progress)
+        show_plan(plan, times, startup)
         if target:
             print(target.describe())
         return 0
-    with hold(folder, wait="turn"):  # another start of this study may prepare its own
+    with hold(folder, wait=True):  # another start of this study may prepare its own
         if not continued and files.config_path.exists():
             files.refuse(config)
         missing = study_runs.find_missing(files, plan, console)
         study_runs.prepare_folder(files, plan)
-    if detach and missing.specs:
-        return study_runs.submit(files, plan, missing.specs)
+    if detach and (number := min(plan.jobs, len(missing.to_train) + len(missing.to_complete))):
+        study_runs.start_workers(files, plan, number)
+        print(f"Started {plural(number, 'worker')}; 'vitlab status {folder}' says how the runs go")
+        return 0
     with live_report(folder) as live:
         say(plan.headline(len(missing.to_train)), console)
         if missing.to_complete:
             say(f"Adding {', '.join(missing.additions)} to {plural(len(missing.to_complete), 'finished run')}", console)
-        failed = study_runs.run_all(files, plan, missing.specs, live)
+        failed = study_runs.train_all(files, plan, live)
         if target:
             failed |= study_runs.run_rounds(files, plan, target, {*failed}, live, console)
-        failed |= study_runs.retrain_missing(files, plan, failed, live, console)
-        with hold(folder, wait="turn"):  # of two starts that end at once the later one writes all results
+        with hold(folder, wait=True):  # of two starts that end at once the later one writes all results
             collect(files)
             return max(finish(files, failed), 1 if failed else 0)
-
-
-def show_costs(plan: "Plan", machine: Machine | None, console: Console, startup: float) -> None:
-    """Print what the study costs on a machine; without one here, from the first steps of each model."""
-    from vitlab.data.opening import progress_bar
-    from vitlab.studies.plan import forecast, forecast_table, table, timing
-
-    if machine:
-        forecast_table.show_forecast(forecast.forecast(plan, machine))
-    elif plan.config.executor.gpus and not is_on_this_machine(plan.config.executor):  # which are not here
-        table.show_plan(plan, {}, startup)
-    else:
-        with progress_bar(console) as progress:
-            times = timing.time_variants(plan, progress)
-        table.show_plan(plan, times, startup)
 
 
 def finish(files: StudyFiles, failed: Mapping[str, str]) -> int:

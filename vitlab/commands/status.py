@@ -1,24 +1,20 @@
 """`vitlab status`: how a study goes. Imports no torch."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.markup import escape
-from rich.table import Table
 
 from vitlab.commands.arguments import CommandParser
 from vitlab.console import Console
-from vitlab.formatting import duration, plural
-from vitlab.studies.status import RunStatus, StudyStatus, read_status
+from vitlab.studies.status import COUNTED, RunState, StudyStatus, make_table, read_status
 
 DESCRIPTION = """Say what of a study waits, trains, has finished and has failed.
 
 Reads a study's files alone, on any host that sees them. A run whose process has not been heard of for 50 s is
 probably lost: start the study again, and it is taken over."""
 MOST = 20  # failed runs that are listed
-STATES = ("finished", "failed", "running", "waiting")
 
 
 def main(words: Sequence[str]) -> int:
@@ -52,74 +48,45 @@ def list_studies(folder: Path) -> list[Path]:
 def to_json(status: StudyStatus) -> dict[str, object]:
     return {
         "runs": len(status.runs),
-        **{state: status.counts[state] for state in STATES},
+        **{state: status.counts[state] for state in COUNTED},
         "seconds_left": status.seconds_left,
         "cells": [describe(run) for run in status.runs],
     }
 
 
-def describe(run: RunStatus) -> dict[str, object]:
+def describe(run: RunState) -> dict[str, object]:
     """What is known of a run; what is not is left out."""
-    cell, progress = run.cell, run.cell.progress
+    progress = run.progress
     details = {
         "step": progress and progress.step,
         "steps": progress and progress.steps,
-        "seconds_left": progress.seconds_left if progress and cell.state == "running" else None,
-        "heard_seconds_ago": run.heard,
-        "where": cell.where or None,
-        "job": run.job or None,
-        "error": cell.error or None,
+        "seconds_left": progress.seconds_left if progress and run.state == "running" else None,
+        "heard_seconds_ago": run.claim and run.claim.age,
+        "where": run.claim and run.claim.holder,
+        "error": run.error or None,
     }
-    return {"run": cell.run, "state": cell.state, **{key: value for key, value in details.items() if value is not None}}
+    return {"run": run.run, "state": run.state, **{key: value for key, value in details.items() if value is not None}}
 
 
 def show(status: StudyStatus, folder: Path) -> None:
     """The counts, the runs that train, those that failed; the others are only counted."""
     console = Console(soft_wrap=True, highlight=False)
-    counts = [f"{status.counts[state]:,} {state}" for state in STATES if status.counts[state]]
-    left = status.seconds_left
-    ending = f"; about {duration(left)} left" if left is not None else ""
-    console.print(escape(f"{plural(len(status.runs), 'run')}: {', '.join(counts)}{ending}"))
-    if stopped := [run for run in status.of_state("waiting") if run.cell.progress]:
-        named = [f"{run.cell.run} at step {run.cell.progress.step:,}" for run in stopped[:MOST]]
+    console.print(escape(status.describe()))
+    if stopped := [run for run in status.of_state("waiting") if run.progress]:
+        named = [f"{run.run} at step {run.progress.step:,}" for run in stopped[:MOST]]
         more = f" and {len(stopped) - MOST:,} more" if len(stopped) > MOST else ""
         console.print(escape(f"stopped, to be continued: {', '.join(named)}{more}"))
-    damaged = [run for run in status.of_state("waiting") if run.cell.error]
+    damaged = [run for run in status.of_state("waiting") if run.error]
     for run in damaged[:MOST]:
-        console.print(f"[yellow]{escape(run.cell.run)}[/yellow]  {escape(run.cell.error)}")
+        console.print(f"[yellow]{escape(run.run)}[/yellow]  {escape(run.error)}")
     if len(damaged) > MOST:
         console.print(f"and {len(damaged) - MOST:,} more results that are damaged, which --json lists")
-    queued = {run.job for run in status.of_state("waiting") if run.job}
-    if queued:
-        console.print(escape(f"submitted to SLURM, not begun or to be continued: {list_jobs(queued)}"))
     if running := status.of_state("running"):
-        table = Table(box=None, pad_edge=False)
-        for name in ("running", "step", "left", "heartbeat", "where"):
-            table.add_column(name, justify="right" if name in ("step", "left") else "left", no_wrap=True)
-        for run in running:
-            table.add_row(*map(escape, format_running(run)))
         console.print()
-        console.print(table)
+        console.print(make_table(status, console, running, where=True))
     if failed := status.of_state("failed"):
         console.print("\nfailed")
         for run in failed[:MOST]:
-            console.print(f"[red]{escape(run.cell.run)}[/red]  {escape(run.cell.error)}")
+            console.print(f"[red]{escape(run.run)}[/red]  {escape(run.error)}")
         more = f"and {len(failed) - MOST:,} more, which --json lists; " if len(failed) > MOST else ""
         console.print(escape(f"{more}what they said: {folder}/RUN/log.txt"))
-
-
-def format_running(run: RunStatus) -> tuple[str, ...]:
-    progress = run.cell.progress
-    return (
-        run.cell.run,
-        f"{progress.step:,} of {progress.steps:,}" if progress else "starts",
-        duration(progress.seconds_left) if progress else "",
-        f"{duration(run.heard)} ago" if run.heard is not None else "",
-        run.cell.where,
-    )
-
-
-def list_jobs(jobs: set[str]) -> str:
-    """`job 12 (8 tasks), job 15 (1 task)`: an array is one job."""
-    tasks = Counter(job.partition("_")[0] for job in jobs)
-    return ", ".join(f"job {number} ({plural(tasks[number], 'task')})" for number in sorted(tasks, key=int))

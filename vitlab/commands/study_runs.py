@@ -1,6 +1,7 @@
 """The runs of `vitlab scale`: what is refused before they begin, their folder, how they are trained or submitted."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -17,26 +18,24 @@ from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.data.split import write_manifest
 from vitlab.files import read_json
-from vitlab.formatting import plural
 from vitlab.models import MODULES
 from vitlab.registry import list_modules
-from vitlab.studies.claims import Held, hold
-from vitlab.studies.display import Board, Row, display
-from vitlab.studies.events import Event
-from vitlab.studies.execute import Executor, execute
-from vitlab.studies.executors import build_executor, check_executor
+from vitlab.studies.claims import Held, hold, read_claim
 from vitlab.studies.grid import Spec, make_spec, name_run
+from vitlab.studies.launch import Workers, check_executor, find_start
 from vitlab.studies.rounds import Target, plan_round
-from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect
+from vitlab.studies.status import Display, StatusReader
+from vitlab.studies.store import Cell, LiveTable, StudyFiles, collect, find_missing_parts
 from vitlab.training.files import refuse_changes
 
 if TYPE_CHECKING:
     from vitlab.reports.pages import LiveReport
     from vitlab.studies.plan.study import Plan
 
-MOST_NAMED = 5  # missing runs
+LOOK = 0.2  # seconds between two looks at a study's folder, at least
+SHARE = 0.05  # of the watching process's time that the looks may take
 DRAWINGS = "vitlab.reports.figures"
-WORKER_MODULES = ("vitlab.studies.job", "vitlab.reports.wandb")
+WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb")
 
 
 def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
@@ -64,31 +63,28 @@ class Missing:
     to_complete: list[Spec]
     additions: list[str]  # the names of what they lack
 
-    @property
-    def specs(self) -> list[Spec]:
-        return [*self.to_train, *self.to_complete]
-
 
 def find_missing(files: StudyFiles, plan: "Plan", console: Console) -> Missing:
-    """What is left to do, by the files alone. Raises UserError where it cannot be done in this folder or from here."""
+    """What is left to do, by the files alone. Raises UserError where it cannot be done in this folder or from here.
+
+    What failed in an earlier start, or was killed too often, is tried again.
+    """
     data = contents(plan.config.data, plan.data)
-    to_train = [spec for spec in plan.specs if not files.run(spec.name).has_finished(spec.config, data)]
+    lacking = {spec.name: find_missing_parts(files.run(spec.name), spec.config, data) for spec in plan.specs}
+    to_train = [spec for spec in plan.specs if lacking[spec.name] == ["training"]]
+    to_complete = [spec for spec in plan.specs if lacking[spec.name] not in ([], ["training"])]
     refuse_other_runs(files, to_train)
     for damage in filter(None, (files.run(spec.name).read_result()[1] for spec in to_train)):
         console.print(escape(damage), soft_wrap=True, highlight=False)
     refuse_other_data(files, plan, data)
-    trained = {spec.name for spec in to_train}
-    finished = [spec for spec in plan.specs if spec.name not in trained]
-    lacking = {spec.name: [*chain(*files.run(spec.name).find_lacking(spec.config).values())] for spec in finished}
-    to_complete = [spec for spec in finished if lacking[spec.name]]
-    missing = Missing(to_train, to_complete, list(dict.fromkeys(chain(*lacking.values()))))
-    if missing.specs:
+    if to_train or to_complete:
         check_executor(plan.config.executor)
-    for run in (files.run(spec.name) for spec in missing.specs):
-        if run.error_path.exists():
-            with suppress(Held), hold(run.folder):  # what failed in an earlier start is tried again, unless it is now
+    for run in (files.run(spec.name) for spec in (*to_train, *to_complete)):
+        claim = read_claim(run.folder)
+        if run.error_path.exists() or (claim and claim.is_dead):
+            with suppress(Held), hold(run.folder):  # which takes the claims of dead processes away
                 run.error_path.unlink(missing_ok=True)
-    return missing
+    return Missing(to_train, to_complete, list(dict.fromkeys(chain(*(lacking[spec.name] for spec in to_complete)))))
 
 
 def refuse_other_runs(files: StudyFiles, todo: Sequence[Spec]) -> None:
@@ -188,70 +184,47 @@ def run_rounds(
         console.print(escape(step.text), soft_wrap=True, highlight=False)
         if not step.added:
             return errors
-        specs = make_specs(plan, step.added)
-        with hold(files.folder, wait="turn"):
+        with hold(files.folder, wait=True):
             files.add_cells(step.added)
-        plan.specs.extend(specs)
+        plan.specs.extend(make_specs(plan, step.added))
         write_manifests(files, plan)
-        errors |= run_all(files, plan, specs, live)
+        errors |= train_all(files, plan, live)
 
 
-def run_all(files: StudyFiles, plan: "Plan", todo: Sequence[Spec], live: "LiveReport") -> dict[str, str]:
-    """Train; results.csv grows with each run that ends. Gives the first line of each failed run's error."""
-    if not todo:
-        return {}
-    board = Board([Row(s.name, s.config["variant"], plan.trials * plan.steps(s)) for s in todo], plan.jobs)
-    executor, table = make_executor(files, plan), LiveTable(files)
-    with display(board) as shown:
+def start_workers(files: StudyFiles, plan: "Plan", number: int) -> Workers:
+    config = plan.config.executor
+    return find_start(config.kind)(files.folder, number, replace(config, cpus=plan.cores))
 
-        def notify(event: Event) -> None:
-            shown.notify(event)
-            for view in (table, live):
-                view.update(changed=event.kind in ("done", "failed"))
 
+def train_all(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, str]:
+    """Start workers, and watch the folder until every run has ended, also those of other starts.
+
+    While runs are free, workers that have died are replaced. results.csv and the report grow with each run that ends.
+    Gives the first line of each failed run's error. Ctrl-C, or an error, ends the workers and is raised again.
+    """
+    reader = StatusReader(files, {name: resolved(model.config) for name, model in plan.by_variant.items()})
+    table, crews, ended, fruitless = LiveTable(files), list[Workers](), -1, 0
+    with Display(Console(stderr=True)) as display:
         try:
-            execute(executor, todo, files.folder, notify, retries=plan.config.executor.retries)
+            while (status := reader.read()).of_state("waiting", "running"):
+                began = time.monotonic()
+                changed = display.show(status)
+                for view in (table, live):
+                    view.update(changed)
+                alive = sum(crew.count() for crew in crews)
+                if (room := min(plan.jobs - alive, status.counts["waiting"])) > 0:
+                    now = status.counts["finished"] + status.counts["failed"]
+                    fruitless, ended = (0 if alive or now > ended else fruitless + 1), now
+                    if fruitless > plan.jobs * (plan.config.executor.retries + 1) + 1:
+                        raise UserError(f"executor={plan.config.executor.kind}: workers end before a run does")
+                    crews.append(start_workers(files, plan, room))
+                time.sleep(max(LOOK, (time.monotonic() - began) / SHARE))
+            display.show(status)
+        except BaseException:
+            for crew in crews:
+                crew.stop()
+            raise
         finally:
             collect(files)
-    return {row.name: row.error for row in board.rows.values() if row.state == "failed"}
-
-
-def retrain_missing(
-    files: StudyFiles, plan: "Plan", failed: Mapping[str, str], live: "LiveReport", console: Console
-) -> dict[str, str]:
-    """Train again what has ended well and has no result, such as a run whose folder was deleted; says which.
-
-    Once: what is missing then is among the runs that failed, which it gives.
-    """
-    data = contents(plan.config.data, plan.data)
-
-    def list_missing() -> list[Spec]:
-        ended = [spec for spec in plan.specs if spec.name not in failed]
-        return [spec for spec in ended if not files.run(spec.name).has_finished(spec.config, data)]
-
-    if not (missing := list_missing()):
-        return {}
-    names = ", ".join(spec.name for spec in missing[:MOST_NAMED])
-    more = f" and {len(missing) - MOST_NAMED:,} more" if len(missing) > MOST_NAMED else ""
-    text = f"{plural(len(missing), 'finished run')} whose result was deleted or damaged since: {names}{more}"
-    console.print(escape(f"{text}; trained again"), soft_wrap=True, highlight=False)
-    lost = run_all(files, plan, missing, live)
-    return {spec.name: "its result was deleted or damaged again" for spec in list_missing()} | lost
-
-
-def make_executor(files: StudyFiles, plan: "Plan") -> Executor:
-    from vitlab.reports.wandb import RunReporter
-    from vitlab.studies.job import StudyJob
-
-    job = StudyJob(files.folder.absolute(), cores=plan.cores, settled=files.config()["settled"], observe=RunReporter)
-    return build_executor(plan.config.executor, job, plan.jobs, files.folder)
-
-
-def submit(files: StudyFiles, plan: "Plan", todo: Sequence[Spec]) -> int:
-    """Submit the runs and say so; the exit code."""
-    submission = make_executor(files, plan).submit(todo)
-    print(submission.describe())
-    if submission.unsubmitted:
-        print("Run the command again later to submit those")
-    print(f"'vitlab status {files.folder}' says how the runs go; the command without --detach waits for them")
-    return 0
+    names = {spec.name for spec in plan.specs}
+    return {run.run: run.error for run in status.of_state("failed") if run.run in names}

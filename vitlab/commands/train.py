@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,8 @@ from vitlab.data.opening import open_data
 from vitlab.hardware import Launched, find_launched
 from vitlab.signals import Stopping
 from vitlab.studies.claims import hold
-from vitlab.studies.display import Board, Row, display
-from vitlab.studies.events import Event, summarize_error
 from vitlab.studies.grid import name_run
+from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.tasks.metrics import list_metrics
 from vitlab.training.files import RunFiles, source_of, source_problems
 
@@ -80,7 +80,8 @@ def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
 
 def run_other_rank(config: TrainConfig, folder: Path, launched: Launched) -> int:
     """What a rank but 0 does; the exit code."""
-    from vitlab.studies.experiment import Unclaimed, run_experiment
+    from vitlab.studies.claims import Borrowed
+    from vitlab.studies.experiment import run_experiment
     from vitlab.training.callbacks import Diverged, Interrupted
     from vitlab.training.devices.ranks import is_lost_rank, join_ranks
 
@@ -88,7 +89,7 @@ def run_other_rank(config: TrainConfig, folder: Path, launched: Launched) -> int
         signal.signal(number, signal.SIG_IGN)
     try:
         with join_ranks(launched) as ranks:
-            run_experiment(config, Unclaimed(folder), ranks=ranks)
+            run_experiment(config, Borrowed(folder), ranks=ranks)
     except (Diverged, Interrupted):  # all ranks have them, and rank 0 says so
         return 0
     except Exception as error:
@@ -127,25 +128,21 @@ def train_with_progress(config: TrainConfig, folder: Path, console: Console, ran
     if ranks.size > 1:
         strategy = "fsdp" if config.trainer.strategy == "fsdp" else "ddp"
         console.print(f"training on {ranks.size} devices (trainer.strategy={strategy})", highlight=False)
-    board = Board([Row(folder.name, config.model.name, 1)], jobs=1)
-    stopping = Stopping()
-    with hold(folder, wait="heartbeat") as claim, display(board) as shown, stopping:
-        shown.notify(Event("started", folder.name))
+    run, stopping = RunState(folder.name, config.model.name, 0, "running"), Stopping()
+    with hold(folder) as claim, Display(console) as shown, stopping:
 
-        def progress(value: "Progress") -> None:
-            shown.notify(Event("progress", folder.name, value))
-            shown.notify(Event("tick", ""))
+        def progress(value: "Progress | None" = None) -> None:
+            shown.show(StudyStatus([replace(run, progress=value)]))
 
         try:
+            progress()
             options = {"observer": RunReporter(), "progress": progress, "stop": stopping.asked}
             result = run_experiment(config, claim, ranks=ranks, **options)
         except Interrupted:
             raise KeyboardInterrupt from None
         except Diverged as error:
-            shown.notify(Event("failed", folder.name, summarize_error(error)))
             console.print(escape(f"failed: {error}"), soft_wrap=True, highlight=False)
             return 1
-        shown.notify(Event("done", folder.name, result))
     show(result, RunFiles(folder))
     return 0
 

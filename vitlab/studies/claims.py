@@ -2,8 +2,9 @@
 
 File locks are unreliable on network file systems. So a process that works in a folder creates `claim.<n>` there with
 O_EXCL, which one of several processes can, and touches it every 10 s. The highest n counts. A claim is dead when its
-process has ended, or, on another host, when it was not touched for 60 s. Whoever finds it dead creates `claim.<n+1>`;
-an owner checks that the claim is still its own before it writes metrics, a checkpoint or the result.
+process has ended, or, on another host, when this process has seen it untouched for 60 s by its own clock. Whoever finds
+it dead creates `claim.<n+1>`, so n counts the processes that have died there; a claim that is given back is removed.
+An owner checks that the claim is still its own before it writes metrics, a checkpoint or the result.
 """
 
 import contextlib
@@ -11,19 +12,17 @@ import json
 import os
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from vitlab.config import UserError
 
 HEARTBEAT = 10.0  # seconds between two touches of a claim
 DEAD_AFTER = 60.0  # seconds without a touch
-JOB = "VITLAB_JOB"  # the environment variable in which an executor names the job of a cluster
+SEEN: dict[Path, tuple[float, float]] = {}  # of claims of other hosts: the last touch, and when it was first seen here
 
 
 class Held(UserError):
@@ -41,29 +40,14 @@ class Owner:
     host: str
     pid: int
     started: str  # when the process began, in clock ticks of its host: process numbers are used again
-    namespace: str  # of process numbers: containers with the name of their host have their own
-    job: str = ""  # of a cluster
 
     def __str__(self) -> str:
-        return f"SLURM job {self.job} on {self.host}" if self.job else f"{self.host}, process {self.pid}"
-
-    @property
-    def is_visible(self) -> bool:
-        """Whether this process would see the owner's."""
-        return (self.host, self.namespace) == (socket.gethostname(), read_namespace())
+        return f"{self.host}, process {self.pid}"
 
 
 def find_own() -> Owner:
     """This process."""
-    pid = os.getpid()
-    return Owner(socket.gethostname(), pid, find_start(pid) or "", read_namespace(), os.environ.get(JOB, ""))
-
-
-def read_namespace() -> str:
-    """The namespace of this host's process numbers, "" where the system has none."""
-    with contextlib.suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")
-    return ""
+    return Owner(socket.gethostname(), os.getpid(), find_start(os.getpid()) or "")
 
 
 def find_start(pid: int) -> str | None:
@@ -92,21 +76,27 @@ class Claim:
 
     @property
     def age(self) -> float:
-        """Seconds since it was touched."""
-        return max(0.0, read_clock(self.folder) - self.touched)
+        """About how many seconds ago it was touched: clocks of hosts differ."""
+        return max(0.0, time.time() - self.touched)
 
     @property
     def holder(self) -> str:
         return str(self.owner or "a process whose claim cannot be read")
 
     @property
+    def is_here(self) -> bool:
+        """Whether its process is, or was, one of this host."""
+        return self.owner is not None and self.owner.host == socket.gethostname()
+
+    @property
     def is_dead(self) -> bool:
-        """Whether its process is gone."""
-        if self.owner and self.owner.is_visible:
+        """Whether its process is gone: of another host's that is told by two looks, a minute or more apart."""
+        if self.is_here:
             return find_start(self.owner.pid) != self.owner.started
-        if self.owner and self.owner.job and self.owner.job == os.environ.get(JOB):
-            return True  # SLURM has started this job again, perhaps on another node
-        return self.age > DEAD_AFTER
+        path, now = path_of(self.folder, self.number), time.monotonic()
+        touched, since = SEEN.get(path, (None, now))
+        SEEN[path] = (self.touched, since if touched == self.touched else now)
+        return now - SEEN[path][1] > DEAD_AFTER
 
 
 def read_claim(folder: Path) -> Claim | None:
@@ -116,8 +106,9 @@ def read_claim(folder: Path) -> Claim | None:
             with path_of(folder, number).open() as file:  # opening it makes a network file system ask the server
                 touched, text = os.fstat(file.fileno()).st_mtime, file.read()
             try:
-                owner = Owner(**json.loads(text))
-            except (ValueError, TypeError):  # its process was killed as it wrote it, or is writing it now
+                found = json.loads(text)
+                owner = Owner(found["host"], found["pid"], found["started"])
+            except (ValueError, TypeError, KeyError):  # its process was killed as it wrote it, or is writing it now
                 owner = None
             return Claim(folder, number, owner, touched)
     return None
@@ -133,15 +124,6 @@ def list_numbers(folder: Path) -> list[int]:
 
 def path_of(folder: Path, number: int) -> Path:
     return folder / f"claim.{number}"
-
-
-def read_clock(folder: Path) -> float:
-    """Now, by the clock that stamps files in a folder, as hosts differ; by this host's in one that is read-only."""
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
-        file.write(b".")
-        file.flush()
-        return os.fstat(file.fileno()).st_mtime
-    return time.time()
 
 
 class Hold:
@@ -176,17 +158,48 @@ class Hold:
                 path_of(self.folder, number).unlink(missing_ok=True)
 
 
+class Borrowed:
+    """The claim of the process that has started this one, which is a rank of its run."""
+
+    def __init__(self, folder: str | Path, number: int = 0):
+        self.folder, self.number = Path(folder), number
+
+    def check(self) -> None:
+        """Raise ClaimLost where that claim no longer counts; without a number rank 0 looks."""
+        claim = read_claim(self.folder)
+        if self.number and (claim is None or claim.number != self.number):
+            raise ClaimLost(f"{self.folder}: another vitlab has taken it over")
+
+
 @contextlib.contextmanager
-def hold(folder: str | Path, wait: Literal["no", "heartbeat", "turn"] = "no") -> Iterator[Hold]:
+def hold(folder: str | Path, *, wait: bool = False) -> Iterator[Hold]:
     """The folder for this process alone; it is made where there is none, and removed if nothing was written there.
 
-    While another process holds it, Held is raised: at once, or with `wait="heartbeat"` at that process's next
-    heartbeat, which a dead one on another host does not have. `wait="turn"` waits until the folder is free.
+    Raises Held while another process holds it: at once for one of this host, for one of another host as soon as it
+    gives a sign of life. With `wait` it is waited for instead.
     """
     folder = Path(folder)
     is_new = not folder.exists()
-    owner = find_own()
-    held = Hold(folder, claim_folder(folder, owner, wait), owner)
+    owner, said, first = find_own(), False, None
+    began = time.monotonic()
+    while True:
+        claim = read_claim(folder)
+        if claim is None or claim.is_dead:
+            number = claim.number + 1 if claim else 1
+            if create_claim(folder, number, owner):
+                break
+            continue
+        first = first or claim
+        alive = claim.is_here or (claim.owner, claim.touched) != (first.owner, first.touched)
+        if alive and not wait:
+            raise Held(
+                f"--out {folder}: another vitlab is running there ({claim.holder}); wait for it, or give another folder"
+            )
+        if not said and time.monotonic() - began > (3.0 if wait else 0.5):
+            said = True
+            print(f"{folder}: waiting for {claim.holder}", file=sys.stderr)
+        time.sleep(0.1)
+    held = Hold(folder, number, owner)
     try:
         yield held
     finally:
@@ -194,29 +207,6 @@ def hold(folder: str | Path, wait: Literal["no", "heartbeat", "turn"] = "no") ->
         if is_new:
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
-
-
-def claim_folder(folder: Path, owner: Owner, wait: str) -> int:
-    """Create a claim of this process; gives its number. Raises Held."""
-    first, began = None, time.monotonic()
-    while True:
-        claim = read_claim(folder)
-        if claim is None or claim.is_dead:
-            number = claim.number + 1 if claim else 1
-            if create_claim(folder, number, owner):
-                return number
-            continue
-        first = first or claim
-        touched_since = (claim.owner, claim.touched) != (first.owner, first.touched)
-        visible = claim.owner is not None and claim.owner.is_visible
-        if wait == "no" or (wait == "heartbeat" and (touched_since or visible)):
-            raise Held(
-                f"--out {folder}: another vitlab is running there ({claim.holder}); wait for it, or give another folder"
-            )
-        if began and time.monotonic() - began > (3.0 if wait == "turn" else 0.0):
-            began = 0.0
-            print(f"{folder}: waiting for {claim.holder} (last heartbeat {claim.age:.0f} s ago)", file=sys.stderr)
-        time.sleep(0.1)
 
 
 def create_claim(folder: Path, number: int, owner: Owner) -> bool:

@@ -25,7 +25,7 @@ from vitlab.data.opening import open_data
 from vitlab.files import write_json
 from vitlab.formatting import round_numbers
 from vitlab.studies import tuning
-from vitlab.studies.claims import Hold, hold
+from vitlab.studies.claims import Borrowed, Hold, hold
 from vitlab.studies.outcomes import Outcomes, write_outcomes
 from vitlab.tasks.base import Task
 from vitlab.training.callbacks import Interrupted
@@ -79,7 +79,7 @@ def train_run(config: TrainConfig, folder: str | Path, **options: Any) -> dict[s
     several devices, which `vitlab train` and torchrun start.
     """
     refuse_single_process(config.trainer)
-    with hold(folder, wait="heartbeat") as claim:
+    with hold(folder) as claim:
         return run_experiment(config, claim, **options)
 
 
@@ -92,19 +92,9 @@ def refuse_single_process(trainer: TrainerConfig) -> None:
         )
 
 
-class Unclaimed:
-    """In the place of a claim on a rank but 0: rank 0 holds the folder."""
-
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
-
-    def check(self) -> None:
-        """Rank 0 does."""
-
-
 def run_experiment(
     config: TrainConfig,
-    claim: Hold | Unclaimed,
+    claim: Hold | Borrowed,
     *,
     placement: Placement = HERE,
     ranks: Ranks = ALONE,

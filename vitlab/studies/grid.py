@@ -163,6 +163,13 @@ def expand(study: StudyConfig, sizes: Sequence[int], variants: Mapping[str, Trai
     return [make_spec(variant, size, seed) for seed in study.seeds for size in sizes for variant in plain]
 
 
+def configure_run(variant: TrainConfig, size: int, seed: int) -> TrainConfig:
+    """The configuration of one run of a variant."""
+    repeated = vars(variant.data).get("holdout") == "repeated"
+    data = replace(variant.data, holdout=int(seed)) if repeated else variant.data
+    return replace(variant, data=data, train_size=int(size), seed=int(seed))
+
+
 def make_spec(variant: Mapping[str, Any], size: int, seed: int) -> Spec:
     """One run of a variant, from its resolved configuration."""
     data = variant["data"]

@@ -1,70 +1,95 @@
-"""How a study goes, from its files alone, on any host. Imports no torch."""
+"""How a study goes, from its files alone: the state of each run, the time left, a table. Imports no torch."""
 
 import statistics
+import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
-from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from vitlab.config import identity, resolved
 from vitlab.config.schema import StudyConfig
+from vitlab.config.tuning import list_settings
+from vitlab.console import Console
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
-from vitlab.formatting import finite
-from vitlab.studies.cells import RunState, read_state
+from vitlab.files import read_stamp
+from vitlab.formatting import duration, finite, plural
+from vitlab.studies.claims import Claim, read_claim
 from vitlab.studies.grid import compose_models, name_run
-from vitlab.studies.launching.slurm_jobs import read_submitted
-from vitlab.studies.store import StudyFiles, describe_asked
+from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts, list_trials
+from vitlab.tasks.metrics import Metric, main_metric
+from vitlab.training.files import RunFiles
+from vitlab.training.progress import Progress
+
+State = Literal["running", "failed", "waiting", "finished"]
+COUNTED: tuple[State, ...] = ("finished", "failed", "running", "waiting")
+SHOWN: tuple[State, ...] = ("running", "failed", "waiting", "finished")  # first in a table that has no room for all
+PLAIN_EVERY = 20.0  # seconds between lines without a terminal
+LOST = 60.0  # seconds without a heartbeat after which a run of another host is shown as waiting
 
 
 @dataclass(frozen=True)
-class RunStatus:
-    """A run that was asked for; `heard` is how many seconds ago the process that trains it had its last heartbeat.
+class RunState:
+    """A run that was asked for: its claim while it trains, how far it is, its result, or the first line of its error.
 
-    `job` is the SLURM job that it was last submitted in.
+    A run whose result.json is damaged is waiting, and `error` says why.
     """
 
-    cell: RunState
+    run: str
     variant: str
     size: int
-    heard: float | None = None
-    job: str = ""
+    state: State = "waiting"
+    progress: Progress | None = None
+    claim: Claim | None = None
+    result: dict[str, Any] | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True)
 class StudyStatus:
     """All runs that were ever asked for, in the order of the study."""
 
-    runs: list[RunStatus]
+    runs: list[RunState]
 
     @cached_property
     def counts(self) -> Counter[str]:
-        return Counter(run.cell.state for run in self.runs)
+        return Counter(run.state for run in self.runs)
 
-    def of_state(self, state: str) -> list[RunStatus]:
-        return [run for run in self.runs if run.cell.state == state]
+    def of_state(self, *states: str) -> list[RunState]:
+        return [run for run in self.runs if run.state in states]
+
+    @cached_property
+    def metric(self) -> Metric:
+        """The metric that runs are compared by, from the results and evaluations so far."""
+        metrics = [run.result or (run.progress and run.progress.validation) for run in self.runs]
+        return main_metric([values for values in metrics if values])
 
     @property
     def seconds_left(self) -> float | None:
         """Until every run has ended, if as many train at a time as now; None where nothing tells."""
         running = self.of_state("running")
-        left = [self.estimate_left(run) for run in self.runs if run.cell.state in ("running", "waiting")]
+        left = [self.estimate_left(run) for run in self.of_state("running", "waiting")]
         if not running or None in left:
             return None
         return max(sum(left) / len(running), *(self.estimate_left(run) for run in running))
 
-    def estimate_left(self, run: RunStatus) -> float | None:
+    def estimate_left(self, run: RunState) -> float | None:
         """What is left of a run: what it says itself, else the mean time of finished ones that are most like it."""
-        if run.cell.progress and run.cell.state == "running":
-            return run.cell.progress.seconds_left
-        for key in ((run.variant, run.size), run.variant, None):
-            if key in self.times:
-                progress = run.cell.progress
-                return self.times[key] * (1 - progress.step / progress.steps if progress and progress.steps else 1)
-        return None
+        progress = run.progress
+        if progress and run.state == "running":
+            return progress.seconds_left
+        share = 1 - progress.step / progress.steps if progress and progress.steps else 1.0
+        likest = next((key for key in ((run.variant, run.size), run.variant, None) if key in self.times), "")
+        return self.times[likest] * share if likest != "" else None
 
     @cached_property
     def times(self) -> dict[tuple[str, int] | str | None, float]:
@@ -75,10 +100,10 @@ class StudyStatus:
         timed = [
             (run, seconds)
             for run in self.of_state("finished")
-            if (seconds := finite((run.cell.result or {}).get("wall_s"))) is not None
+            if (seconds := finite((run.result or {}).get("wall_s"))) is not None
         ]
         if not timed:
-            paced = [(run, run.cell.progress) for run in self.of_state("running") if run.cell.progress]
+            paced = [(run, run.progress) for run in self.of_state("running") if run.progress]
             timed = [
                 (run, far.seconds_left * far.steps / (far.steps - far.step))
                 for run, far in paced
@@ -90,19 +115,158 @@ class StudyStatus:
                 groups[key].append(seconds)
         return {key: statistics.fmean(seconds) for key, seconds in groups.items()}
 
+    def describe(self) -> str:
+        """`12 runs: 7 finished, 2 running, 3 waiting; about 32 s left`."""
+        counts = [f"{self.counts[state]:,} {state}" for state in COUNTED if self.counts[state]]
+        left = self.seconds_left
+        ending = f"; about {duration(left)} left" if left else ""
+        return f"{plural(len(self.runs), 'run')}: {', '.join(counts)}{ending}"
+
+
+class StatusReader:
+    """Reads a study's folder again and again; the result of a finished run is read once.
+
+    With the resolved configuration of each variant a run that lacks analyses or probes of it has not finished.
+    """
+
+    def __init__(self, files: StudyFiles, variants: Mapping[str, Mapping[str, Any]] | None = None):
+        self.files, self.variants = files, variants or {}
+        self.finished: dict[str, tuple[Any, RunState]] = {}
+
+    def read(self) -> StudyStatus:
+        """Raises UserError for a folder that is not a study."""
+        settings = len(list_settings(self.files.config().get("tune") or {}))
+        return StudyStatus([self.read_run(*cell, settings) for cell in self.files.cells()])
+
+    def read_run(self, variant: str, size: int, seed: int, settings: int = 1) -> RunState:
+        run = RunState(name_run(variant, size, seed), variant, size)
+        files = self.files.run(run.run)
+        stamp, (known, finished) = read_stamp(files.result_path), self.finished.get(run.run, (None, None))
+        if stamp is not None and stamp == known:
+            return finished
+        claim = read_claim(files.folder)  # before the result, which its owner writes first
+        if claim and not (claim.is_dead or (not claim.is_here and claim.age > LOST)):
+            # a finished run, too, while analyses are added to it
+            return replace(run, state="running", progress=read_progress(files, settings), claim=claim)
+        result, damage = files.read_result()
+        if result is not None and not find_missing_parts(files, self.variants.get(variant)):
+            self.finished[run.run] = stamp, replace(run, state="finished", result=result)
+            return self.finished[run.run][1]
+        progress = read_progress(files, settings)
+        if claim is None and (error := files.error()) is not None:
+            return replace(run, state="failed", progress=progress, error=error)
+        return replace(run, progress=progress, error=damage)
+
+
+def read_progress(files: RunFiles, settings: int) -> Progress | None:
+    """How far a run is; one that is tuned trains `settings` trials, one after the other."""
+    trials = list_trials(files) if settings > 1 and not files.metrics_path.exists() else []
+    if not trials:
+        return files.read_progress()
+    progress = next((trial for trial in trials if not trial.result_path.exists()), trials[-1]).read_progress()
+    if progress is None:
+        return None
+    step, steps = (len(trials) - 1) * progress.steps + progress.step, settings * progress.steps
+    left = progress.seconds_left / max(1, progress.steps - progress.step) * (steps - step)
+    return replace(progress, step=step, steps=steps, seconds_left=left, note=f"setting {len(trials)} of {settings}")
+
+
+def make_table(status: StudyStatus, console: Console, runs: Sequence[RunState], *, where: bool = False) -> Table:
+    """A line for each run: how far it is and by when, what it has reached or why it failed; `where` it trains."""
+    metric = status.metric
+    table = Table(box=None, pad_edge=False, show_header=bool(runs))
+    # room first for what names a run and says how it goes; a bar or an error takes what is left
+    name, left, value = min(max((len(run.run) for run in runs), default=3), 36), 12, max(8, len(metric.name))
+    rest = max(10, console.width - name - left - value - 6)
+    table.add_column("run", no_wrap=True, width=name if console.is_terminal and not where else None)
+    table.add_column("", no_wrap=True, width=rest if console.is_terminal and not where else None)
+    table.add_column("left", justify="right", no_wrap=True)
+    table.add_column(metric.name, justify="right", no_wrap=True)
+    if where:
+        table.add_column("heartbeat", no_wrap=True)
+        table.add_column("where", no_wrap=True)
+    for run in runs:
+        progress, note, left, seen = run.progress, Text(run.state, style="dim"), "", run.result
+        if run.state == "running" and progress:
+            note = Text(f"{progress.step:,} of {progress.steps:,} {progress.note}".rstrip())
+            if console.is_terminal and not where:
+                note = Table.grid(expand=True)
+                note.add_column(ratio=1)
+                bar = ProgressBar(total=progress.steps, completed=progress.step)
+                note.add_row(bar, Text(f" {progress.note}" if progress.note else "", style="dim"))
+            left = duration(progress.seconds_left) if progress.seconds_left is not None else ""
+            seen = progress.validation
+        elif run.state == "failed":
+            note = Text(f"failed: {run.error}", style="red", overflow="ellipsis")
+        elif run.state == "finished":
+            note = Text(f"done in {duration(run.result.get('wall_s'))}", style="green")
+        value = metric.value(seen) if seen else None
+        cells = [escape(run.run), note, left, "" if value is None else metric.text(value)]
+        cells += [f"{duration(run.claim.age)} ago", escape(run.claim.holder)] if where and run.claim else []
+        table.add_row(*cells)
+    return table
+
+
+class Display:
+    """Shows a study that runs, on stderr: a table redrawn in place, or in a log a line for each run that ends."""
+
+    def __init__(self, console: Console):
+        self.console, self.status, self.last = console, StudyStatus([]), time.monotonic()
+        self.ended: dict[str, str] = {}
+        self.live = Live(console=console, refresh_per_second=4, get_renderable=self.render, transient=True)
+
+    def __enter__(self) -> "Display":
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.live.stop()
+
+    def render(self) -> Table:
+        runs = sorted(self.status.runs, key=lambda run: SHOWN.index(run.state))
+        room = max(3, self.console.height - 4)
+        shown = self.status.runs if len(runs) <= room else runs[: room - 1]
+        table = make_table(self.status, self.console, shown)
+        table.title, table.title_justify, table.title_style = escape(self.status.describe()), "left", "bold"
+        if len(shown) < len(runs):
+            table.add_row(Text(f"and {len(runs) - len(shown)} more", style="dim"), "", "", "")
+        return table
+
+    def show(self, status: StudyStatus) -> bool:
+        """Show the state that was just read; whether a run has ended since the last one."""
+        first, self.status = not self.status.runs, status
+        ended = {run.run: run.state for run in status.of_state("finished", "failed")}
+        new = [run for run in status.runs if run.run in ended and run.run not in self.ended]
+        lost = [run.run for run in status.of_state("waiting") if self.ended.get(run.run) == "finished"]
+        self.ended = ended
+        if lost:
+            self.print(
+                f"{plural(len(lost), 'finished run')} whose result was deleted or damaged since: {', '.join(lost)}"
+            )
+        if first or self.console.is_terminal:
+            return bool(new)
+        for run in new:
+            value = status.metric.value(run.result) if run.result else None
+            reached = "" if value is None else f"{status.metric.name} {status.metric.text(value)} "
+            took = f"{reached}in {duration(run.result.get('wall_s'))}" if run.result else f"failed: {run.error}"
+            self.print(f"{run.run}: {took}; {status.describe()}")
+        if time.monotonic() - self.last >= PLAIN_EVERY:
+            far = [(run.run, run.progress or Progress(0, 1)) for run in status.of_state("running")]
+            running = ", ".join(f"{name} {progress.step / progress.steps:.0%}" for name, progress in far)
+            self.print("; ".join(filter(None, (running, status.describe()))))
+        return bool(new)
+
+    def print(self, text: str) -> None:
+        self.last = time.monotonic()
+        self.console.print(escape(text), soft_wrap=True, highlight=False)
+
 
 def read_status(folder: Path) -> StudyStatus:
     """The state of each run. Raises UserError for a folder that is not a study."""
     files = StudyFiles(folder)
     files.config()
-    submitted = read_submitted(folder)
-    return StudyStatus([read_run(folder, *cell, submitted) for cell in files.cells()])
-
-
-def read_run(folder: Path, variant: str, size: int, seed: int, submitted: Mapping[str, str]) -> RunStatus:
-    cell = read_state(folder, name_run(variant, size, seed))
-    heard = cell.claim.age if cell.claim else None
-    return RunStatus(cell, variant, size, heard, submitted.get(cell.run, ""))
+    return StatusReader(files).read()
 
 
 def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> bool:
@@ -120,6 +284,6 @@ def is_finished(files: StudyFiles, config: StudyConfig, console: Console) -> boo
         paths = (run.result_path, run.analysis_folder)
         if any(path.exists() and path.stat().st_mtime > drawn for path in paths):
             return False
-        if any(run.find_lacking(resolved(models[variant])).values()):
+        if find_missing_parts(run, resolved(models[variant])):
             return False
     return True

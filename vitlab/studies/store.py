@@ -7,12 +7,13 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from vitlab.config import StudyConfig, UserError, read_config, resolved
+from vitlab.config import StudyConfig, UserError, first_line, read_config, resolved
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import round_numbers
@@ -198,6 +199,25 @@ class StudyFiles:
         places = {variant: place for place, variant in enumerate(dict.fromkeys(cell[0] for cell in self.cells()))}
         by = {row["model"]: (places.get(row["model"], len(places)), row["model"]) for row in rows}
         return sorted(rows, key=lambda row: (*by[row["model"]], row["train_size"], row["seed"]))
+
+
+def find_missing_parts(run: RunFiles, config: Mapping[str, Any] | None = None, data: str | None = None) -> list[str]:
+    """What a run lacks of its resolved configuration: `training` (and its test), or names of analyses and probes.
+
+    Nothing is missing of a finished run. `data` are the contents of its data set; without them, or without a
+    configuration, any result counts.
+    """
+    if run.read_result()[0] is None or (data and not run.has_finished(config, data)):
+        return ["training"]
+    if config is None:
+        return []
+    return [*chain(*run.find_lacking(config).values())] if run.config_path.is_file() else ["training"]
+
+
+def summarize_error(error: BaseException) -> str:
+    """The first line of an error, with its type where the text alone does not explain it."""
+    text, kind = first_line(error), type(error).__name__
+    return text if kind in ("UserError", "Diverged", "DeviceLost", text) else f"{kind}: {text}"
 
 
 def list_cells(found: Any) -> list[Cell]:

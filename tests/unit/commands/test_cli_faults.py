@@ -12,8 +12,7 @@ from tests.unit.reports.written_study import make_study
 from vitlab.cli import main
 from vitlab.console import Console
 from vitlab.files import write_json
-from vitlab.studies.display import Board, LiveDisplay, Row
-from vitlab.studies.events import Event
+from vitlab.studies.status import Display, RunState, StudyStatus
 from vitlab.terminal import ShownControls, shown_controls
 
 STEERS = "\x1b[2J\x07\x00\x9b\u202e\u2066"
@@ -72,9 +71,10 @@ def test_a_live_table_moves_the_cursor_and_an_error_in_it_does_not(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     with shown_controls():
         console = Console(stderr=True, width=120)
-        with LiveDisplay(Board([Row("a", "vit", 10)], jobs=1), console) as display:
-            display.notify(Event("started", "a"))
-            display.notify(Event("failed", "a", f"no class {STEERS}"))
+        with Display(console) as display:
+            display.show(StudyStatus([RunState("a", "vit", 10, "running"), RunState("b", "vit", 10)]))
+            display.live.refresh()
+            display.show(StudyStatus([RunState("a", "vit", 10, "failed", error=f"no class {STEERS}")]))
             display.live.refresh()
             console.print("[red]failed[/red]", Path(STEERS).name)
             print(f"\r50%{STEERS}\r", end="", file=ShownControls(terminal))

@@ -28,7 +28,7 @@ def study(tmp_path):
 def leave_claim(folder, ago, **owner):
     """A claim of another host, whose last heartbeat was some seconds ago."""
     path = path_of(folder, 1)
-    write_json(path, {"host": "node7", "pid": 1, "started": "", "namespace": "", **owner})
+    write_json(path, {"host": "node7", "pid": 1, "started": "", **owner})
     os.utime(path, (time.time() - ago,) * 2)
 
 
@@ -40,11 +40,10 @@ def write_progress(run, step, seconds):
 
 def test_the_state_of_each_run(study, capsys):
     write_progress(study.run(ELSEWHERE), 50, 18.0)
-    leave_claim(study.run(ELSEWHERE).folder, 12.0, job="4_1")
+    leave_claim(study.run(ELSEWHERE).folder, 12.0)
     write_progress(study.run(LOST), 20, 4.0)
     leave_claim(study.run(LOST).folder, 400.0)
     write_progress(study.run(HERE), 50, 10.0)
-    write_json(study.folder / "slurm" / "jobs" / "4.json", {"time": 1.0, "jobs": {WAITS: "4_2"}})
     with hold(study.run(HERE).folder):
         before = {*study.folder.rglob("*")}
         assert main(["status", str(study.folder)]) == 0
@@ -62,20 +61,19 @@ def test_the_state_of_each_run(study, capsys):
     cells = {cell["run"]: cell for cell in found["cells"]}
     assert (cells[HERE]["step"], cells[HERE]["steps"]) == (50, 100)
     assert cells[HERE]["heard_seconds_ago"] < 5
-    assert cells[ELSEWHERE]["where"] == "SLURM job 4_1 on node7"
+    assert cells[ELSEWHERE]["where"] == "node7, process 1"
     assert cells[ELSEWHERE]["heard_seconds_ago"] == pytest.approx(12, abs=5)
     assert cells[ELSEWHERE]["seconds_left"] == 18
     assert (cells[LOST]["state"], cells[LOST]["step"]) == ("waiting", 20)
-    assert cells[WAITS] == {"run": WAITS, "state": "waiting", "job": "4_2"}
+    assert cells[WAITS] == {"run": WAITS, "state": "waiting"}
     assert cells[FAILED]["error"].startswith("Diverged: the loss is not a number")
     # 10 and 18 s of those that train, 20 s of one that waits and 16 of one that was lost, by two at a time
     assert found["seconds_left"] == pytest.approx(32)
-    first, stopped, submitted, *rest = shown.splitlines()
+    first, stopped, *rest = shown.splitlines()
     assert first == "12 runs: 7 finished, 1 failed, 2 running, 2 waiting; about 32 s left"
     assert stopped == f"stopped, to be continued: {LOST} at step 20"
-    assert submitted.endswith("job 4 (1 task)")
     assert f"{FAILED}  Diverged" in shown
-    assert "SLURM job 4_1 on node7" in next(line for line in rest if line.startswith(ELSEWHERE))
+    assert "node7, process 1" in next(line for line in rest if line.startswith(ELSEWHERE))
 
 
 def test_all_studies_of_a_folder_and_the_study_of_a_run(study, capsys):
@@ -101,7 +99,7 @@ def test_a_run_whose_process_of_this_machine_was_killed_waits(study, capsys):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("cells.json", "[[1]]"), (f"{FAILED}/error.json", "3"), ("slurm/jobs/1.json", '{"time": 1, "jobs": [{}]}')],
+    [("cells.json", "[[1]]"), (f"{FAILED}/error.json", "3")],
 )
 def test_a_file_of_something_else_is_one_line(study, capsys, name, text):
     path = study.folder / name

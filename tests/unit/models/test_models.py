@@ -14,7 +14,7 @@ from vitlab.config import DescribeConfig, TrainConfig, UserError, compose, load,
 from vitlab.data.base import ImageData
 from vitlab.models import build_model, described_shape
 from vitlab.models.counting import count
-from vitlab.studies.launching.processes import start_server
+from vitlab.studies.launch import start_server
 from vitlab.training.load import LoadedRun, compare_classes, refuse_misfit
 
 # class token, 224 pixels, 1000 classes; the paper's table 1 gives them rounded, timm's models exactly

@@ -58,40 +58,29 @@ def test_a_killed_owner_is_known_at_once_on_its_own_host(tmp_path, owner):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("change_of", [{"host": "elsewhere"}, {"namespace": "pid:[7]"}], ids=["host", "container"])
-def test_an_owner_elsewhere_is_dead_without_a_heartbeat_for_a_minute(tmp_path, owner, change_of):
-    change(tmp_path, **change_of)
-    age(tmp_path, 55)
-    assert not read_claim(tmp_path).is_dead
-    with pytest.raises(Held), hold(tmp_path):
-        pass
-    age(tmp_path, 65)
-    with hold(tmp_path) as held:
-        assert held.number == 2
-        with pytest.raises(Held), hold(tmp_path):
-            pass
-
-
-def test_a_job_that_slurm_starts_again_takes_over_at_once(tmp_path, owner, monkeypatch):
-    change(tmp_path, host="elsewhere", job="7_1")
-    monkeypatch.setenv(claims.JOB, "7_2")
-    assert not read_claim(tmp_path).is_dead
-    monkeypatch.setenv(claims.JOB, "7_1")
-    with hold(tmp_path) as held:
-        assert str(held.owner).startswith("SLURM job 7_1 on ")
-
-
-def test_waiting_for_a_heartbeat_ends_with_it_or_when_the_owner_is_dead(tmp_path, owner, monkeypatch, capsys):
+def test_an_owner_elsewhere_is_dead_when_it_was_seen_untouched_for_a_minute_by_ones_own_clock(
+    tmp_path, owner, monkeypatch, capsys
+):
+    """Clocks of hosts differ: the time of the claim alone says nothing."""
+    clock, sleep = [1000.0], time.sleep
+    monkeypatch.setattr(claims.time, "monotonic", lambda: clock[0])
     change(tmp_path, host="elsewhere")
-    age(tmp_path, 59)
-    with hold(tmp_path, wait="heartbeat") as held:
+    age(tmp_path, 10_000)
+    assert not read_claim(tmp_path).is_dead
+    clock[0] += 50
+    assert not read_claim(tmp_path).is_dead
+    os.utime(path_of(tmp_path, 1))
+    assert not read_claim(tmp_path).is_dead
+    clock[0] += 50
+    assert not read_claim(tmp_path).is_dead
+    monkeypatch.setattr(claims.time, "sleep", lambda seconds: os.utime(path_of(tmp_path, 1)) or sleep(0.01))
+    with pytest.raises(Held), hold(tmp_path):  # it gives a sign of life
+        pass
+    assert not read_claim(tmp_path).is_dead
+    monkeypatch.setattr(claims.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + 5))
+    with hold(tmp_path) as held:
         assert held.number == 2
     assert "waiting for elsewhere, process" in capsys.readouterr().err
-    path_of(tmp_path, 1).write_text(json.dumps({"host": "e", "pid": 1, "started": "", "namespace": ""}))
-    age(tmp_path, 30)
-    monkeypatch.setattr(time, "sleep", lambda _: os.utime(path_of(tmp_path, 1)))
-    with pytest.raises(Held), hold(tmp_path, wait="heartbeat"):
-        pass
 
 
 def test_an_owner_touches_its_claim_and_notices_that_it_was_taken_over(tmp_path, monkeypatch):
@@ -103,7 +92,7 @@ def test_an_owner_touches_its_claim_and_notices_that_it_was_taken_over(tmp_path,
             assert time.monotonic() < end
             time.sleep(0.02)
         held.check()
-        path_of(tmp_path, 2).write_text(json.dumps({"host": "e", "pid": 1, "started": "", "namespace": ""}))
+        path_of(tmp_path, 2).write_text(json.dumps({"host": "e", "pid": 1, "started": ""}))
         with pytest.raises(ClaimLost, match="another vitlab has taken it over"):
             held.check()
     assert read_claim(tmp_path).owner.host == "e", "the owner that lost it leaves the new one alone"
@@ -116,7 +105,7 @@ def test_an_owner_that_slept_until_its_successor_had_finished_has_lost(tmp_path)
         with pytest.raises(ClaimLost):
             late.check()
         successor = path_of(tmp_path, 1)  # of a later run there
-        successor.write_text(json.dumps({"host": "e", "pid": 1, "started": "", "namespace": ""}))
+        successor.write_text(json.dumps({"host": "e", "pid": 1, "started": ""}))
         with pytest.raises(ClaimLost):
             late.check()
     assert successor.exists()
@@ -133,7 +122,7 @@ def test_a_folder_that_is_given_back_has_no_claim_and_a_new_empty_one_is_removed
 
 
 def enter(folder, taken):
-    with hold(folder, wait="turn"):
+    with hold(folder, wait=True):
         path = folder / "inside"
         path.touch(exist_ok=False)
         time.sleep(0.01)

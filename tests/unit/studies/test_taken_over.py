@@ -1,5 +1,6 @@
 """A run whose process was suspended is taken over, and what wakes up late writes nothing more. Real processes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +12,11 @@ from rich.console import Console
 
 from vitlab.commands.study_runs import find_missing
 from vitlab.config import TrainConfig, compose
+from vitlab.studies import claims
 from vitlab.studies.claims import hold, path_of
 from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
-from vitlab.studies.plan.study import plan_study
+from vitlab.studies.plan import plan_study
 from vitlab.studies.store import StudyFiles
 from vitlab.training.files import RunFiles
 
@@ -57,9 +59,9 @@ def test_a_process_that_wakes_up_when_another_has_finished_its_run_leaves_it_alo
             assert time.monotonic() < end
             time.sleep(0.05)
         slow.send_signal(signal.SIGSTOP)
-        claim = path_of(folder, 1)  # as of a process that this one does not see, suspended for a while
-        claim.write_text(claim.read_text().replace("pid:[", "pid:[9"))
-        os.utime(claim, (time.time() - 100,) * 2)
+        claim = path_of(folder, 1)  # as of another host, seen untouched for a while
+        claim.write_text(json.dumps({**json.loads(claim.read_text()), "host": "elsewhere"}))
+        claims.SEEN[claim] = (claim.stat().st_mtime, time.monotonic() - 100)
         result = train_run(compose(TrainConfig, WORDS), folder)
         (folder / "checkpoints" / ".last.ckpt.x.tmp").touch()  # as a process leaves it that is killed as it writes
         before = list_files(folder)

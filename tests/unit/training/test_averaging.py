@@ -12,7 +12,7 @@ from tests.integration.commands import TINY
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
-from vitlab.studies.plan.study import plan_study
+from vitlab.studies.plan import plan_study
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.checkpoint import Checkpointing, read_checkpoint
 from vitlab.training.optimization import averaging

@@ -15,7 +15,8 @@ from tests.integration.commands import Program, vitlab
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.hardware import find_launched
 from vitlab.models.counting import count
-from vitlab.studies.experiment import Unclaimed, run_experiment, train_run
+from vitlab.studies.claims import Borrowed
+from vitlab.studies.experiment import run_experiment, train_run
 from vitlab.studies.outcomes import read_outcomes
 from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoint import read_checkpoint
@@ -134,7 +135,7 @@ def check_halves(folder):
     optimizer_state, ShardedStrategy.optimizer_state = ShardedStrategy.optimizer_state, keep
     with join_ranks(find_launched()) as ranks:
         config = configure(ADAMW, TWO, "trainer.strategy=fsdp", "budget.steps=2")
-        run_experiment(config, Unclaimed(folder), ranks=ranks)
+        run_experiment(config, Borrowed(folder), ranks=ranks)
     assert parameters
     for whole in parameters:
         first = math.ceil(len(whole) / 2)

@@ -192,23 +192,18 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class RayConfig:
-    address: str = "auto"  # of a cluster; auto: the one that this machine belongs to, else one is started here
+    address: str = "local"  # of a cluster; auto: the one that this machine belongs to; local: one is started here
     autoscaling: bool = False  # it adds nodes when runs wait: what none has yet is waited for
 
 
 @dataclass(frozen=True)
 class SlurmConfig:
-    """What sbatch is told. Keys that are missing here go into `options`."""
+    """What sbatch is told. What is missing here goes into `executor.options`, as submitit names it."""
 
     partition: Optional[str] = None
     account: Optional[str] = None
     qos: Optional[str] = None
     hours: float = setting(24.0, above=0, most=24 * 365)  # of an allocation; a run that takes longer is continued
-    cells: int = setting(1, least=1)  # runs one after the other in an allocation
-    array: int = setting(1000, least=1)  # jobs of an array, at most: the cluster's MaxArraySize
-    submitted: int = setting(1000, least=1)  # jobs submitted at a time, at most: the cluster's MaxSubmitJobs
-    setup: list[str] = setting([])  # shell lines before Python starts
-    options: dict[str, Any] = setting({})  # of sbatch, such as {constraint: a100}
 
 
 @dataclass(frozen=True)
@@ -217,14 +212,14 @@ class ExecutorConfig:
 
     SHORTHAND: ClassVar[str] = "kind"
 
-    kind: str = "local"  # a module of vitlab.studies.executors, or PACKAGE.MODULE
+    kind: str = "local"  # local, slurm, ray, or PACKAGE.MODULE with a function `start`
     cpus: int = setting(1, least=1)  # of a run on a cluster
     gpus: float = setting(0, least=0)  # of a run on a cluster; below 1: several runs share one
     memory: Optional[float] = setting(None, above=0)  # GB of a run on a cluster
     retries: int = setting(2, least=0)  # of a run whose process, node or allocation was lost
     ray: RayConfig = setting(RayConfig)
     slurm: SlurmConfig = setting(SlurmConfig)
-    options: dict[str, Any] = setting({})  # of an executor of your own
+    options: dict[str, Any] = setting({})  # of submitit, such as {setup: [module load cuda]}, or of your own
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def test_what_the_server_imports_can_be_forked():
 
 SERVER = """
 from multiprocessing import forkserver
-from vitlab.studies.launching.processes import start_server
+from vitlab.studies.launch import start_server
 
 start_server()
 status = open(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read()

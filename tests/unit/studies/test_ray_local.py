@@ -11,8 +11,9 @@ import pytest
 
 START = """
 import sys
-from vitlab.studies.executors.ray import connect
-connect("auto")
+from vitlab.config.schema import ExecutorConfig
+from vitlab.studies.launch import connect_ray
+connect_ray(ExecutorConfig())
 import ray
 ray.get(ray.remote(lambda: None).remote())
 print("started", flush=True)

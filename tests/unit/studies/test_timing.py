@@ -1,19 +1,16 @@
 """Planted delays are found where they are, and a run's time is made of them."""
 
-import os
 import time
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from rich.console import Console
 
 from tests.integration.commands import TINY
 from vitlab.config import UserError
-from vitlab.studies.grid import Spec, compose_study
-from vitlab.studies.plan import timing
-from vitlab.studies.plan.study import plan_study
-from vitlab.studies.plan.table import estimate_run
+from vitlab.studies import plan as timing
+from vitlab.studies.grid import compose_study
+from vitlab.studies.plan import estimate_run, plan_study
 from vitlab.tasks.classification import Classification
 
 STEP, EVALUATION = 0.1, 0.4  # seconds
@@ -97,25 +94,3 @@ def test_models_that_see_the_largest_size_less_than_twice_are_named(make_plan, b
     warning = make_plan(models, "sizes=[20,40]", "seeds=[0,1]", budget).warn_of_unseen()
     assert warning.startswith(says.removesuffix("; ") if says else "")
     assert ("budget.steps=20 or budget.epochs=2 shows each 2 times" in warning) == bool(says) == bool(warning)
-
-
-def note_gpus(folder, spec, stop):
-    (folder / str(os.getpid())).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
-    time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
-    ("devices", "gpus", "found"),
-    [(1, ["4", "6", "GPU-a"], ["4", "6", "GPU-a"]), (2, ["0", "1", "2", "3", "4", "5"], ["0,1", "2,3", "4,5"])],
-)
-def test_each_neighbour_has_the_gpus_of_a_worker_at_its_place(devices, gpus, found, tmp_path):
-    """This process is the first worker: of three neighbours the last shares its GPUs."""
-    specs = [Spec(name, {"trainer": {"devices": devices}}) for name in "ab"]
-    with timing.neighbours(specs, 3, partial(note_gpus, tmp_path), gpus, lambda: False):
-        end = time.monotonic() + 60
-        while len([*tmp_path.iterdir()]) < 3 and time.monotonic() < end:
-            time.sleep(0.05)
-    assert sorted(path.read_text() for path in tmp_path.iterdir()) == found
-    for path in tmp_path.iterdir():
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(path.name), 0)

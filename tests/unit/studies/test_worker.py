@@ -1,0 +1,137 @@
+"""Workers of one study: each run is trained once, whoever is killed. Real processes and tiny runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.integration import commands
+from vitlab.commands import study_runs
+from vitlab.commands.work import work
+from vitlab.config import UserError
+from vitlab.studies.claims import hold, path_of, read_claim
+from vitlab.studies.grid import compose_study
+from vitlab.studies.plan import plan_study
+from vitlab.studies.store import StudyFiles
+
+WORDS = ["data=digits", "models=[resnet_nano]", "seeds=[0]", "wandb.mode=off", "analyses=[]", "trainer.evaluations=1"]
+WORDS += ["trainer.log_every=1", "trainer.checkpoint_every=0"]
+DEADLINE = 300  # seconds after which something hangs, also where other programs take all cores
+
+
+@pytest.fixture
+def prepare(tmp_path, monkeypatch):
+    """Writes a study's folder as `vitlab scale` does before it starts workers; gives its files."""
+    monkeypatch.setenv("VITLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def write(*words):
+        plan = plan_study(compose_study("quick", [*WORDS, *words]), jobs=1, console=Console())
+        files = StudyFiles(tmp_path / "study")
+        study_runs.prepare_folder(files, plan)
+        return files
+
+    return write
+
+
+def start(folder, words=("work",)):
+    """A worker in a process of its own, as by hand."""
+    words = [sys.executable, "-m", "vitlab", *words, str(folder)]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd="/", start_new_session=True)
+
+
+def wait_until(condition):
+    end = time.monotonic() + DEADLINE
+    while not (found := condition()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+    return found
+
+
+def count_logged(files, what):
+    return {log.parent.name: log.read_text().count(what) for log in files.folder.glob("*/log.txt")}
+
+
+def test_a_worker_takes_free_runs_from_the_smallest_on_and_leaves_failed_and_held_ones(prepare):
+    files = prepare("sizes=[60,40,50,30]", "budget.steps=2")
+    names = [f"resnet_nano-n{size}-s0" for size in (30, 40, 50, 60)]
+    files.run(names[1]).write_error("as it was elsewhere")
+    with hold(files.run(names[2]).folder):
+        work(files.folder, 1, lambda: False)
+        assert [files.run(name).result() is not None for name in names] == [True, False, False, True]
+    work(files.folder, 1, lambda: False)
+    assert count_logged(files, ": trained") == {name: 1 for name in names if name != names[1]}
+    assert files.run(names[1]).error() == "as it was elsewhere"
+    times = [files.run(name).result_path.stat().st_mtime for name in (names[0], names[3], names[2])]
+    assert times == sorted(times)
+
+
+def test_a_run_whose_process_dies_again_and_again_has_failed(prepare):
+    """The number of its claim counts the processes; none of them is left."""
+    files = prepare("sizes=[40]", "budget.steps=2", "executor.retries=1")
+    run = files.run("resnet_nano-n40-s0")
+    with hold(run.folder) as held:
+        gone = {**json.loads(path_of(run.folder, 1).read_text()), "pid": 2**22 + 1}
+    held.folder.mkdir(exist_ok=True)
+    path_of(run.folder, 2).write_text(json.dumps(gone))
+    work(files.folder, 1, lambda: False)
+    assert "ended 2 times" in run.error()
+    assert "executor.retries=1" in run.error()
+    assert read_claim(run.folder) is None
+    run.error_path.unlink()
+    path_of(run.folder, 1).write_text(json.dumps(gone))
+    work(files.folder, 1, lambda: False)
+    assert run.result() is not None
+
+
+def test_a_worker_that_is_stopped_gives_its_run_back_and_one_that_is_killed_is_replaced(prepare):
+    files = prepare("sizes=[40]", "budget.steps=40", "executor.retries=0")
+    run = files.run("resnet_nano-n40-s0")
+    first = start(files.folder)
+    wait_until(lambda: first.poll() is not None or len(run.metrics()) > 5)
+    os.killpg(first.pid, signal.SIGINT)
+    _, said = first.communicate(timeout=DEADLINE)
+    assert (first.returncode, "Traceback" in said) == (130, False), said
+    assert read_claim(run.folder) is None
+    assert run.checkpoint_path.is_file()
+    second = start(files.folder)
+    wait_until(lambda: second.poll() is not None or read_claim(run.folder))
+    second.kill()
+    second.communicate()
+    assert read_claim(run.folder).is_dead
+    study_runs.find_missing(files, plan_of(files), Console())  # a start of the study counts anew
+    work(files.folder, 1, lambda: False)
+    assert run.result()["steps"] == 40
+    assert [row["step"] for row in run.metrics() if "train/loss" in row] == [*range(1, 41)]
+
+
+def plan_of(files):
+    words = [*WORDS, "sizes=[40]", "budget.steps=40"]
+    return plan_study(compose_study("quick", words), jobs=1, console=Console())
+
+
+def test_workers_end_when_their_parent_is_killed_and_give_their_runs_back(prepare):
+    files = prepare("sizes=[40,60]", "budget.steps=100000")
+    program = commands.Program(
+        "scale", "quick", *WORDS, "sizes=[40,60]", "budget.steps=100000", "--jobs", "2", "--out", files.folder
+    )
+    runs = [files.run(f"resnet_nano-n{size}-s0") for size in (40, 60)]
+    program.wait_for(lambda: all(run.metrics() for run in runs))
+    workers = [read_claim(run.folder).owner.pid for run in runs]
+    os.kill(program.process.pid, signal.SIGKILL)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    program.process.join()
+    assert [read_claim(run.folder) for run in runs] == [None, None]
+    assert all(run.checkpoint_path.is_file() for run in runs)
+
+
+def test_a_study_that_was_deleted_does_not_appear_again(tmp_path):
+    with pytest.raises(UserError, match=r"holds no study\.yaml"):
+        work(tmp_path / "study", 1, lambda: False)
+    assert not (tmp_path / "study").exists()

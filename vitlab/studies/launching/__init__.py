@@ -1,1 +1,0 @@
-"""What executors share: kept worker processes, the jobs of SLURM."""

@@ -1,0 +1,410 @@
+"""What a study will do and what it costs: its runs, their steps, parameters, FLOPs, and how long they take here."""
+
+import heapq
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from torchmetrics import MetricCollection
+
+from vitlab import console as consoles
+from vitlab import models, tasks
+from vitlab.analysis import module_of
+from vitlab.config import TrainConfig, UserError, compose, load, resolved
+from vitlab.config.identity import subset_seed
+from vitlab.config.schema import ExecutorConfig, StudyConfig, TrainerConfig
+from vitlab.config.schema.fields import COST
+from vitlab.config.schema.kinds import affecting, select
+from vitlab.config.tuning import list_settings
+from vitlab.data.loader import eval_loader
+from vitlab.data.opening import open_data
+from vitlab.data.split import count_items, resolve_size, size_problems
+from vitlab.formatting import duration, plural
+from vitlab.hardware import count_cores
+from vitlab.models.counting.memory import checkpointed
+from vitlab.signals import Stopping
+from vitlab.studies.grid import Spec, compose_models, expand
+from vitlab.studies.launch import is_on_this_machine
+from vitlab.studies.store import summarize_error
+from vitlab.studies.tuning import can_reuse_best_trial
+from vitlab.studies.worker import log_to
+from vitlab.tasks import writes_texts
+from vitlab.tasks.base import Task
+from vitlab.training import budgets, settings
+from vitlab.training.files import source_of, source_problems
+from vitlab.training.prepare import PreparedModel, prepare, prepare_model
+from vitlab.training.run import Run
+from vitlab.training.settings import Placement, evaluation_context
+from vitlab.training.sources import initialise
+from vitlab.training.train import build_loaders, build_module
+from vitlab.training.trainer import Endless, build_trainer
+
+ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
+WARMUP = 3  # steps that are not timed: the first ones are slower
+STEPS = 10  # that are timed
+LONGEST = 10.0  # seconds of timed steps of a large model, for which fewer do
+REPORT = 3.0  # seconds that writing a report takes
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a run's parts: its start, a training step, a validation item, a test item."""
+
+    start: float
+    step: float
+    validation: float
+    test: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    config: StudyConfig
+    data: Any  # from `vitlab.data.load`
+    task: Task
+    sizes: list[int]
+    specs: list[Spec]
+    by_variant: dict[str, PreparedModel]
+    jobs: int
+    counted: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def steps(self, spec: Spec) -> int:
+        """The optimizer steps of a run. Raises UserError for too few."""
+        items = self.count_items(spec.config["train_size"], subset_seed(spec.config))
+        return self.by_variant[spec.config["variant"]].count_steps(items)
+
+    def evaluations(self, spec: Spec) -> int:
+        """The evaluations of a run on the validation data: evenly spaced, the last at its end."""
+        steps, evaluations = self.steps(spec), self.by_variant[spec.config["variant"]].config.trainer.evaluations
+        return math.ceil(steps / math.ceil(steps / evaluations))
+
+    def count_items(self, size: int, seed: int) -> int:
+        """The number of items in the training set of a size and a subset seed."""
+        if (size, seed) not in self.counted:
+            self.counted[size, seed] = count_items(self.task.train, size, seed)
+        return self.counted[size, seed]
+
+    @property
+    def cores(self) -> int:
+        """The cores that a run has."""
+        executor = self.config.executor
+        return max(1, count_cores() // self.jobs) if is_on_this_machine(executor) else executor.cpus
+
+    def warn_of_unseen(self) -> str:
+        """A line where models see the examples of the largest size less than twice; "" where none does."""
+        size, seen, needed = max(self.sizes), {}, 0
+        for spec in self.specs:
+            if spec.config["train_size"] == size and spec.config["variant"] not in seen:
+                items = self.count_items(size, subset_seed(spec.config))
+                batch = self.by_variant[spec.config["variant"]].config.recipe.batch_size
+                if (times := self.steps(spec) * batch / items) < ENOUGH:
+                    seen[spec.config["variant"]] = f"{math.floor(100 * times) / 100:g}"
+                    needed = max(needed, math.ceil(ENOUGH * items / batch))
+        if not seen:
+            return ""
+        unit = f"{size:,} training {self.task.train.unit}s"
+        models = "; ".join(
+            f"{times} times by {', '.join(name for name in seen if seen[name] == times)}"
+            for times in dict.fromkeys(seen.values())
+        )
+        return (
+            f"{unit} are seen {models}: steps may limit the error there, not data; budget.steps={needed} or "
+            f"budget.epochs={ENOUGH} shows each {ENOUGH} times"
+        )
+
+    @cached_property
+    def trials(self) -> int:
+        """How often each run is trained: once for each setting of `tune`."""
+        return len(list_settings(self.config.tune))
+
+    def trainings(self, model: PreparedModel) -> int:
+        """How often a run of a model is trained in all: its best trial may not serve as the run."""
+        return self.trials + (bool(self.config.tune) and not can_reuse_best_trial(model.config))
+
+    @cached_property
+    def budget(self) -> str:
+        budgets_shown = dict.fromkeys(budgets.format_budget(model.config.budget) for model in self.by_variant.values())
+        return " or ".join(budgets_shown)
+
+    def headline(self, todo: int) -> str:
+        """`quick: 8 runs (2 models x 4 sizes x 1 seed) on glyphs, steps=1000 each, 2 workers`."""
+        total = len(self.specs)
+        tuned = f" and for each of {plural(self.trials, 'setting')} of tune" if self.config.tune else ""
+        left = "" if todo == total else f", {total - todo} finished already"
+        models = {model.config.model.name for model in self.by_variant.values()}
+        variants = "model" if len(models) == len(self.by_variant) else "variant"
+        axes = ((len(self.by_variant), variants), (len(self.sizes), "size"), (len(self.config.seeds), "seed"))
+        grid = " x ".join(plural(*axis) for axis in axes)
+        executor = self.config.executor
+        where = plural(self.jobs, "worker") if is_on_this_machine(executor) else executor.kind
+        placed = f", {where}" if todo else ""
+        return (
+            f"{self.config.name}: {plural(total, 'run')} ({grid}) on {self.data.name}, {self.budget} each{tuned}"
+            f"{placed}{left}"
+        )
+
+
+def plan_study(config: StudyConfig, *, jobs: int | None, console: Console) -> Plan:
+    """Resolve the sizes, build every model on the meta device, expand the grid. Raises UserError with all problems."""
+    first = compose_models(config)
+    data = open_data(config.data, console)
+    example = next(iter(first.values()))
+    task = tasks.build(example.task, recipe=example.recipe, data=data, data_config=example.data)
+    given_sizes = list(config.sizes) if config.sizes is not None else choose_sizes(config.data.sizes, task)
+    problems = size_problems(given_sizes, task.train, task.strata, data.name)
+    by_variant, counted = {}, {}
+    for name, run_config in first.items():
+        try:
+            settled = config.settled.get(name, {})
+            placement = place(config.executor, run_config.trainer, jobs, settled)
+            alike = describe_costs(resolved(run_config)), str(run_config.init), str(placement)
+            if alike not in counted:
+                counted[alike] = plan_model(run_config, data, placement)
+            by_variant[name] = replace(counted[alike], config=run_config)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(dict.fromkeys(problems))
+    sizes = [resolve_size(size, task.train.total) for size in given_sizes]
+    specs = expand(config, sizes, first)
+    most = choose_jobs(by_variant, len(specs)) if is_on_this_machine(config.executor) else len(specs)
+    jobs = min(jobs or most, len(specs))
+    plan = Plan(config, data, task, sizes, specs, by_variant, jobs)
+    for spec in specs:
+        plan.steps(spec)
+    return plan
+
+
+def describe_costs(config: Mapping[str, Any]) -> str:
+    """What decides a run's time and memory per step: runs for which it is the same cost the same."""
+    return str(select(config, TrainConfig, affecting(COST)))
+
+
+def choose_sizes(sizes: Sequence[Any], task: Task) -> list[int]:
+    """The default sizes of a data set, between its number of classes and its whole training set.
+
+    Of sizes that hold the same number of whole items, the largest is kept.
+    """
+    total, item = task.train.total, task.train.per_item
+    least = max(len(task.strata), 1) * item
+    in_range = sorted(min(max(resolve_size(size, total), least), total) for size in sizes)
+    return list({size // item: size for size in in_range}.values())
+
+
+def place(
+    executor: ExecutorConfig, trainer: TrainerConfig, jobs: int | None, settled: Mapping[str, Any]
+) -> settings.Placement:
+    """Where the runs of a variant train; with what earlier starts have settled, whatever this one would choose.
+
+    Raises UserError for several machines, and for more devices than a run has on a cluster.
+    """
+    if trainer.nodes > 1:
+        raise UserError(
+            f"trainer.nodes={trainer.nodes}: a study trains each run on one machine; leave it out, or train the run "
+            "with 'vitlab train' under srun or torchrun"
+        )
+    if is_on_this_machine(executor):
+        return settings.Placement(max(1, count_cores() // (jobs or 1)), settled)
+    kind, has = ("gpu", int(executor.gpus)) if executor.gpus else ("cpu", executor.cpus)
+    if trainer.devices > max(1, has):
+        raise UserError(
+            f"trainer.devices={trainer.devices}: executor.{kind}s={has} is what a run has on executor={executor.kind}; "
+            f"give executor.{kind}s={trainer.devices}"
+        )
+    device = {"accelerator": kind}
+    return settings.Placement(executor.cpus, {**device, **settled}, here=False)
+
+
+def plan_model(config: TrainConfig, data: Any, placement: settings.Placement) -> PreparedModel:
+    """What runs of a variant share; their analyses and first weights fit, too. Raises UserError."""
+    prepared = prepare_model(config, data, placement)
+    for name in config.analyses:
+        module_of(load("analysis", name))  # raises UserError for a module that is not an analysis
+    source = source_of(config.init)
+    if source is not None and not [*source_problems(source)]:  # raises UserError for weights that do not fit
+        model = models.build(config.model, **prepared.task.shape)
+        print(initialise(model, config, prepared.task.classes), file=sys.stderr)
+    return prepared
+
+
+def choose_jobs(by_variant: dict[str, PreparedModel], runs: int) -> int:
+    """The default of --jobs: as many runs as there are GPUs for, else as the cores have room for with their threads."""
+    devices = max(plan.config.trainer.devices for plan in by_variant.values())
+    if any(plan.settled["accelerator"] == "gpu" for plan in by_variant.values()):
+        room = torch.cuda.device_count() // devices
+    else:
+        room = count_cores() // (devices * max(plan.settled["threads"] for plan in by_variant.values()))
+    return min(runs, max(1, room))
+
+
+def show_plan(plan: Plan, times: Mapping[str, Times], startup: float) -> None:
+    """Print every run and its cost on this machine; `startup` are the seconds before the first run begins.
+
+    Without `times` the runs train elsewhere: how long is left out.
+    """
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "steps", "examples", "parameters", "train FLOPs", *(["time"] if times else [])):
+        table.add_column(name, justify="left" if name == "run" else "right", no_wrap=True)
+    flops, spent = 0, [estimate_run(plan, spec, times[spec.config["variant"]]) for spec in plan.specs if times]
+    for place, spec in enumerate(plan.specs):
+        model, steps = plan.by_variant[spec.config["variant"]], plan.steps(spec)
+        examples = steps * plan.trainings(model) * model.config.recipe.batch_size
+        flops += examples * model.flops_per_example
+        cells = (f"{steps:,}", f"{examples:,}", f"{model.params:,}", f"{examples * model.flops_per_example:.2e}")
+        table.add_row(escape(spec.name), *cells, *([duration(sum(spent[place].values()))] if times else []))
+    console = consoles.Console()
+    console.print(escape(plan.headline(len(plan.specs))), soft_wrap=True, highlight=False)
+    console.print(table)
+    total = f"total {flops:.2e} FLOPs; how long they take says --dry-run on a machine where they train"
+    if times:
+        total = summarize(plan, spent, startup, flops)
+    console.print(escape(total), soft_wrap=True, highlight=False)
+
+
+def summarize(plan: Plan, spent: Sequence[dict[str, float]], startup: float, flops: float) -> str:
+    """The sums of a plan that was timed; `spent` are the seconds of each run."""
+    seconds = [sum(parts.values()) for parts in spent]
+    wall = startup + pack(seconds, plan.jobs) + REPORT
+    shares = [f"{name} {sum(parts[name] for parts in spent) / sum(seconds):.0%}" for name in spent[0]]
+    return (
+        f"total {flops:.2e} FLOPs, about {duration(wall)} with {plural(plan.jobs, 'worker')} "
+        f"({duration(startup + REPORT)} before and after the runs; of their time {', '.join(shares)}), "
+        "measured on the first steps of each model"
+    )
+
+
+def estimate_run(plan: Plan, spec: Spec, times: Times) -> dict[str, float]:
+    """The seconds of a run by what they are spent on, with those of its settings of `tune`.
+
+    Several devices are taken to share the steps and evaluations.
+    """
+    model, task = plan.by_variant[spec.config["variant"]], plan.task
+    trainings = plan.trainings(model) / (model.config.trainer.devices * model.config.trainer.nodes)
+    return {
+        "training": trainings * plan.steps(spec) * times.step,
+        "evaluation": trainings * plan.evaluations(spec) * len(task.validation) * times.validation
+        + (len(task.test) + writes_texts(task) * len(task.validation)) * times.test,
+        "start": times.start,
+    }
+
+
+def pack(runs: Sequence[float], workers: int) -> float:
+    """The seconds until all runs are done, which workers take in this order: list scheduling (Graham, 1969)."""
+    free = [0.0] * workers  # when each is free
+    for seconds in runs:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
+
+
+def time_variants(plan: Plan, progress: Callable[[str, int, int], None]) -> dict[str, Times]:
+    """The times of each variant of a study on this machine, by variant, one after the other in this process.
+
+    Of variants that cost the same one is timed. Raises UserError for one that fails.
+    """
+    alike: dict[str, list[Spec]] = {}
+    for spec in {spec.config["variant"]: spec for spec in reversed(plan.specs)}.values():
+        alike.setdefault(describe_costs(spec.config), []).append(spec)
+    times, threads = dict[str, Times](), torch.get_num_threads()
+    settled = {name: model.settled for name, model in plan.by_variant.items()}
+    try:
+        with Stopping() as stopping:
+            for place, same in enumerate(alike.values()):
+                progress("timing the first steps of each model", place, len(alike))
+                measured = time_run(plan.cores, settled, same[0], stopping.asked)
+                if stopping.requested:
+                    raise KeyboardInterrupt
+                times |= {spec.config["variant"]: measured for spec in same}
+    finally:
+        torch.set_num_threads(threads)
+        torch.cuda.empty_cache()
+    return times
+
+
+def time_run(
+    cores: int, settled: Mapping[str, Mapping[str, Any]], spec: Spec, stop: Callable[[], bool] = lambda: False
+) -> Times:
+    """The times of a run of a spec. A run of several devices is timed on one. Raises UserError with its variant."""
+    with tempfile.TemporaryDirectory(prefix="vitlab-") as folder, log_to(Path(folder, "log.txt")):
+        try:
+            began = time.perf_counter()
+            config = compose(TrainConfig, base=spec.config)
+            config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1, strategy="auto"))
+            placement = Placement(cores, settled[spec.config["variant"]])
+            run = Run(prepare(config, open_data(config.data), placement), Path(folder))
+            start = time.perf_counter() - began
+            step = time_training(run, stop)
+            validation, test = (time_evaluation(run, run.task.metrics(detailed)) for detailed in (False, True))
+            return Times(start, step, validation, test)
+        except Exception as error:
+            raise UserError(f"{spec.config['variant']}: {summarize_error(error)}") from error
+
+
+def time_training(run: Run, stop: Callable[[], bool]) -> float:
+    """The mean seconds of the steps after the first ones, as the run trains them, without evaluations and files."""
+    run.set_memory_format()
+    if run.settings.compile:
+        run.model.compile()
+    stopwatch = Stopwatch(run, stop)
+    trainer = build_trainer(
+        run.settings,
+        lambda: None,
+        run.ranks,
+        unused=False,
+        max_steps=WARMUP + STEPS,
+        limit_val_batches=0,
+        logger=False,
+        enable_checkpointing=False,
+        callbacks=[stopwatch],
+        default_root_dir=run.files.folder,
+    )
+    batches, _ = build_loaders(run)
+    with checkpointed(run.model) if run.config.trainer.checkpoint_activations else nullcontext():
+        trainer.fit(build_module(run), Endless(batches))
+    return stopwatch.measure_step()
+
+
+class Stopwatch(L.Callback):
+    """Notes when each step ended; ends training early where steps are long."""
+
+    def __init__(self, run: Run, stop: Callable[[], bool]):
+        self.run, self.stop = run, stop
+        self.ends: list[float] = []
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        self.ends.append(now(self.run))
+        if self.stop() or (len(self.ends) > 1 and self.ends[-1] - self.ends[0] > LONGEST):
+            trainer.should_stop = True
+
+    def measure_step(self) -> float:
+        ends = self.ends[WARMUP - 1 :] if len(self.ends) > WARMUP else self.ends
+        return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
+def time_evaluation(run: Run, metrics: MetricCollection) -> float:
+    """The seconds of a validation item, in a batch of them; with the metrics of test they stand for a test item's."""
+    _, autocast = evaluation_context(run.settings.precision, run.settings.accelerator)
+    size = run.task.eval_batch_size or max(run.config.recipe.batch_size, 256)
+    model, metrics = run.placed_model().eval(), metrics.to(run.device)
+    began = now(run)
+    batch = next(iter(eval_loader(run.task.validation, batch_size=size, device=run.device)))
+    with torch.inference_mode(), autocast:
+        run.task.update(metrics, model, run.task.prepare([part.to(run.device) for part in batch]))
+    return (now(run) - began) / len(batch[0])
+
+
+def now(run: Run) -> float:
+    """Seconds of a clock, once the device has done all that it was given."""
+    if run.device.type == "cuda":
+        torch.cuda.synchronize(run.device)
+    return time.perf_counter()

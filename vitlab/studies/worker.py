@@ -1,0 +1,226 @@
+"""A worker takes free runs of a study, one after the other, until none is left: the same loop on any machine.
+
+It needs the study's folder alone. `study.yaml` and `cells.json` say which runs were asked for, each run's folder says
+what it still lacks, a claim there (vitlab/studies/claims.py) keeps other workers away, `log.txt` holds what it printed.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from vitlab.config import StudyConfig, TrainConfig, UserError, compose, read_yaml, resolved
+from vitlab.config.schema import ExecutorConfig
+from vitlab.data.cache import contents
+from vitlab.data.opening import open_data
+from vitlab.files import read_stamp
+from vitlab.hardware import count_cores, find_launched
+from vitlab.signals import Stopping
+from vitlab.studies.claims import Borrowed, ClaimLost, Held, Hold, find_own, hold, read_claim
+from vitlab.studies.experiment import Observer, run_experiment
+from vitlab.studies.grid import compose_models, configure_run, name_run
+from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
+from vitlab.training.callbacks import Diverged, Interrupted
+from vitlab.training.devices.launch import KILLED, DeviceLost
+from vitlab.training.devices.ranks import ALONE, Ranks, is_lost_rank, join_ranks
+from vitlab.training.files import RunFiles
+from vitlab.training.settings import Placement
+
+LOG = "log.txt"
+LOOK = 0.5  # seconds between two looks whether a run of several devices is to stop
+GRACE = 10.0  # seconds that rank 0 has to write why a run has failed
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was asked for: its folder, its configuration and the trainer's settings of its variant."""
+
+    files: RunFiles
+    config: TrainConfig
+    settled: Mapping[str, Any]
+
+
+class Study:
+    """A study as a worker sees it: the runs that were asked for, read again as other starts add some."""
+
+    def __init__(self, folder: Path):
+        self.files = StudyFiles(folder)
+        self.config: dict[str, Any] = {}
+        self.ended: dict[str, Any] = {}  # the stamp of each run's result that lacks nothing
+
+    def read(self) -> None:
+        """Raises UserError where the study has been deleted, or is not seen from this host."""
+        if self.config is not self.files.config():
+            self.config = self.files.config()
+            study = compose(StudyConfig, base=self.config)
+            self.models = compose_models(study)
+            self.contents = contents(study.data, open_data(study.data))
+            self.ended = {}
+            executor = read_yaml(self.files.config_path).get("executor") or {}
+            self.retries = executor.get("retries", ExecutorConfig.retries)
+
+    def make_run(self, variant: str, size: int, seed: int) -> Run:
+        files = self.files.run(name_run(variant, size, seed))
+        return Run(files, configure_run(self.models[variant], size, seed), self.config["settled"].get(variant, {}))
+
+    def list_missing(self, run: Run) -> list[str]:
+        return find_missing_parts(run.files, resolved(run.config), self.contents)
+
+    def find_free(self) -> Run | None:
+        """The smallest run that lacks something, has not failed and has no other worker."""
+        self.read()
+        for cell in sorted(self.files.cells(), key=lambda cell: cell[1]):
+            files = self.files.run(name_run(*cell))
+            stamp = read_stamp(files.result_path)
+            if stamp is not None and stamp == self.ended.get(files.folder.name):
+                continue
+            run = self.make_run(*cell)
+            if stamp is not None and not self.list_missing(run):
+                self.ended[files.folder.name] = stamp
+            elif not files.error_path.exists() and ((claim := read_claim(files.folder)) is None or claim.is_dead):
+                return run
+        return None
+
+
+def work(
+    folder: str | Path, *, cores: int | None = None, observe: Callable[[], Observer], stop: Callable[[], bool]
+) -> None:
+    """Train free runs of a study until none is left or `stop` says so, which is asked at each step.
+
+    `cores` are those of a run, else all of this machine; `observe` makes the observer of each run. A run whose process
+    has died is continued from its last checkpoint, `executor.retries` times. Another error is written to error.json,
+    and the run is left alone until the next start of the study. Raises UserError for a folder that is no study.
+    """
+    study = Study(Path(folder).absolute())
+    study.files.config()
+    os.chdir(study.files.start_folder())  # relative paths in configurations are meant from there
+    while not stop() and (run := study.find_free()):
+        with contextlib.suppress(Held, ClaimLost), hold(run.files.folder) as claim:
+            if not study.list_missing(run) or run.files.error_path.exists():  # another worker has ended it since
+                continue
+            if (died := claim.number - 1) > study.retries:
+                why = f"its process was ended {died} times (out of memory?); executor.retries={study.retries}"
+                run.files.write_error(why)
+                continue
+            devices = run.config.trainer.devices
+            try:
+                if devices > 1:
+                    launch_ranks(run, claim, study.retries - died, cores, observe, stop)
+                else:
+                    with log_to(run.files.folder / LOG):
+                        train(run, claim, cores, observe, stop)
+            except Interrupted:
+                return
+            except (Held, ClaimLost):
+                raise
+            except Exception as error:  # its file says which
+                if not run.files.error_path.exists():
+                    run.files.write_error(summarize_error(error))
+
+
+def train(
+    run: Run,
+    claim: Hold | Borrowed,
+    cores: int | None,
+    observe: Callable[[], Observer],
+    stop: Callable[[], bool],
+    ranks: Ranks = ALONE,
+) -> None:
+    """Train or complete a claimed run in this process, which is rank 0 where there are several."""
+    doing, done = "continuing" if run.files.checkpoint_path.is_file() else "training", "trained"
+    if run.files.read_result()[0] is not None:
+        doing, done = "completing", "completed"
+    log(doing)
+    options = {"placement": Placement(cores or count_cores(), run.settled), "observer": observe(), "stop": stop}
+    try:
+        run_experiment(run.config, claim, ranks=ranks, **options)
+        log(done)
+    except ClaimLost as error:
+        log(str(error))
+        raise
+    except Interrupted:
+        log("stopped; to be continued")
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        if not is_lost_rank(error):  # `launch_ranks` knows more of those
+            run.files.write_error(summarize_error(error))
+        raise
+
+
+def launch_ranks(
+    run: Run,
+    claim: Hold,
+    retries: int,
+    cores: int | None,
+    observe: Callable[[], Observer],
+    stop: Callable[[], bool],
+) -> None:
+    """Train a claimed run by a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
+    command = [sys.executable, "-m", "vitlab.training.devices.launch", str(run.config.trainer.devices)]
+    command += ["vitlab.studies.worker", str(run.files.folder), str(cores or count_cores()), str(claim.number)]
+    command += [f"{observe.__module__}:{observe.__name__}"]
+    log_path = run.files.folder / LOG
+    while True:
+        with log_path.open("a") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+            while process.poll() is None:
+                time.sleep(LOOK)
+                if stop():
+                    process.terminate()
+                    process.wait()
+                    raise Interrupted
+        if process.returncode == 0 or run.files.error_path.exists():
+            return
+        claim.check()
+        if process.returncode != KILLED or not retries:
+            line = log_path.read_text(errors="replace").splitlines()[-1]
+            raise DeviceLost(line.removeprefix("failed: "))
+        retries -= 1
+
+
+def run_rank(folder: str, cores: str, number: str, observe: str) -> int:
+    """What each rank of a run does under torchrun; the exit code. The worker that launched them holds the folder."""
+    files, launched = RunFiles(folder), find_launched()
+    module, _, attribute = observe.partition(":")
+    study = Study(files.folder.parent)
+    study.read()
+    run = next(study.make_run(*cell) for cell in study.files.cells() if name_run(*cell) == files.folder.name)
+    try:
+        with Stopping() as stopping, join_ranks(launched) as ranks:
+            if ranks.is_main:
+                observer = getattr(import_module(module), attribute)
+                train(run, Borrowed(folder, int(number)), int(cores), observer, stopping.asked, ranks)
+            else:
+                placement = Placement(int(cores), run.settled)
+                run_experiment(run.config, Borrowed(folder), placement=placement, ranks=ranks)
+    except (Diverged, Interrupted):
+        return int(launched.rank == 0)
+    except Exception as error:
+        if launched.rank and isinstance(error, UserError):  # rank 0 has it too, and writes it down
+            time.sleep(GRACE)
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """What this process prints goes to the end of a file."""
+    with path.open("a", buffering=1) as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        yield
+
+
+def log(what: str) -> None:
+    """A line of log.txt: when, who and what."""
+    print(f"{datetime.now():%Y-%m-%d %H:%M:%S} {find_own()}: {what}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_rank(*sys.argv[1:]))
