@@ -16,8 +16,8 @@ from itertools import product
 import numpy as np
 from scipy.optimize import brentq
 
-from vitlab.studies.laws.crossover import crossover, data_multiplier
-from vitlab.studies.laws.fit import Fit, fit_scaling_law
+from vitlab.studies.crossover import crossover, data_multiplier
+from vitlab.studies.fit import Fit, fit_scaling_law
 
 FAR = 64_000.0
 DESIGNS = ((5, 3, 0.05), (8, 3, 0.1), (11, 1, 0.05))  # sizes, seeds, noise of log errors

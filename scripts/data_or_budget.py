@@ -35,9 +35,9 @@ import altair as alt
 import numpy as np
 
 from vitlab.reports import THEMES
-from vitlab.studies.limits import fitted_share, limit_of, predict_gain
 from vitlab.studies.results import load_results
 from vitlab.studies.stats import quantile
+from vitlab.studies.store import fitted_share, limit_of, predict_gain
 
 Rows = list[dict[str, Any]]
 Key = tuple[str, str, int, int]  # data, model, size, steps

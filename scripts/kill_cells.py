@@ -1,17 +1,17 @@
-"""Does a study survive kills? One of 12 runs, with a process killed -9 at random moments, against an undisturbed one.
+"""Does a study survive kills? One of 12 runs, with processes killed -9 at random moments, against an undisturbed one.
 
-python scripts/kill_cells.py [--executor local|ray|slurm] [--kill worker,parent] [--times 5] [--seed 0] [--steps 150]
+python scripts/kill_cells.py [--kill worker,parent,group] [--times 5] [--seed 0] [--steps 150]
 
 - worker: a process that trains a run, chosen at random; the study must come to its end all the same.
-- parent: the process of `vitlab scale`; the same command is given again.
-- node: with ray, for which this script starts a cluster of two nodes with a CPU each; another one takes its place.
+- parent: the process of `vitlab scale`; its workers must end, and the same command is given again.
+- group: `vitlab scale` and all that it has started, as when a machine stops; the same command is given again.
 
-Each time results.csv must be that of the undisturbed study on this machine (`local`), but for times, and no run may
-have been trained twice to its end. The folders stay for a look where that is not so.
+Each time results.csv must be that of the undisturbed study on this machine, but for times, no run may have been trained
+twice to its end, and no process may be left. The folders stay for a look where that is not so.
 """
 
 import argparse
-import atexit
+import contextlib
 import csv
 import os
 import random
@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from vitlab.studies.claims import Claim, read_claim
@@ -32,17 +32,17 @@ TIMES = ("wall_s", "images_per_s")  # columns of results.csv that no two studies
 PATIENCE = 1200  # seconds after which a study hangs
 
 
-def start(folder: Path, words: list[str], about: str = "start", within: Sequence[str] = ()) -> subprocess.Popen:
+def start(folder: Path, words: list[str]) -> subprocess.Popen:
     """`vitlab scale` in a process group of its own; what it prints goes to a file beside the folder."""
-    command = [*within, sys.executable, "-m", "vitlab.cli", "scale", "quick", *STUDY, *words, "--out", str(folder)]
-    with folder.with_name(f"{folder.name}-{about}.txt").open("a") as file:
+    command = [sys.executable, "-m", "vitlab.cli", "scale", "quick", *STUDY, *words, "--out", str(folder)]
+    with folder.with_name(f"{folder.name}.txt").open("a") as file:
         return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
 
 
 def finish(process: subprocess.Popen, folder: Path) -> None:
     code = process.wait(PATIENCE)
     if code:
-        sys.exit(f"{folder}: exit code {code}; see {folder}-*.txt")
+        sys.exit(f"{folder}: exit code {code}; see {folder}.txt")
 
 
 def list_claims(folder: Path) -> list[Claim]:
@@ -88,6 +88,16 @@ def differences(folder: Path, expected: list[dict[str, str]]) -> Iterator[str]:
             yield f"{run}: trained {times} times to its end"
 
 
+def list_group(process: subprocess.Popen) -> list[int]:
+    """The processes of a study that have not ended: its parent, the server of its workers, these."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            state, _, group = path.read_text().rpartition(")")[2].split()[:3]
+            found += [int(path.parent.name)] if int(group) == process.pid and state != "Z" else []
+    return found
+
+
 def kill_worker(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
     """Kill a process that trains; the study goes on."""
     claims = wait_for_claims(folder, process)
@@ -95,15 +105,12 @@ def kill_worker(folder: Path, process: subprocess.Popen, words: list[str]) -> st
         return "nothing (all runs had ended)"
     claim = random.choice(claims)
     os.kill(claim.owner.pid, signal.SIGKILL)
-    if claim.owner.job:  # SLURM takes it as the end of the job: the next start submits the run again
-        process.wait(PATIENCE)
-        process = start(folder, words)
     finish(process, folder)
     return f"process {claim.owner.pid}"
 
 
 def kill_parent(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
-    """Kill `vitlab scale` and start it again."""
+    """Kill `vitlab scale` and start it again, at once: its workers may still be writing their checkpoints."""
     process.kill()
     process.wait()
     finished = count_finished(folder)
@@ -111,27 +118,16 @@ def kill_parent(folder: Path, process: subprocess.Popen, words: list[str]) -> st
     return f"process {process.pid} with {finished} runs finished"
 
 
-KILLS = {"worker": kill_worker, "parent": kill_parent}
-NODE = {"num_cpus": 1, "object_store_memory": 80_000_000}
+def kill_group(folder: Path, process: subprocess.Popen, words: list[str]) -> str:
+    """Kill `vitlab scale` and its workers, and start it again."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = count_finished(folder)
+    finish(start(folder, words), folder)
+    return f"group {process.pid} with {finished} runs finished"
 
 
-class RayCluster:
-    """Two nodes with a CPU each on this machine. The second may die."""
-
-    def __init__(self) -> None:
-        from ray.cluster_utils import Cluster
-
-        self.cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-        self.second = self.cluster.add_node(**NODE)
-        atexit.register(self.cluster.shutdown)
-
-    def kill_node(self, folder: Path, process: subprocess.Popen, words: list[str]) -> str:
-        """Kill the second node and its workers; the study goes on, and a new node joins."""
-        claims = wait_for_claims(folder, process)
-        self.cluster.remove_node(self.second, allow_graceful=False)
-        self.second = self.cluster.add_node(**NODE)
-        finish(process, folder)
-        return f"the node of one of {len(claims)} runs" if claims else "a node (all runs had ended)"
+KILLS = {"worker": kill_worker, "parent": kill_parent, "group": kill_group}
 
 
 def count_finished(folder: Path) -> int:
@@ -159,8 +155,7 @@ def train_undisturbed(folder: Path, words: list[str]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--executor", choices=["local", "ray", "slurm"], default="local")
-    parser.add_argument("--kill", default="worker,parent", help=f"some of {','.join(KILLS)}; with ray also node")
+    parser.add_argument("--kill", default=",".join(KILLS), help=f"some of {','.join(KILLS)}")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=150)
@@ -175,17 +170,7 @@ def main() -> None:
     span = train_undisturbed(alone, [steps, "--jobs", "2"])
     expected = read_table(alone)
     print(f"undisturbed on this machine: {len(expected)} runs, {span:.0f} s", flush=True)
-    words = [steps, "--executor", args.executor] if args.executor != "local" else [steps, "--jobs", "2"]
-    if args.executor == "ray":
-        cluster = RayCluster()
-        words.append(f"executor.ray.address={cluster.cluster.address}")
-        KILLS["node"] = cluster.kill_node
-    if args.executor != "local":
-        folder = args.folder / args.executor
-        span = train_undisturbed(folder, words)
-        found = [*differences(folder, expected)]
-        print(f"undisturbed by {args.executor}: {span:.0f} s; {'; '.join(found) or 'the same results'}", flush=True)
-
+    words = [steps, "--jobs", "2"]
     failed = 0
     for kind in args.kill.split(","):
         for number in range(args.times):
@@ -194,6 +179,7 @@ def main() -> None:
             moment = wait_for_moment(folder, process, len(expected))
             killed = KILLS[kind](folder, process, words)
             found = [*differences(folder, expected)]
+            found += [f"process {pid} is left" for pid in list_group(process)]
             failed += bool(found)
             again = sum(list_logged(folder, BEGUN).values()) - len(expected)
             print(

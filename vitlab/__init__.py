@@ -12,9 +12,9 @@ _HOME = {  # name -> module; imported on first use, for most of them bring torch
     "extract_features": "vitlab.models.base",
     "attention_maps": "vitlab.analysis.capture.attention",
     "attention_distance": "vitlab.analysis.attention_distance",
-    "fit_scaling_law": "vitlab.studies.laws.fit",
-    "crossover": "vitlab.studies.laws.crossover",
-    "data_multiplier": "vitlab.studies.laws.crossover",
+    "fit_scaling_law": "vitlab.studies.fit",
+    "crossover": "vitlab.studies.crossover",
+    "data_multiplier": "vitlab.studies.crossover",
     "UserError": "vitlab.config",
 }
 __all__ = sorted(_HOME)

@@ -17,7 +17,7 @@ from vitlab.config import TrainConfig, compose, load
 from vitlab.data import load as load_data
 from vitlab.data.split import subset
 from vitlab.studies.experiment import train_run
-from vitlab.studies.outcomes import read_outcomes
+from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import COLUMNS
 from vitlab.training.files import RunFiles
 

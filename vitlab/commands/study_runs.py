@@ -30,7 +30,7 @@ from vitlab.training.files import refuse_changes
 
 if TYPE_CHECKING:
     from vitlab.reports.pages import LiveReport
-    from vitlab.studies.plan.study import Plan
+    from vitlab.studies.plan import Plan
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
 SHARE = 0.05  # of the watching process's time that the looks may take
@@ -206,8 +206,8 @@ def train_all(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, 
     table, crews, ended, fruitless = LiveTable(files), list[Workers](), -1, 0
     with Display(Console(stderr=True)) as display:
         try:
-            while (status := reader.read()).of_state("waiting", "running"):
-                began = time.monotonic()
+            while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):
+                pause = max(LOOK, (time.monotonic() - began) / SHARE)
                 changed = display.show(status)
                 for view in (table, live):
                     view.update(changed)
@@ -218,7 +218,7 @@ def train_all(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, 
                     if fruitless > plan.jobs * (plan.config.executor.retries + 1) + 1:
                         raise UserError(f"executor={plan.config.executor.kind}: workers end before a run does")
                     crews.append(start_workers(files, plan, room))
-                time.sleep(max(LOOK, (time.monotonic() - began) / SHARE))
+                time.sleep(pause)
             display.show(status)
         except BaseException:
             for crew in crews:

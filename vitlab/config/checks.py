@@ -22,7 +22,7 @@ def find_problems(config: DictConfig) -> list[str]:
         values = OmegaConf.select(config, key, throw_on_missing=False)
         values = values if isinstance(values, ListConfig) or values is None else [values]
         problems += [line for value in values or () for line in check_size(key, value)]
-    for key in ("seeds", "sizes", "data.sizes"):  # `models` may be a mapping: vitlab.studies.variants checks it
+    for key in ("seeds", "sizes", "data.sizes"):  # `models` may be a mapping: vitlab.studies.grid checks it
         values = OmegaConf.select(config, key, throw_on_missing=False)
         if isinstance(values, ListConfig):
             problems += [f"{key}=[]: needs at least one"] if not values else []

@@ -11,9 +11,9 @@ from typing import Any
 from vitlab.files import write_text
 from vitlab.formatting import DASH, finite, plural, whole, with_prefix
 from vitlab.reports.provenance import CAUTION, find_published
-from vitlab.studies.limits import list_limits, predict_gain
 from vitlab.studies.results import CHANCE, EQUAL, LEAD, LEVEL, UNDECIDED, Cell, Gap, Results
 from vitlab.studies.stats import Estimate
+from vitlab.studies.store import list_limits, predict_gain
 from vitlab.tasks.metrics import Metric, main_metric
 
 WIDTH = 90  # characters of the first sentence

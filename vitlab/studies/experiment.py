@@ -4,9 +4,10 @@ An analysis or a probe that is asked for later is computed from the finished run
 """
 
 import itertools
+import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,23 +19,26 @@ from lightning.pytorch.loggers import Logger
 from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
-from vitlab.config import UserError, load, resolved
+from vitlab.config import UserError, compose, identity, load, resolved
 from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
+from vitlab.config.tuning import list_settings, read_choice
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
-from vitlab.files import write_json
+from vitlab.files import replacing, write_json
 from vitlab.formatting import round_numbers
-from vitlab.studies import tuning
 from vitlab.studies.claims import Borrowed, Hold, hold
-from vitlab.studies.outcomes import Outcomes, write_outcomes
+from vitlab.studies.grid import read_varied
+from vitlab.studies.stats import Outcomes, write_outcomes
+from vitlab.studies.store import Trial, TrialFiles
 from vitlab.tasks.base import Task
-from vitlab.training.callbacks import Interrupted
+from vitlab.training.callbacks import Diverged, Interrupted
 from vitlab.training.devices.ranks import ALONE, Ranks
 from vitlab.training.files import RunFiles, source_of, write_analysis
-from vitlab.training.prepare import prepare
+from vitlab.training.prepare import Prepared, prepare
 from vitlab.training.progress import Progress
 from vitlab.training.result import make_result
 from vitlab.training.run import Run
+from vitlab.training.selection import score
 from vitlab.training.settings import HERE, Placement
 from vitlab.training.sources import refuse_other_source
 from vitlab.training.train import Hooks, compare_splits, test, train
@@ -108,7 +112,7 @@ def run_experiment(
     `Diverged`.
     """
     data, files = open_data(config.data), RunFiles(claim.folder)
-    config = tuning.recall_choice(config, files) if config.tune else config
+    config = recall_choice(config, files) if config.tune else config
     observer = observer or Observer()
     hooks = Hooks(progress, stop, claim.check) if ranks.is_main else Hooks()
     refuse_other_source(source_of(config.init), files)
@@ -126,7 +130,7 @@ def run_experiment(
     prepared = prepare(config, data, placement)
     if config.tune and not ranks.share(files.config_path.is_file()):
         observe_trial = partial(observer.observe_trial, files.folder.resolve().name)
-        chosen = tuning.choose_settings(prepared, files, placement, ranks, observe_trial, hooks)
+        chosen = choose_settings(prepared, files, placement, ranks, observe_trial, hooks)
         prepared = prepare(chosen, data, placement)
     run = Run(prepared, files.folder, ranks)
     if ranks.is_main:
@@ -169,7 +173,7 @@ def train_and_test(run: Run, observer: Observer, hooks: Hooks) -> dict[str, Any]
         analyze(run.last_step)
         probed = measure_probes(run, config.probes)
         result = make_result(run, {**tested.columns, **trained.columns, **compared, **probed})
-        result |= tuning.list_columns(config, files) if config.tune else {}
+        result |= list_columns(config, files) if config.tune else {}
         hooks.check_claim()
         result |= observer.on_result(run, result)
     except BaseException:
@@ -253,3 +257,117 @@ def add_analysis(run: Run, observer: Observer, name: str, step: int) -> None:
 def measure_probes(run: Run, names: Sequence[str]) -> dict[str, float | None]:
     """The probes' numbers of the trained model, for results.csv."""
     return probes.measure(run.placed_model(), run.task, names, run.prepared.indices, run.settings.workers)
+
+
+# ---- settings that are chosen on validation data
+
+
+def set_values(config: TrainConfig, values: Mapping[str, Any], **changes: Any) -> TrainConfig:
+    """A run's configuration with other values. Raises UserError."""
+    return compose(TrainConfig, [*values.items()], base={**resolved(config), **changes})
+
+
+def recall_choice(config: TrainConfig, files: RunFiles) -> TrainConfig:
+    """The configuration with the values that were chosen for the run, where they were."""
+    if not files.config_path.is_file():
+        return config
+    return set_values(config, read_choice(files.config(), config.tune))
+
+
+def choose_settings(
+    prepared: Prepared,
+    files: RunFiles,
+    placement: Placement,
+    ranks: Ranks,
+    observe_trial: Callable[[], Observer],
+    hooks: Hooks,
+) -> TrainConfig:
+    """Train the trials that are not finished; the configuration with the best one's values.
+
+    The best has the highest `vitlab.training.selection.score` on the validation data; of equal ones it is the first.
+    Raises Diverged when all trials do, Interrupted when `hooks.stop` says so.
+    """
+    config = prepared.config
+    settings, trials = list_settings(resolved(config)["tune"]), []
+    for place, values in enumerate(settings):
+        note = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+        note = f"{note} ({place + 1} of {len(settings)})"
+        progress = hooks.progress and track_trial(hooks.progress, note, place, len(settings))
+        trial = set_values(config, values, tune={}, analyses=[], probes=[])
+        trial_folder = trial_files(files, values)
+        trial_folder.refuse(trial)
+        run = Run(prepare(trial, prepared.data, placement), trial_folder.folder, ranks)
+        trials.append(train_trial(run, trial_folder, values, observe_trial(), replace(hooks, progress=progress)))
+    finished = [trial for trial in trials if trial["status"] == "finished"]
+    if not finished:
+        raise Diverged(f"all {len(trials)} settings of tune diverged: {trials[0]['error']}")
+    best = max(finished, key=lambda trial: score(trial["validation"], prepared.task.metric))
+    if can_reuse_best_trial(config) and ranks.is_main:
+        source = trial_files(files, best["settings"])
+        for name in ("metrics.jsonl", "checkpoints/last.ckpt"):
+            with replacing(files.folder / name) as file:
+                file.write((source.folder / name).read_bytes())
+    return set_values(config, ranks.share(best["settings"]))  # the others go on when its files are there
+
+
+def train_trial(run: Run, files: TrialFiles, values: dict[str, Any], observer: Observer, hooks: Hooks) -> Trial:
+    """Train a trial unless it is finished; gives what its result.json holds."""
+    ranks, config = run.ranks, resolved(run.config)
+    finished = ranks.share(files.result() if files.has_finished(config, run.contents) else None)
+    # one that finished when the study was about another metric is only evaluated again
+    if finished is not None and run.task.metric.key in finished.get("validation", [run.task.metric.key]):
+        return finished
+    result: Trial = {"settings": values, "id": identity(config, run.contents)}
+    if ranks.is_main:
+        run.write_start()
+        hooks = replace(hooks, loggers=observer.on_start(run))
+    try:
+        trained = train(run, hooks)
+        result |= {"status": "finished", "steps": run.last_step, "validation": trained.validation}
+    except Diverged as error:
+        steps = max((row["step"] for row in files.metrics()), default=0)
+        result |= {"status": "diverged", "steps": steps, "error": str(error)}
+    except BaseException:
+        if ranks.is_main:
+            observer.on_failure(run)
+        raise
+    result["train_flops"] = run.prepared.flops_per_example * result["steps"] * run.config.recipe.batch_size
+    if ranks.is_main:
+        write_json(files.result_path, {**result, **observer.on_result(run, result)})
+        observer.on_end(run)
+    return ranks.share(result)
+
+
+def trial_files(files: RunFiles, values: Mapping[str, Any]) -> TrialFiles:
+    name = ",".join(f"{key}-{value}" for key, value in values.items())
+    return TrialFiles(files.folder / "tune" / re.sub(r"[^A-Za-z0-9_.,+-]", "_", name))
+
+
+def can_reuse_best_trial(config: TrainConfig) -> bool:
+    """Whether the best trial is the run; analyses that look at a training as it goes need one of their own."""
+    return not config.analyses or (config.trainer.analyze_every is None and source_of(config.init) is None)
+
+
+def list_columns(config: TrainConfig, files: RunFiles) -> dict[str, Any]:
+    """The columns of a tuned run: each tuned key, and `tune_flops`, what tuning cost beside the run's train_flops."""
+    tune = resolved(config)["tune"]
+    chosen, spent = read_choice(resolved(config), tune), 0
+    for values in list_settings(tune):
+        trial = trial_files(files, values)
+        if not (can_reuse_best_trial(config) and read_choice(trial.config(), tune) == chosen):
+            spent += trial.result()["train_flops"]
+    return {**read_varied(resolved(config), [*tune]), "tune_flops": spent}
+
+
+def track_trial(progress: Callable[[Progress], None], note: str, place: int, trials: int) -> Callable[[Progress], None]:
+    """Reports the progress of one trial as that of all of them."""
+
+    def report(one: Progress) -> None:
+        left = one.seconds_left
+        if left is not None and one.step < one.steps:
+            left *= (trials * one.steps - place * one.steps - one.step) / (one.steps - one.step)
+        progress(
+            replace(one, step=place * one.steps + one.step, steps=trials * one.steps, seconds_left=left, note=note)
+        )
+
+    return report

@@ -8,18 +8,24 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from vitlab.formatting import duration, finite, whole
-from vitlab.studies.laws.crossover import (
+from vitlab.studies.crossover import (
+    SLOPES_COLUMN,
     Crossover,
+    GroupFit,
+    Name,
+    Points,
     crossover,
     data_multiplier,
     describe_crossover,
     describe_multiplier,
+    describe_slopes,
+    fit_groups,
+    make_law_table,
+    rank_next_runs,
+    select_points,
 )
-from vitlab.studies.laws.fit import FEWEST_AVERAGED, Fit
-from vitlab.studies.laws.groups import SLOPES, GroupFit, describe_slopes, fit_groups, make_law_table, select_points
-from vitlab.studies.laws.next_runs import rank_next_runs
-from vitlab.studies.laws.table import FEWEST, Name, Points
-from vitlab.studies.limits import list_limits
+from vitlab.studies.fit import FEWEST, FEWEST_AVERAGED, Fit
+from vitlab.studies.store import list_limits
 from vitlab.tasks.metrics import Metric
 
 if TYPE_CHECKING:
@@ -78,7 +84,7 @@ class StudyFits:
         """The header and a row per model; empty without a fit."""
         table = make_law_table(self.groups, self.scale.name) if self.groups else []
         return [
-            [self.warn(cell, line[0]) if column == SLOPES else cell for column, cell in enumerate(line)]
+            [self.warn(cell, line[0]) if column == SLOPES_COLUMN else cell for column, cell in enumerate(line)]
             for line in table
         ]
 

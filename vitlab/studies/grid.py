@@ -1,14 +1,260 @@
-"""The grid of a study: variants x sizes x seeds, each a run of its own. Imports no torch."""
+"""The grid of a study: models, with settings of their own, x axes x sizes x seeds, each a run. Imports no torch."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, parse_override, resolved
-from vitlab.config.groups import read
+from vitlab.config.assign import assign, structured
+from vitlab.config.errors import to_text
+from vitlab.config.groups import read, short_name
 from vitlab.config.identity import list_changes, weight_settings
-from vitlab.studies.variants import FIXED, add_words, compose_variant, list_variants, name_models
+from vitlab.config.keys import flatten, get_value
+from vitlab.config.schema.fields import Choice
+from vitlab.config.schema.kinds import keys_per_study
+
+# ---- variants
+
+
+Settings = dict[str, Any]  # "model", a name or a file, then dotted keys of one run
+SHARED = [field.name for field in fields(StudyConfig) if field.name in TrainConfig.__dataclass_fields__]
+FIXED = keys_per_study(TrainConfig)
+EXAMPLE = "models={a: vit_nano, b: {model: vit_nano, recipe.lr: 0.001}}"
+MOST_VARIANTS = 10_000  # more are a mistake, and would take minutes to compose
+LONGEST_NAME = 120  # characters: it is part of a folder's name
+
+
+def name_models(models: Any) -> dict[str, Settings]:
+    """The settings of each model by its name, from a list or a mapping of named variants. Raises UserError."""
+    problems, named = [], {}
+    if isinstance(models, list):
+        problems = [f"models={models}: expected names, not {to_text(m)}" for m in models if not isinstance(m, str)]
+        twice = [m for index, m in enumerate(models) if m in models[:index]]
+        problems += [f"models: '{m}' is given twice; name variants, for example {EXAMPLE}" for m in twice]
+        named = {} if problems else {model: {"model": model} for model in models}
+    elif isinstance(models, Mapping):
+        for name, given in models.items():
+            settings = {"model": given} if isinstance(given, str) else given
+            if not isinstance(settings, Mapping) or not isinstance(settings.get("model"), str):
+                problems.append(f"models.{name}={to_text(given)}: needs a model; for example {EXAMPLE}")
+            elif not isinstance(name, str):
+                problems.append(f"models: {name} is a number; a name is text: write '{name}' in quotes, or another")
+            elif not name.strip() or len(name) > LONGEST_NAME:
+                problems.append(f"models: '{name}': a name has 1 to {LONGEST_NAME} characters; it names the runs")
+            else:
+                named[name] = dict(flatten(settings))
+    else:
+        problems = [f"models={to_text(models)}: expected a list, for example models=[{to_text(models)}]"]
+    if not problems and not named:
+        problems = ["models=[]: needs at least one"]
+    if problems:
+        raise UserError(problems)
+    return named
+
+
+def add_words(models: Any, per_model: Mapping[str, Sequence[str]]) -> Any:
+    """`models` with the settings of `per_model`, `key=value` words by model as version 0.3 had them.
+
+    Those of models that the study leaves out are dropped. Raises UserError.
+    """
+    if not per_model:
+        return models
+    named, problems = name_stems(models), []
+    for name, words in per_model.items():
+        for word in words if name in named else ():
+            try:
+                named[name].update([parse_override(word)])
+            except UserError as error:
+                problems += error.problems
+    if problems:
+        raise UserError(problems)
+    return named
+
+
+def name_stems(models: Any) -> dict[str, Settings]:
+    """`name_models` with models of files and folders called as these."""
+    return {short_name("model", name): model for name, model in name_models(models).items()}
+
+
+def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> TrainConfig:
+    """The configuration of a variant's runs, at the whole training set and seed 0. Raises UserError."""
+    base = {**{key: study[key] for key in SHARED}, "study": study["name"], "model": settings["model"], "variant": name}
+    changes = [(key, value) for key, value in settings.items() if key != "model"]
+    return compose(TrainConfig, [*study["set"], *changes], base=base)
+
+
+def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
+    """Every variant by its name, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
+
+    An axis is not applied to a model without its key, nor to one that sets the key itself. One axis may depend on
+    another before it: `model.mixer.kernel` on `model.mixer`. Raises UserError with all problems.
+    """
+    named, axes = name_models(study["models"]), read_axes(study["grid"])
+    problems, used = [*check_keys(named, axes, dict(flatten(study["tune"])))], set()
+    if problems:
+        raise UserError(problems)
+    count = len(named) * math.prod(map(len, axes.values()))
+    if count > MOST_VARIANTS:
+        raise UserError(
+            f"grid: {count:,} variants; give at most {MOST_VARIANTS:,}, models and values of axes multiplied"
+        )
+    labels = {key: key.rpartition(".")[2] for key in axes}
+    labels = {key: key if [*labels.values()].count(label) > 1 else label for key, label in labels.items()}
+    variants: dict[str, Settings] = {}
+    for name, settings in named.items():
+        try:
+            config = compose_variant(study, "", settings)
+        except UserError as error:
+            problems += error.problems
+            continue
+        # a model of a list is called as its file says, a named variant as the user says
+        name = config.model.name if isinstance(study["models"], list) else name
+        grown = {name: settings}
+        for key, values in axes.items():
+            before, grown = grown, {}
+            for label, one in before.items():
+                if one != settings and any(is_choice(config, name) for name in one if name not in settings):
+                    config = compose_variant(study, "", one)
+                if key in settings or not has_key(config, key):
+                    used |= {key} & settings.keys()
+                    grown[label] = one
+                    continue
+                used.add(key)
+                grown |= {f"{label} {describe_value(labels[key], value)}": {**one, key: value} for value in values}
+        problems += [
+            f"models: two are named '{label}' or alike; their runs would share a folder; name variants, for example "
+            f"{EXAMPLE}"
+            for label in grown.keys() & variants.keys()
+        ]
+        problems += [
+            f"grid: '{label}' is longer than {LONGEST_NAME} characters; name variants, for example {EXAMPLE}"
+            for label in grown
+            if len(label) > LONGEST_NAME
+        ]
+        variants |= grown
+    if not problems:
+        problems = [explain_unused(study, named, key) for key in axes if key not in used]
+    if problems:
+        raise UserError(dict.fromkeys(problems))
+    return variants
+
+
+def read_axes(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values of each axis by its dotted key. Raises UserError."""
+    axes = dict(flatten(grid))
+    problems = []
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            shown = "0.001,0.01" if values == [] else to_text(values)
+            problems.append(f"grid.{key}={to_text(values)}: expected its values, for example grid.{key}=[{shown}]")
+        else:
+            labels = [describe_value(key, value) for value in values]  # values that read alike would share a folder
+            twice = [value for index, value in enumerate(values) if labels[index] in labels[:index]]
+            problems += [f"grid.{key}={values}: '{to_text(value)}' is given twice" for value in twice]
+    if problems:
+        raise UserError(problems)
+    return axes
+
+
+def check_keys(named: Mapping[str, Settings], axes: Mapping[str, Any], tune: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that a variant or an axis may not set."""
+    for place, keys in (("grid", axes), *((f"models.{name}", settings) for name, settings in named.items())):
+        for key in keys:
+            if key == "model" and place == "grid":
+                yield f"grid.model: give the models in models=[{','.join(map(str, axes[key]))}]"
+            elif (top := key.partition(".")[0]) in FIXED:
+                yield f"{place}: {key}: {top} is the same for all runs of a study; give it for the study"
+            elif key in tune:
+                yield f"{place}.{key}: tune chooses its value; leave it out here, or out of tune"
+
+
+def has_key(config: TrainConfig, key: str) -> bool:
+    """Whether a run of this configuration has the dotted key."""
+    node: Any = config
+    for part in key.split("."):
+        if isinstance(node, Mapping):
+            return True
+        if not is_dataclass(node) or part not in node.__dataclass_fields__:
+            return False
+        node = vars(node)[part]
+    return True
+
+
+def is_choice(config: TrainConfig, key: str) -> bool:
+    """Whether a dotted key of a configuration holds a choice of a group."""
+    node: Any = config
+    for part in key.split("."):
+        node = vars(node).get(part) if is_dataclass(node) else None
+    return isinstance(node, Choice)
+
+
+def explain_unused(study: Mapping[str, Any], named: Mapping[str, Settings], key: str) -> str:
+    """Why no model has the key of an axis, with the nearest one that the first model has."""
+    config = compose_variant(study, "", next(iter(named.values())))
+    (why, *_) = assign(structured(config), key, None, prefix="grid.")
+    return f"{why} (no model of this study has it)"
+
+
+def describe_value(label: str, value: Any) -> str:
+    """A value of an axis in a variant's name: `patch_size=4`, `widths=16,32`, `steps=1000`."""
+    if isinstance(value, Mapping):
+        named = [f"{label}={value['name']}"] if "name" in value else []
+        return " ".join([*named, *(describe_value(k, v) for k, v in flatten(value) if k != "name")])
+    return f"{label}={format_value(value)}"
+
+
+def format_value(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(format_value, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and float(short := f"{value:g}") == value:
+        return short
+    return to_text(value)
+
+
+def list_varied_keys(study: Mapping[str, Any]) -> list[str]:
+    """The keys that variants or axes of a study set, each a column of results.csv; `budget` is one already."""
+    models = study.get("models")
+    named = models.values() if isinstance(models, Mapping) else ()
+    keys = [key for settings in named if isinstance(settings, Mapping) for key, _ in flatten(settings)]
+    keys += [key for key, _ in flatten(study.get("grid") or {})]
+    return [key for key in dict.fromkeys(keys) if key != "model" and key.partition(".")[0] != "budget"]
+
+
+def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
+    """The values of these keys in a run's resolved configuration, as one cell each; None where it has no such key."""
+    columns = {}
+    for key in keys:
+        value = get_value(config, key)
+        if isinstance(value, Mapping):  # a group's choice, or first weights
+            value = value.get("name") or value.get("weights") or value.get("encoder")
+        columns[key] = format_value(value) if isinstance(value, list) else value
+    if "subset_seed" in columns and columns["subset_seed"] is None:
+        columns["subset_seed"] = config.get("seed")
+    return columns
+
+
+def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """`models` and `grid` of two starts of one study, resolved, that together ask for what both asked for.
+
+    Where the starts have other axes, no product gives their variants: then each stands in `models` with its settings.
+    """
+    axes = [read_axes(study.get("grid") or {}) for study in (old, new)]
+    if axes[0].keys() != axes[1].keys():
+        both = [list_variants(study) for study in (old, new)]
+        return {"models": both[0] | both[1], "grid": {}}
+    before, now = old["models"], new["models"]
+    lists = isinstance(before, list) and isinstance(now, list)
+    models = list(dict.fromkeys(before + now)) if lists else {**name_stems(now), **name_stems(before)}
+    values = {key: axes[0][key] + [v for v in axes[1][key] if v not in axes[0][key]] for key in axes[0]}
+    return {"models": models, "grid": values}
+
+
+# ---- runs
+
 
 COMPOSED: list[tuple[StudyConfig, dict[str, TrainConfig]]] = []  # the last study and its variants
 NAME = re.compile(r"\w[\w.+ -]{0,99}")  # of a study

@@ -35,10 +35,10 @@ from vitlab.formatting import duration, plural
 from vitlab.hardware import count_cores
 from vitlab.models.counting.memory import checkpointed
 from vitlab.signals import Stopping
+from vitlab.studies.experiment import can_reuse_best_trial
 from vitlab.studies.grid import Spec, compose_models, expand
 from vitlab.studies.launch import is_on_this_machine
 from vitlab.studies.store import summarize_error
-from vitlab.studies.tuning import can_reuse_best_trial
 from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import Task

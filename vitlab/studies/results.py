@@ -20,12 +20,18 @@ from vitlab.config.errors import first_line
 from vitlab.files import read_json
 from vitlab.formatting import finite, round_numbers
 from vitlab.studies.fits import StudyFits, fit_study
-from vitlab.studies.grid import name_run
-from vitlab.studies.limits import list_limits
-from vitlab.studies.outcomes import Outcomes, read_outcomes
-from vitlab.studies.stats import Estimate, Spread, Spreads, estimate_mean, moderated_spreads, paired_difference
-from vitlab.studies.store import StudyFiles
-from vitlab.studies.variants import list_varied_keys
+from vitlab.studies.grid import list_varied_keys, name_run
+from vitlab.studies.stats import (
+    Estimate,
+    Outcomes,
+    Spread,
+    Spreads,
+    estimate_mean,
+    moderated_spreads,
+    paired_difference,
+    read_outcomes,
+)
+from vitlab.studies.store import StudyFiles, list_limits
 from vitlab.tasks.metrics import Metric, main_metric
 from vitlab.training.files import RunFiles
 

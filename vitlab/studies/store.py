@@ -11,15 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from vitlab.config import StudyConfig, UserError, first_line, read_config, resolved
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
-from vitlab.formatting import round_numbers
-from vitlab.studies.grid import list_study_changes, name_run
-from vitlab.studies.limits import limit_of
-from vitlab.studies.variants import add_words, list_varied_keys, merge_variants, read_varied
+from vitlab.formatting import finite, round_numbers
+from vitlab.studies.grid import add_words, list_study_changes, list_varied_keys, merge_variants, name_run, read_varied
 from vitlab.training.files import (
     COLUMNS,
     RETRAINED,
@@ -28,6 +27,52 @@ from vitlab.training.files import (
     refuse_changes,
     refuse_folder,
 )
+
+# ---- what limits a cell: its data or its budget (docs/rules.md; measured by scripts/data_or_budget.py)
+
+
+Rows = Sequence[Mapping[str, Any]]
+DATA, BUDGET = 0.15, 0.3  # loss on training items over loss on validation items: below, above
+FALL = 0.2  # of the error by twice the budget, the median of cells of Fashion-MNIST that the budget limits
+
+
+def fitted_share(rows: Rows) -> float | None:
+    """The loss on the run's own training items as a share of its validation loss, a mean over runs that have both."""
+    pairs = [(finite(row.get("train_sample_loss")), finite(row.get("validation_loss"))) for row in rows]
+    shares = [seen / unseen for seen, unseen in pairs if seen is not None and unseen]
+    return fmean(shares) if shares else None
+
+
+def limit_of(rows: Rows) -> str | None:
+    """`data`, `budget` or `undecided`: what limits the runs of one model, size and budget; None where nothing tells.
+
+    A model that fits its own training items hardly better than new ones has not used up its data; one that is right
+    in every validation item has nothing left to gain.
+    """
+    share = fitted_share(rows)
+    if share is None:
+        return None
+    if all(row.get("validation_accuracy") == 1 for row in rows):
+        return "undecided"
+    return "budget" if share > BUDGET else "data" if share < DATA else "undecided"
+
+
+def list_limits(rows: Rows) -> dict[tuple[str, float], str]:
+    """(model, training-set size) -> what limits that cell; without cells whose runs lack the numbers."""
+    cells: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault((row["model"], row["train_size"]), []).append(row)
+    return {cell: limit for cell, runs in cells.items() if (limit := limit_of(runs)) is not None}
+
+
+def predict_gain(rows: Rows) -> float | None:
+    """Points of error that twice the budget is expected to bring to runs that it limits; None without their errors."""
+    errors = [error for row in rows if (error := finite(row.get("error"))) is not None]
+    return 100 * FALL * fmean(errors) if errors else None
+
+
+# ---- files
+
 
 Row = dict[str, Any]
 TABLE_SHARE = 0.02  # of the time that rewriting results.csv may take

@@ -21,8 +21,7 @@ from vitlab.config import (
 )
 from vitlab.config.groups import load_node
 from vitlab.config.schema import BudgetConfig
-from vitlab.studies.grid import compose_study, expand
-from vitlab.studies.variants import name_models
+from vitlab.studies.grid import compose_study, expand, name_models
 
 SHIPPED = sorted(Path(groups.config_dir()).glob("*/*.yaml"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitlab.studies.limits import limit_of, list_limits, predict_gain
+from vitlab.studies.store import limit_of, list_limits, predict_gain
 
 
 def row(seen, unseen, **more):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vitlab.config import UserError
-from vitlab.studies.outcomes import Outcomes, read_outcomes, write_outcomes
+from vitlab.studies.stats import Outcomes, read_outcomes, write_outcomes
 from vitlab.tasks.metrics import list_metrics
 
 BY_KEY = {metric.key: metric for metric in list_metrics()}

@@ -9,7 +9,7 @@ import pytest
 import vitlab as api
 from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.opening import open_data
-from vitlab.studies import tuning
+from vitlab.studies import experiment as tuning
 from vitlab.studies.experiment import Observer, train_run
 from vitlab.training import train as training
 from vitlab.training.callbacks import Interrupted

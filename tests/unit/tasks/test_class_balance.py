@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tests.unit.tasks.test_classification import CLASSES, Fixed, task
 from vitlab.config import UserError
 from vitlab.studies.experiment import count_right
-from vitlab.studies.outcomes import Outcomes
+from vitlab.studies.stats import Outcomes
 from vitlab.tasks.metrics import main_metric
 
 

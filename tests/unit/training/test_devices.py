@@ -17,7 +17,7 @@ from vitlab.hardware import find_launched
 from vitlab.models.counting import count
 from vitlab.studies.claims import Borrowed
 from vitlab.studies.experiment import run_experiment, train_run
-from vitlab.studies.outcomes import read_outcomes
+from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.devices.checks import refuse_devices, refuse_parts

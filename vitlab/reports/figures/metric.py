@@ -32,10 +32,8 @@ from vitlab.reports.figures import (
     with_legend,
 )
 from vitlab.reports.words import describe_model, join_names
+from vitlab.studies.crossover import describe_crossover, rounded
 from vitlab.studies.fits import StudyFits
-from vitlab.studies.laws.crossover import describe_crossover, rounded
-from vitlab.studies.laws.groups import GroupFit
-from vitlab.studies.laws.table import Name
 from vitlab.studies.results import Results, family_name
 
 PLACE = 1

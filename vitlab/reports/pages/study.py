@@ -18,7 +18,7 @@ from vitlab.reports.pages.attention import write_attention_pages
 from vitlab.reports.pages.compare import list_columns, make_runs_table, write_compare_page
 from vitlab.reports.wandb import WAITING, list_uploads
 from vitlab.reports.words import find_tables, headline, make_size_table, write_tables
-from vitlab.studies.laws.groups import list_params
+from vitlab.studies.crossover import list_params
 from vitlab.studies.results import Results
 from vitlab.studies.store import StudyFiles
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vitlab import UserError, crossover, data_multiplier, fit_scaling_law
-from vitlab.studies.laws.crossover import describe_crossover, describe_multiplier
-from vitlab.studies.laws.forms import FORMS, Curve
+from vitlab.studies.crossover import describe_crossover, describe_multiplier
+from vitlab.studies.fit import FORMS, Curve
 
 SIZES = np.geomspace(250, 32_000, 8)
 pytestmark = pytest.mark.filterwarnings("error")  # NumPy's would reach the terminal

@@ -1,8 +1,7 @@
 import numpy as np
 
-from vitlab.studies.laws.crossover import crossover
-from vitlab.studies.laws.fit import fit_scaling_law
-from vitlab.studies.laws.next_runs import rank_next_runs
+from vitlab.studies.crossover import crossover, rank_next_runs
+from vitlab.studies.fit import fit_scaling_law
 
 SIZES = np.array([500.0, 2_000, 8_000, 32_000])
 LAWS = (lambda x: 0.12 * (x / 5_000) ** -0.6, lambda x: 0.12 * (x / 5_000) ** -0.2)

@@ -1,0 +1,724 @@
+"""Scaling laws fitted to the errors of one model at several training-set sizes, with their uncertainty."""
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from vitlab.config import UserError, choices_text
+from vitlab.studies.stats import moderated_spreads
+
+# ---- the laws
+
+
+LAWS = {  # name -> the formula
+    "m1": "e = b x^c",
+    "m2": "e = e_inf + b x^c",
+    "m3": "e = b (1/x + g)^c",
+    "m4": "(e - e_inf) / (e_0 - e)^a = b x^c",
+}
+STEEPEST, FLATTEST = 5.0, 0.01  # of the exponent of a law whose error falls
+SLOPES = (0.1, 0.3, 0.7, 1.5, 3.0)  # exponents to start from
+SHARES = (0.0, 0.5, 0.9)  # of the lowest error, e_inf to start from
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What the bounds of a law depend on: mean log errors by size, and the error of guessing where it is known."""
+
+    log_sizes: np.ndarray  # (N), ascending
+    log_errors: np.ndarray  # (N)
+    chance: float | None = None
+
+    @property
+    def middle(self) -> float:
+        return float(self.log_sizes.mean())
+
+    @property
+    def lowest(self) -> float:
+        return float(np.exp(self.log_errors.min()))
+
+    @property
+    def ceiling(self) -> tuple[float, float]:
+        """The bounds of e_0: chance where it is known, else from the highest error to 1, of losses to ten times it."""
+        if self.chance is not None:
+            return self.chance, self.chance
+        highest = float(np.exp(self.log_errors.max()))
+        return highest, 1.0 if highest <= 1 else 10 * highest
+
+
+class Law(ABC):
+    """A law on one curve's scale."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, curve: Curve):
+        self.curve = curve
+
+    @property
+    def free(self) -> int:
+        """The number of parameters that are fitted."""
+        low, high = self.bounds
+        return int((low < high).sum())
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and the highest theta, (P) each."""
+
+    @abstractmethod
+    def starts(self) -> Iterator[tuple[float, ...]]:
+        """Thetas to begin the search from."""
+
+    @abstractmethod
+    def evaluate(self, theta: np.ndarray, log_sizes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """log e, and its derivative by each column of theta."""
+
+    @abstractmethod
+    def params(self, theta: np.ndarray) -> dict[str, np.ndarray]:
+        """The law's own parameters, each (B)."""
+
+    def centred(self, log_sizes: np.ndarray) -> np.ndarray:
+        return log_sizes - self.curve.middle
+
+    def level(self) -> float:
+        return float(self.curve.log_errors.mean())
+
+    def scale(self, beta: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """b of b x^c, by its logarithm at the middle of the sizes."""
+        return exponential(beta - c * self.curve.middle)
+
+
+def exponential(values: np.ndarray) -> np.ndarray:
+    """exp, of what it can hold: a steep law has a b beyond any float."""
+    return np.exp(np.clip(values, -700, 700))
+
+
+def logistic(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log(1 + exp(u)), 1 / (1 + exp(-u)) and 1 / (1 + exp(u))."""
+    small = np.exp(-np.abs(u))
+    upper, lower = (np.where(sign * u >= 0, 1.0, small) / (1 + small) for sign in (1, -1))
+    return np.maximum(u, 0) + np.log1p(small), upper, lower
+
+
+class M1(Law):
+    names = ("b", "c")
+    bounds = (np.array([-np.inf, -STEEPEST]), np.array([np.inf, STEEPEST]))
+
+    def starts(self):
+        yield self.level(), -0.3
+
+    def evaluate(self, theta, log_sizes):
+        x, (beta, c) = self.centred(log_sizes), theta.T[:, :, None]
+        return beta + c * x, [np.ones((len(theta), len(x))), np.broadcast_to(x, (len(theta), len(x)))]
+
+    def params(self, theta):
+        beta, c = theta.T
+        return {"b": self.scale(beta, c), "c": c}
+
+
+class M2(Law):
+    names = ("e_inf", "b", "c")
+    bounds = (np.array([0.0, -np.inf, -STEEPEST]), np.array([1.0, np.inf, -FLATTEST]))
+
+    def starts(self):
+        for share, slope in product(SHARES, SLOPES):
+            yield share, self.level() + np.log1p(-0.9 * share), -slope
+
+    def evaluate(self, theta, log_sizes):
+        x, (share, beta, c) = self.centred(log_sizes), theta.T[:, :, None]
+        limit, power = share * self.curve.lowest, exponential(beta + c * x)
+        error = limit + power
+        part = power / error
+        return np.log(error), [self.curve.lowest / error, part, part * x]
+
+    def params(self, theta):
+        share, beta, c = theta.T
+        return {"e_inf": share * self.curve.lowest, "b": self.scale(beta, c), "c": c}
+
+
+class M3(Law):
+    """beta is the level where x is in the middle and g = 0; log g is free up to where no size is seen to matter."""
+
+    names = ("b", "g", "c")
+
+    @property
+    def bounds(self):
+        low, high = self.curve.log_sizes[0], self.curve.log_sizes[-1]
+        return np.array([-np.inf, -high - 7, FLATTEST]), np.array([np.inf, -low + 2, STEEPEST])
+
+    def starts(self):
+        sizes = self.curve.log_sizes
+        for place, slope in product((-sizes[-1] - 4, -sizes[-1], -self.curve.middle), SLOPES):
+            # the level is matched at the middle of the sizes
+            yield self.level() - slope * float(np.logaddexp(0.0, place + self.curve.middle)), place, slope
+
+    def evaluate(self, theta, log_sizes):
+        x, (beta, log_g, c) = self.centred(log_sizes), theta.T[:, :, None]
+        bend = np.logaddexp(-x, log_g + self.curve.middle)
+        return beta + c * bend, [np.ones_like(bend), c * np.exp(log_g + self.curve.middle - bend), bend]
+
+    def params(self, theta):
+        beta, log_g, c = theta.T
+        return {"b": exponential(beta + c * self.curve.middle), "g": np.exp(log_g), "c": c}
+
+
+class M4(Law):
+    """Solved for e by Newton's method in u, where e = e_inf + (e_0 - e_inf) / (1 + exp(-u))."""
+
+    names = ("e_inf", "e_0", "b", "c", "a")
+
+    @property
+    def bounds(self):
+        low, high = self.curve.ceiling
+        return np.array([0.0, low, -np.inf, -STEEPEST, -3.0]), np.array([1.0, high, np.inf, -FLATTEST, 2.0])
+
+    def starts(self):
+        low, high = self.curve.ceiling
+        for share, slope, log_a, place in product(SHARES[:2], SLOPES[1:], (-1.0, 0.0, 1.0), {(low + high) / 2, high}):
+            yield share, place, self.level() + 0.5, -slope, log_a
+
+    def evaluate(self, theta, log_sizes):
+        x, (share, e_0, beta, c, log_a) = self.centred(log_sizes), theta.T[:, :, None]
+        lowest = min(self.curve.lowest, self.curve.ceiling[0] * 0.999)
+        a, limit = np.exp(log_a), share * lowest
+        span = np.maximum(e_0 - limit, 1e-9)
+        target = beta + c * x - (1 - a) * np.log(span)
+        u = np.where(target > 0, target / a, target)
+        for _ in range(30):
+            soft, upper, lower = logistic(u)
+            step = ((a - 1) * soft + u - target) / (lower + a * upper)
+            u = u - step
+            if np.abs(step).max() < 1e-6:  # the next step would be of its square
+                break
+        soft, upper, lower = logistic(np.clip(u, -100, 100))  # beyond it no float tells an error from its limit
+        slope = lower + a * upper
+        error = limit + span * upper
+        by_u = span * upper * lower / slope / error  # d log e / d target
+        by_span = -(1 - a) / span  # d target / d span
+        return np.log(error), [
+            lowest * (lower / error - by_u * by_span),
+            upper / error + by_u * by_span,
+            by_u,
+            by_u * x,
+            by_u * a * (np.log(span) - soft),
+        ]
+
+    def params(self, theta):
+        share, e_0, beta, c, log_a = theta.T
+        lowest = min(self.curve.lowest, self.curve.ceiling[0] * 0.999)
+        return {"e_inf": share * lowest, "e_0": e_0, "b": self.scale(beta, c), "c": c, "a": np.exp(log_a)}
+
+
+FORMS: dict[str, type[Law]] = {"m1": M1, "m2": M2, "m3": M3, "m4": M4}
+
+
+# ---- least squares
+
+
+STEPS, TOLERANCE = 100, 1e-6  # the latter of the sum of squares, relative
+SHORT, KEPT = 10, 3  # steps from all starts; how many go on
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a step too far costs infinity, and is not taken
+def minimise(
+    law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray, theta: np.ndarray, steps: int = STEPS
+) -> tuple[np.ndarray, np.ndarray]:
+    """The theta (B, P) that `theta` leads to and its weighted sum of squares (B), of log errors (B, N) or (N).
+
+    `weights` (N) are the number of runs of each size. A parameter on its bound that wants to leave stays there.
+    """
+    low, high = law.bounds
+    best = np.clip(theta, low, high)
+    target = np.broadcast_to(log_errors, (len(best), len(log_sizes)))
+    square, normal, gradient = linearise(law, log_sizes, target, weights, best)
+    costs, damping = square.copy(), np.full(len(best), 1e-2)
+    open_ones = np.arange(len(best))  # problems that have not converged; what follows holds these only
+    current = best.copy()
+    for _ in range(steps):
+        held = ((current <= low) & (gradient < 0)) | ((current >= high) & (gradient > 0))
+        step = solve(normal, np.where(held, 0.0, gradient), held, damping)
+        trial = np.clip(current + step, low, high)
+        new_square, new_normal, new_gradient = linearise(law, log_sizes, target[open_ones], weights, trial)
+        better = new_square <= square
+        gain = (square - new_square) / np.maximum(square, 1e-300)
+        done = (better & (gain < TOLERANCE)) | (damping > 1e9) | (square < 1e-24)
+        current[better], square[better] = trial[better], new_square[better]
+        normal[better], gradient[better] = new_normal[better], new_gradient[better]
+        damping = np.where(better, damping * 0.2, damping * 5)
+        best[open_ones], costs[open_ones] = current, square
+        if done.all():
+            break
+        if done.any():
+            keep = ~done
+            open_ones, current, square, damping = open_ones[keep], current[keep], square[keep], damping[keep]
+            normal, gradient = normal[keep], gradient[keep]
+    return best, costs
+
+
+def minimise_from_starts(
+    law: Law, log_sizes: np.ndarray, log_errors: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """The best theta (P) that a law's starts lead to and its weighted sum of squares; the best few go to the end."""
+    theta, costs = minimise(law, log_sizes, log_errors, weights, np.array(list(law.starts())), SHORT)
+    theta, costs = minimise(law, log_sizes, log_errors, weights, theta[costs.argsort()[:KEPT]])
+    return theta[costs.argmin()], float(costs.min())
+
+
+def linearise(law: Law, log_sizes, target, weights, theta) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sum of squares (B), the normal matrix J'WJ (B, P, P) and J'Wr (B, P)."""
+    predicted, by_parameter = law.evaluate(theta, log_sizes)
+    residuals = target - predicted
+    jacobian = np.stack(by_parameter, axis=1)  # (B, P, N)
+    weighted = jacobian * weights
+    square = np.nan_to_num((weights * residuals**2).sum(1), nan=np.inf)
+    return square, weighted @ jacobian.transpose(0, 2, 1), (weighted @ residuals[:, :, None])[:, :, 0]
+
+
+def solve(normal: np.ndarray, gradient: np.ndarray, held: np.ndarray, damping: np.ndarray) -> np.ndarray:
+    """The damped step of each problem, 0 for a parameter that is held."""
+    free = ~held
+    matrix = normal * (free[:, :, None] & free[:, None, :])
+    diagonal = np.einsum("bpp->bp", matrix)
+    diagonal += np.where(held, 1.0, damping[:, None] * np.maximum(diagonal, 1e-12) + 1e-14)
+    return np.linalg.solve(matrix, gradient[:, :, None])[:, :, 0]
+
+
+# ---- noise
+
+
+DRAWS = 600
+
+
+@dataclass(frozen=True)
+class Runs:
+    """log errors of a model's runs, by size and then by seed, in one order for all models of a study."""
+
+    log_sizes: np.ndarray  # (N), ascending
+    counts: np.ndarray  # (N) runs of each size
+    log_errors: np.ndarray  # (runs)
+    keys: tuple[tuple[float, int], ...]  # size and seed of each run
+
+    @property
+    def place(self) -> np.ndarray:
+        """The index of each run's size."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def means(self) -> np.ndarray:
+        return np.bincount(self.place, self.log_errors) / self.counts
+
+    @property
+    def mean_errors(self) -> np.ndarray:
+        return np.bincount(self.place, np.exp(self.log_errors)) / self.counts
+
+    def generator(self, purpose: int) -> np.random.Generator:
+        """Random numbers that are the same for all models with runs of these sizes and seeds."""
+        return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), purpose])
+
+    def own_generator(self) -> np.random.Generator:
+        """Random numbers that no other model has, whatever its sizes and seeds."""
+        return np.random.default_rng([zlib.crc32(repr(self.keys).encode()), zlib.crc32(self.log_errors.tobytes())])
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the scatter between seeds tells the noise: else only the distance from a fitted law can."""
+        return int((self.counts - 1).sum()) >= max(2, len(self.counts) // 2)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of log errors: standard deviation by size (N), standardised residuals (runs), degrees of freedom."""
+
+    runs: Runs
+    deviations: np.ndarray
+    residuals: np.ndarray
+    freedom: float
+
+    def draw_means(self) -> np.ndarray:
+        """What the mean log error of each size is off by, (DRAWS, N).
+
+        Residuals are resampled with replacement, as many as a size has runs. Each draw is scaled by the root of
+        freedom / chi-squared, so that draws scatter as Student's t: the deviation was itself estimated.
+        """
+        generator = self.runs.generator(0)
+        chosen = self.residuals[generator.integers(len(self.residuals), size=(DRAWS // 2, len(self.residuals)))]
+        chosen = np.concatenate([chosen, -chosen])  # no draw without its mirror image: fewer draws do
+        sums = np.add.reduceat(chosen, np.concatenate([[0], np.cumsum(self.runs.counts)[:-1]]), axis=1)
+        return np.tile(self.inflate(generator, DRAWS // 2), 2)[:, None] * self.deviations * sums / self.runs.counts
+
+    def draw_run(self, places: np.ndarray) -> np.ndarray:
+        """What one new run is off by, at each place (the index of the size whose noise it has), (DRAWS, places)."""
+        generator = self.runs.generator(1)
+        chosen = self.residuals[generator.integers(len(self.residuals), size=(DRAWS, len(places)))]
+        return self.inflate(generator, DRAWS)[:, None] * self.deviations[places] * chosen
+
+    def inflate(self, generator: np.random.Generator, number: int) -> np.ndarray:
+        return np.sqrt(self.freedom / generator.chisquare(self.freedom, number))
+
+
+def noise_between_seeds(runs: Runs) -> Noise:
+    """By the scatter of seeds within sizes, n / (n - 1) times their mean square, pooled as far as sizes agree.
+
+    The standardised residuals of all sizes are resampled together: three seeds show too little of their distribution.
+    """
+    sizes = np.exp(runs.log_sizes)
+    spreads = moderated_spreads(dict(zip(sizes, np.split(runs.log_errors, np.cumsum(runs.counts)[:-1]), strict=True)))
+    deviations = np.array([spreads[size].std if spreads else 0.0 for size in sizes])
+    freedom = min((spread.degrees for spread in spreads.values()), default=1.0)
+    several = (runs.counts > 1)[runs.place]
+    residuals = runs.log_errors - runs.means[runs.place]
+    residuals = np.divide(residuals, deviations[runs.place], out=np.zeros_like(residuals), where=spreads != {})
+    scaled = residuals * np.sqrt(runs.counts / np.maximum(runs.counts - 1, 1))[runs.place]
+    return Noise(runs, deviations, unit(np.resize(scaled[several], len(scaled))), freedom)
+
+
+def noise_about_law(runs: Runs, predicted: np.ndarray, parameters: int) -> Noise:
+    """By the distance from a fitted law's log errors (N), where there are too few seeds to tell."""
+    residuals = runs.log_errors - predicted[runs.place]
+    freedom = max(1, len(residuals) - parameters)
+    deviation = np.sqrt((residuals**2).sum() / freedom)
+    return Noise(runs, np.full(len(runs.counts), deviation), unit(residuals), float(freedom))
+
+
+def unknown_noise(runs: Runs) -> Noise:
+    """Where neither seeds nor a law tell: all draws are NaN, and nothing is clear."""
+    return Noise(runs, np.full(len(runs.counts), np.nan), np.zeros(len(runs.log_errors)), 1.0)
+
+
+def unit(residuals: np.ndarray) -> np.ndarray:
+    """The residuals with mean 0 and mean square 1; zeros stay zeros."""
+    centred = residuals - residuals.mean()
+    size = np.sqrt((centred**2).mean())
+    return centred / size if size > 1e-12 else centred * 0
+
+
+# ---- hold-outs
+
+
+FIRST_FOLD = 4  # sizes of the first fold; 3 of a curve with 4 sizes
+MOST_FOLDS = 6  # folds
+PRIOR = 0.02  # miss per doubling, as of one more hold-out
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """Of one fold, for each held-out size: log predicted less log measured error (K), and how far it is (K)."""
+
+    misses: np.ndarray
+    doublings: np.ndarray  # beyond the largest size that was fitted
+
+
+def list_folds(sizes: int) -> list[int]:
+    """How many sizes each fold is fitted to; of many sizes some folds, evenly spaced."""
+    folds = np.arange(FIRST_FOLD if sizes > FIRST_FOLD else FIRST_FOLD - 1, sizes)
+    return (
+        sorted({int(folds[i]) for i in np.linspace(0, len(folds) - 1, MOST_FOLDS).round().astype(int)})
+        if len(folds)
+        else []
+    )
+
+
+def miss_per_doubling(holdouts: Sequence[Holdout]) -> float:
+    """The root mean square over the folds of the miss per doubling, pooled with a prior one of .02."""
+    rates = [holdout.misses @ holdout.doublings / (holdout.doublings @ holdout.doublings) for holdout in holdouts]
+    return root_mean_square(np.array([*rates, PRIOR]))
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt((values**2).mean()))
+
+
+# ---- fits
+
+
+FEWEST = 3  # sizes of a fit
+LEVEL = 0.9  # of intervals
+LARGEST_MISS = float(np.log(1.5))  # RMSE of the log error, on the data or held out, above which a law is not drawn
+MEAN = "mean"  # the name of the mean of several laws
+AVERAGED = ("m2", "m3", "m4")
+FEWEST_AVERAGED = 4  # sizes
+HALVING = 3.0  # doublings of the size over which the weight of a size halves, in a mean of laws
+LARGEST_LOG = 700.0  # of the end of an interval, whose exponential is still a number
+DRIFT = 0.6  # of the miss per doubling: the scale of how a curve leaves its law beyond the data
+DRIFT_DEGREES = 4  # of freedom, of Student's t
+
+
+@dataclass(frozen=True)
+class LawFit:
+    """One law on one curve. `theta` (P) is in the law's own coordinates."""
+
+    name: str
+    form: Law = field(repr=False)
+    theta: np.ndarray = field(repr=False)
+
+    @property
+    def params(self) -> dict[str, float]:
+        """The parameters as LAWS writes the law."""
+        return {name: float(value[0]) for name, value in self.form.params(self.theta[None]).items()}
+
+    @property
+    def at_bound(self) -> list[str]:
+        """The parameters that ended at a bound: the data only say that they are beyond it, or nearly."""
+        low, high = self.form.bounds
+        slack = np.minimum(0.01 * (high - low), 0.1)
+        ended = (low < high) & ((self.theta <= low + slack) | (self.theta >= high - slack))
+        return [name for name, at_end in zip(self.form.names, ended, strict=True) if at_end]
+
+    @property
+    def known(self) -> list[str]:
+        """The parameters that were given, such as e_0 by chance."""
+        low, high = self.form.bounds
+        return [name for name, given in zip(self.form.names, low == high, strict=True) if given]
+
+    def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+        """(N)"""
+        return self.form.evaluate(self.theta[None], log_sizes)[0][0]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The laws of one curve: one that was asked for, or several whose logs are averaged.
+
+    `law` is "mean" of several laws, None with too few sizes for any (then `predict` gives NaN). `rmse_holdout` is the
+    RMSE of log predicted against log measured error of sizes predicted from smaller ones, None with too few to hold
+    any out. `drift` is the scale of how the log error leaves the laws with each doubling beyond the data.
+    """
+
+    law: str | None
+    laws: tuple[LawFit, ...] = field(repr=False)
+    runs: Runs = field(repr=False)
+    weights: np.ndarray = field(repr=False)  # (N) of each size in the least squares
+    noise: Noise = field(repr=False)
+    rmse_holdout: float | None = None
+    drift: float = field(default=0.0, repr=False)
+    drawn: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def params(self) -> dict:
+        """The parameters by name; of a mean, those of each law by the law's name."""
+        if self.law == MEAN:
+            return {law.name: law.params for law in self.laws}
+        return self.laws[0].params if self.laws else {}
+
+    @property
+    def at_bound(self) -> list[str]:
+        """The parameters that ended at a bound, such as `e_inf`; `m2.e_inf` in a mean."""
+        prefix = "{}." if self.law == MEAN else ""
+        return [prefix.format(law.name) + name for law in self.laws for name in law.at_bound]
+
+    @property
+    def measured_by(self) -> str:
+        """What the intervals rest on."""
+        return "seeds resampled" if self.runs.repeated else "residuals resampled, one seed"
+
+    @property
+    def largest(self) -> float:
+        return float(np.exp(self.runs.log_sizes[-1]))
+
+    @cached_property
+    def holds(self) -> bool:
+        """Whether the laws may be drawn: within a factor of 1.5 of their own data, and of sizes held out."""
+        if not self.laws:
+            return False
+        misses = root_mean_square(self.log_errors(self.runs.log_sizes) - self.runs.means)
+        return max(misses, self.rmse_holdout or 0.0) <= LARGEST_MISS
+
+    @cached_property
+    def noise_of_means(self) -> np.ndarray:
+        """(draws, sizes): what the mean log error of each size is off by."""
+        return self.noise.draw_means()
+
+    @cached_property
+    def theta_draws(self) -> list[np.ndarray]:
+        """Of each law (draws / laws, P): fitted again to its own curve with other noise, one law in each draw."""
+        x = self.runs.log_sizes
+        return [
+            minimise(
+                law.form,
+                x,
+                law.log_errors(x) + noise,
+                self.weights,
+                np.repeat(law.theta[None], len(noise), 0),
+                steps=15,
+            )[0]
+            for law, noise in ((law, self.noise_of_means[k :: len(self.laws)]) for k, law in enumerate(self.laws))
+        ]
+
+    @cached_property
+    def drift_draws(self) -> np.ndarray:
+        """(draws): how far the log error leaves the laws with each doubling beyond the data; its own in each model."""
+        half = self.runs.own_generator().standard_t(DRIFT_DEGREES, DRAWS // 2)
+        return self.drift * np.concatenate([half, -half])
+
+    def log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+        """(N): the mean of the laws."""
+        if not self.laws:
+            return np.full(len(log_sizes), np.nan)
+        return np.mean([law.log_errors(log_sizes) for law in self.laws], axis=0)
+
+    def draw_log_errors(self, log_sizes: np.ndarray) -> np.ndarray:
+        """(draws, N): the laws with other noise in the data and, beyond the data, a drift.
+
+        Kept, since a model is compared with all others of a study at the same sizes.
+        """
+        key = log_sizes.tobytes()
+        if key not in self.drawn:
+            self.drawn[key] = self.evaluate_draws(log_sizes)
+        return self.drawn[key]
+
+    def evaluate_draws(self, log_sizes: np.ndarray) -> np.ndarray:
+        drawn = np.full((DRAWS, len(log_sizes)), np.nan)
+        for k, (law, thetas) in enumerate(zip(self.laws, self.theta_draws, strict=True)):
+            drawn[k :: len(self.laws)] = law.form.evaluate(thetas, log_sizes)[0]
+        doublings = np.maximum(log_sizes - self.runs.log_sizes[-1], 0) / np.log(2)
+        return drawn + self.drift_draws[:, None] * doublings
+
+    def read_means(self, log_sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The log mean error at log sizes (N), (N), and draws of it, (draws, N).
+
+        It is the measured one at sizes that were measured. Between two of them it follows the laws where they hold,
+        moved by what these miss the two by, else a straight line in log size; outside the data it is the laws'.
+        """
+        x, means = self.runs.log_sizes, np.log(self.runs.mean_errors)
+        shares = np.stack([np.interp(log_sizes, x, one, 0, 0) for one in np.eye(len(x))])  # (sizes, N)
+        drawn = means + self.noise_of_means
+        if not self.holds:
+            return means @ shares, drawn @ shares
+        law, laws = self.log_errors, self.draw_log_errors
+        return law(log_sizes) + (means - law(x)) @ shares, laws(log_sizes) + (drawn - laws(x)) @ shares
+
+    def predict(self, sizes: Sequence[float] | float) -> np.ndarray:
+        """The error at each size, in the shape of `sizes`."""
+        sizes = np.asarray(sizes, float)
+        return np.exp(self.log_errors(np.log(sizes.ravel()))).reshape(sizes.shape)
+
+    def interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
+        """(2, ...): the confidence interval of the mean error at each size, low and high."""
+        sizes = np.asarray(sizes, float)
+        logs = ends(self.draw_log_errors(np.log(sizes.ravel())), level)
+        return np.exp(np.minimum(logs, LARGEST_LOG)).reshape(2, *sizes.shape)
+
+    def prediction_interval(self, sizes: Sequence[float] | float, level: float = LEVEL) -> np.ndarray:
+        """(2, ...): where the error of one new run at each size falls, low and high."""
+        sizes = np.asarray(sizes, float)
+        log_sizes = np.log(sizes.ravel())
+        nearest = np.abs(log_sizes[:, None] - self.runs.log_sizes).argmin(1)
+        logs = self.draw_log_errors(log_sizes) + self.noise.draw_run(nearest)
+        return np.exp(np.minimum(ends(logs, level), LARGEST_LOG)).reshape(2, *sizes.shape)
+
+    def param_intervals(self, level: float = LEVEL) -> dict:
+        """The confidence interval of each parameter, (low, high), in the shape of `params`."""
+        intervals = {
+            law.name: {name: tuple(map(float, ends(drawn, level))) for name, drawn in law.form.params(thetas).items()}
+            for law, thetas in zip(self.laws, self.theta_draws, strict=True)
+        }
+        return intervals if self.law == MEAN else intervals.get(self.law, {})
+
+
+def fit_scaling_law(
+    sizes: Sequence[float],
+    errors: Sequence[float],
+    law: str = "auto",
+    chance: float | None = None,
+    seeds: Sequence[int] | None = None,
+) -> Fit:
+    """Fit error against training-set size by least squares in the log of the error.
+
+    Equal sizes are runs of several seeds; `seeds` name them where two models are to be compared run by run, else they
+    are numbered in their order. `chance` is the error of guessing (0.9 for ten equal classes), the e_0 of M4. `auto`
+    is the mean of M2, M3 and M4, without those that have more parameters than there are sizes, and no law with fewer
+    than 4 sizes. Raises UserError.
+    """
+    runs = order_runs(sizes, errors, seeds)
+    if law != "auto" and law not in FORMS:
+        raise UserError(f"law={law}: is not a law; {choices_text(law, ['auto', *LAWS])}")
+    if chance is not None and not chance > np.exp(runs.means.min()):
+        raise UserError(
+            f"chance={chance}: no error is below it; give the error of guessing, such as 0.9 for ten equal classes"
+        )
+    count = len(runs.log_sizes)
+    if law == "auto" and count < FEWEST_AVERAGED:
+        return Fit(None, (), runs, runs.counts, estimate_noise((), runs))
+    names = AVERAGED if law == "auto" else (law,)
+    weights = decay(runs) if law == "auto" else runs.counts
+    laws = fit_laws(names, runs, weights, chance)
+    if not laws:
+        free = FORMS[law](Curve(runs.log_sizes, runs.means, chance)).free
+        raise UserError(f"law={law}: has {free} parameters, {count} sizes cannot tell them; give more")
+    holdouts = [
+        holdout for fold in list_folds(count) if (holdout := hold_out(names, runs, weights, chance, fold)) is not None
+    ]
+    return Fit(
+        law=MEAN if law == "auto" else law,
+        laws=laws,
+        runs=runs,
+        weights=weights,
+        noise=estimate_noise(laws, runs),
+        rmse_holdout=root_mean_square(np.array([holdout.misses[0] for holdout in holdouts])) if holdouts else None,
+        drift=DRIFT * miss_per_doubling(holdouts) if law == "auto" else 0.0,
+    )
+
+
+def decay(runs: Runs) -> np.ndarray:
+    """(N): the runs of each size, weighted so that the largest sizes count most: curves leave their laws slowly."""
+    return runs.counts * 0.5 ** ((runs.log_sizes[-1] - runs.log_sizes) / np.log(2) / HALVING)
+
+
+def fit_laws(
+    names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, first: int | None = None
+) -> tuple[LawFit, ...]:
+    """The laws that the `first` sizes can tell, all of them by default, each from the best of many starts."""
+    part = slice(0, first)
+    log_sizes, means = runs.log_sizes[part], runs.means[part]
+    chance = chance if chance is not None and chance > np.exp(means.min()) else None
+    forms = {name: FORMS[name](Curve(log_sizes, means, chance)) for name in names}
+    return tuple(
+        LawFit(name, form, minimise_from_starts(form, log_sizes, means, weights[part])[0])
+        for name, form in forms.items()
+        if form.free <= len(log_sizes)
+    )
+
+
+def hold_out(names: Sequence[str], runs: Runs, weights: np.ndarray, chance: float | None, first: int) -> Holdout | None:
+    """What the laws of the `first` sizes miss the others by; None where these are too few for any law."""
+    laws = fit_laws(names, runs, weights, chance, first)
+    if not laws:
+        return None
+    rest = runs.log_sizes[first:]
+    predicted = np.mean([law.log_errors(rest) for law in laws], axis=0)
+    return Holdout(predicted - runs.means[first:], (rest - runs.log_sizes[first - 1]) / np.log(2))
+
+
+def estimate_noise(laws: Sequence[LawFit], runs: Runs) -> Noise:
+    if runs.repeated:
+        return noise_between_seeds(runs)
+    if not laws:
+        return unknown_noise(runs)
+    predicted = np.mean([law.log_errors(runs.log_sizes) for law in laws], axis=0)
+    return noise_about_law(runs, predicted, min(law.form.free for law in laws))
+
+
+def order_runs(sizes: Sequence[float], errors: Sequence[float], seeds: Sequence[int] | None) -> Runs:
+    """The runs by size and seed. Raises UserError for what no law can be fitted to."""
+    x, e = np.asarray(sizes, float).ravel(), np.asarray(errors, float).ravel()
+    if len(x) != len(e) or (seeds is not None and len(seeds) != len(x)):
+        raise UserError(f"sizes, errors: {len(x)} and {len(e)} values; give one error, and one seed if any, per size")
+    if not (np.isfinite(x).all() and np.isfinite(e).all() and (x > 0).all() and (e > 0).all()):
+        raise UserError("sizes, errors: give positive numbers; a law has no error of 0")
+    values, counts = np.unique(x, return_counts=True)
+    if len(values) < FEWEST:
+        raise UserError(f"sizes: {len(values)} different ones; a law needs {FEWEST} or more")
+    order = np.lexsort((np.arange(len(x)) if seeds is None else np.asarray(seeds), x))
+    numbers = np.concatenate([np.arange(n) for n in counts]) if seeds is None else np.asarray(seeds)[order]
+    keys = tuple(zip(x[order].tolist(), numbers.tolist(), strict=True))
+    return Runs(np.log(values), counts, np.log(e[order]), keys)
+
+
+def ends(values: np.ndarray, level: float) -> np.ndarray:
+    """The quantiles (2, ...) that leave out as much on either side, over the first axis."""
+    return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
