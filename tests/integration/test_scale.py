@@ -170,7 +170,7 @@ def test_another_study_is_refused_in_the_same_folder(study):
 
 def test_a_run_that_fails_stops_no_other(tmp_path):
     folder = tmp_path / "study"
-    broken = "per_model.resnet_nano=[recipe.lr=1e30,recipe.clip_norm=null]"
+    broken = "models={vit_nano: vit_nano, resnet_nano: {model: resnet_nano, recipe.lr: 1e30, recipe.clip_norm: null}}"
     words = [*GRID, "sizes=[60]", "probes=[]", "wandb.mode=off"]
     done = commands.vitlab("scale", "quick", *words, broken, "--jobs", "1", "--out", folder)
     assert done.returncode == 1

@@ -54,25 +54,6 @@ def name_models(models: Any) -> dict[str, Settings]:
     return named
 
 
-def add_words(models: Any, per_model: Mapping[str, Sequence[str]]) -> Any:
-    """`models` with the settings of `per_model`, `key=value` words by model as version 0.3 had them.
-
-    Those of models that the study leaves out are dropped. Raises UserError.
-    """
-    if not per_model:
-        return models
-    named, problems = name_stems(models), []
-    for name, words in per_model.items():
-        for word in words if name in named else ():
-            try:
-                named[name].update([parse_override(word)])
-            except UserError as error:
-                problems += error.problems
-    if problems:
-        raise UserError(problems)
-    return named
-
-
 def name_stems(models: Any) -> dict[str, Settings]:
     """`name_models` with models of files and folders called as these."""
     return {short_name("model", name): model for name, model in name_models(models).items()}
@@ -238,19 +219,17 @@ def read_varied(config: Mapping[str, Any], keys: list[str]) -> dict[str, Any]:
 
 
 def merge_variants(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """`models` and `grid` of two starts of one study, resolved, that together ask for what both asked for.
+    """`models` and `grid` that ask for the variants of two starts of one study, resolved.
 
-    Where the starts have other axes, no product gives their variants: then each stands in `models` with its settings.
+    Two lists of models are joined. Else each variant stands in `models` with its settings, and no axis is left.
     """
-    axes = [read_axes(study.get("grid") or {}) for study in (old, new)]
-    if axes[0].keys() != axes[1].keys():
-        both = [list_variants(study) for study in (old, new)]
-        return {"models": both[0] | both[1], "grid": {}}
-    before, now = old["models"], new["models"]
-    lists = isinstance(before, list) and isinstance(now, list)
-    models = list(dict.fromkeys(before + now)) if lists else {**name_stems(now), **name_stems(before)}
-    values = {key: axes[0][key] + [v for v in axes[1][key] if v not in axes[0][key]] for key in axes[0]}
-    return {"models": models, "grid": values}
+    keys = ("models", "grid")
+    if all(old.get(key) == new.get(key) for key in keys):
+        return {}
+    models = [old["models"], new["models"]]
+    if all(isinstance(one, list) for one in models) and not (old.get("grid") or new.get("grid")):
+        return {"models": list(dict.fromkeys(models[0] + models[1]))}
+    return {"models": list_variants(old) | list_variants(new), "grid": {}}
 
 
 # ---- runs
@@ -267,20 +246,8 @@ def compose_study(study: str, overrides: Sequence[str]) -> StudyConfig:
     all problems.
     """
     base = read("study", study, "study")
-    if base.get("per_model"):
-        base |= {"models": add_words(base.get("models"), base.pop("per_model"))}
     config = compose(StudyConfig, [choose_models(base.get("models"), word) for word in overrides], base=base)
-    problems, per_model = [], config.per_model
-    try:
-        config = replace(config, models=add_words(config.models, per_model), per_model={})
-        model_names = name_models(config.models)
-        problems += [
-            f"per_model.{name}: is not a model of this study; choices: {', '.join(model_names)}"
-            for name in per_model
-            if name not in model_names
-        ]
-    except UserError as error:
-        problems += error.problems
+    problems = []
     if not NAME.fullmatch(config.name):
         problems.append(f"name={config.name}: letters, digits, '_', '.', '+' and '-' only; it names the study's folder")
     try:

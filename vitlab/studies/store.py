@@ -18,7 +18,7 @@ from vitlab.config import StudyConfig, UserError, first_line, read_config, resol
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import finite, round_numbers
-from vitlab.studies.grid import add_words, list_study_changes, list_varied_keys, merge_variants, name_run, read_varied
+from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, name_run, read_varied
 from vitlab.training.files import (
     COLUMNS,
     RETRAINED,
@@ -123,8 +123,7 @@ class StudyFiles:
                 f"{self.folder}: not a study, it holds no study.yaml; give the folder that 'vitlab scale' wrote"
             )
         if stamp != self._config[0]:
-            config = read_config(StudyConfig, self.config_path, without=["executor"])
-            config = {**config, "models": add_words(config["models"], config["per_model"]), "per_model": {}}
+            config = read_config(StudyConfig, self.config_path, without=["executor", "per_model"])
             self._config, self._rows = (stamp, config), {}  # what it varies are columns of the rows
         return self._config[1]
 

@@ -130,7 +130,7 @@ def test_odd_overrides_compose_and_come_back_or_are_the_users_mistake(words):
 ODD_STUDIES = """
 models=vit_nano | models=[] | models=[null] | models=[[a]] | models=[{name: vit_nano}] | sizes=[nan] | sizes=[{a: 1}]
 sizes=all | seeds=[a] | seeds=[99999999999999] | set=foo | set=['='] | set=[[a=1]] | set=[model.kind=x]
-per_model=3 | per_model={3: [a]} | per_model={vit_nano: a} | per_model.vit_nano.x=1 | per_model.vit_nano=[model.depth=2]
+models={3: {a: 1}} | models={vit_nano: {model: vit_nano, model.depth: 2}}
 recipe={name: resnet} | name=[1] | name=ä/ö | wandb={mode: false} | trainer={3: 4}
 """
 

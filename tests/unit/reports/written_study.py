@@ -46,7 +46,6 @@ def make_study(folder, *, name="quick", models=MODELS, sizes=SIZES, seeds=SEEDS,
             "seeds": list(seeds),
             "budget": {"steps": STEPS, "epochs": None, "examples": None, "flops": None},
             "set": [],
-            "per_model": {},
             "task": {"name": "classification"},
         }
     )

@@ -62,8 +62,9 @@ def test_a_run_does_not_depend_on_the_rest_of_the_grid():
     assert before.items() <= after.items()
 
 
-def test_set_goes_to_every_run_and_per_model_to_one():
-    config = study("set=[recipe.lr=0.75,trainer.log_every=3]", "per_model.vit_nano=[model.depth=2,recipe.lr=0.25]")
+def test_set_goes_to_every_run_and_a_variants_keys_to_its_own():
+    deep = "models={vit_nano: {model: vit_nano, model.depth: 2, recipe.lr: 0.25}, resnet_nano: resnet_nano}"
+    config = study("set=[recipe.lr=0.75,trainer.log_every=3]", deep)
     runs = compose_models(config)
     assert {name: run.recipe.lr for name, run in runs.items()} == {"vit_nano": 0.25, "resnet_nano": 0.75}
     assert {run.trainer.log_every for run in runs.values()} == {3}
@@ -120,16 +121,14 @@ def test_what_a_study_holds_fixed_cannot_be_changed_for_runs(key):
 
 
 def test_problems_of_all_models_come_at_once_each_once():
-    lines = refused(
-        "set=[recipe.lrr=1,foo]", "per_model.vit_nano=[model.heads=5,model.width=64]", "per_model.vit_nanoo=[a=1]"
-    )
+    models = "models={vit_nano: {model: vit_nano, model.heads: 5, model.width: 64}, resnet_nano: resnet_nano}"
+    lines = refused("set=[recipe.lrr=1,foo]", models)
     text = "\n".join(lines)
-    assert len(lines) == 4
+    assert len(lines) == 3
     for part in (
         "recipe.lrr: no key 'lrr' in 'recipe'; did you mean 'lr'?",
         "'foo' is not key=value",
         "model.heads=5: does not divide model.width=64",
-        "per_model.vit_nanoo: is not a model of this study; choices: vit_nano, resnet_nano",
     ):
         assert text.count(part) == 1
 
@@ -145,9 +144,12 @@ def list_changes(words, *later):
         ([], ["analyses=[attention_distance,cka]", "probes=[knn]", "trainer.evaluations=2", "wandb.mode=off"]),
         ([], ["set=[trainer.log_every=1]"]),
         (["recipe=adamw"], ["set=['recipe={name: adamw}']"]),
-        (["per_model.vit_nano=[recipe.lr=0.5]"], ["models=[vit_nano]", "set=[recipe.lr=0.5]"]),
-        (["per_model.vit_nano=[recipe.lr=0.5]"], ["models=[resnet_nano]"]),
-        ([], ["models=[resnet18]", "per_model.resnet18=[recipe.lr=0.5]"]),
+        (
+            ["models={vit_nano: {model: vit_nano, recipe.lr: 0.5}, resnet_nano: resnet_nano}"],
+            ["models=[vit_nano]", "set=[recipe.lr=0.5]"],
+        ),
+        (["models={vit_nano: {model: vit_nano, recipe.lr: 0.5}, resnet_nano: resnet_nano}"], ["models=[resnet_nano]"]),
+        ([], ["models={resnet18: {model: resnet18, recipe.lr: 0.5}}"]),
         (["sizes=[7]", "seeds=[1]"], ["sizes=[9]", "seeds=[2]"]),
     ],
 )

@@ -111,19 +111,19 @@ def test_a_results_file_that_does_not_parse_says_what_to_do(content, tmp_path):
 
 def start(models, sizes, seeds, **config):
     """What a start of a study writes: its configuration and its cells."""
-    grid = {"name": "s", "models": models, "sizes": sizes, "seeds": seeds, "per_model": {}}
+    grid = {"name": "s", "models": models, "sizes": sizes, "seeds": seeds, "grid": {}}
     return grid | config, itertools.product(models, sizes, seeds)
 
 
 def test_a_study_lists_the_cells_of_all_starts_and_no_product_of_them(tmp_path):
     files = StudyFiles(tmp_path)
-    files.add_start(*start(["a"], [1, 20], [0], per_model={"a": ["model.depth=2"]}))
+    files.add_start(*start(["a"], [1, 20], [0]))
     files.add_start(*start(["b"], [3], [1]))
     files.add_start(*start(["a"], [20], [0]))
     assert files.cells() == [("a", 1, 0), ("a", 20, 0), ("b", 3, 1)]
     config = files.config()
     assert (config["sizes"], config["seeds"]) == ([1, 3, 20], [0, 1])
-    assert config["models"] == {"a": {"model": "a", "model.depth": 2}, "b": {"model": "b"}}, "per_model of 0.3, too"
+    assert config["models"] == ["a", "b"]
 
 
 # ---- a run's files

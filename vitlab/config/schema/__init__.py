@@ -238,7 +238,6 @@ class StudyConfig:
     budget: BudgetConfig = setting(lambda: BudgetConfig(steps=1000))
     tune: dict[str, Any] = setting({})  # keys of recipe or model -> values, chosen on validation
     set: list[str] = setting([])  # key=value of every run
-    per_model: dict[str, list[str]] = setting({})  # the same keys, by model
     trainer: TrainerConfig = setting(TrainerConfig)
     wandb: WandbConfig = setting(WandbConfig)
     executor: ExecutorConfig = setting(ExecutorConfig)
