@@ -1,8 +1,9 @@
 """The runs of `vitlab scale`: what is refused before they begin, their folder, how they are trained or submitted."""
 
+import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
 SHARE = 0.05  # of the watching process's time that the looks may take
-DRAWINGS = "vitlab.reports.figures"
-WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb")
+DRAWINGS = "vitlab.reports.figures.analyses"
+WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.observer", "vitlab.commands.work")
 
 
 def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:
@@ -204,7 +205,7 @@ def train_all(files: StudyFiles, plan: "Plan", live: "LiveReport") -> dict[str, 
     """
     reader = StatusReader(files, {name: resolved(model.config) for name, model in plan.by_variant.items()})
     table, crews, ended, fruitless = LiveTable(files), list[Workers](), -1, 0
-    with Display(Console(stderr=True)) as display:
+    with redirect_stdout(sys.stderr), Display(Console(stderr=True)) as display:  # Ray's own lines, too
         try:
             while (began := time.monotonic()) and (status := reader.read()).of_state("waiting", "running"):
                 pause = max(LOOK, (time.monotonic() - began) / SHARE)

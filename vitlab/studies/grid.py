@@ -66,11 +66,13 @@ def compose_variant(study: Mapping[str, Any], name: str, settings: Settings) -> 
     return compose(TrainConfig, [*study["set"], *changes], base=base)
 
 
-def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
+def list_variants(study: Mapping[str, Any], composed: dict[str, TrainConfig] | None = None) -> dict[str, Settings]:
     """Every variant by its name, `vit_nano patch_size=4`: each model with each value of the axes that apply to it.
 
     An axis is not applied to a model without its key, nor to one that sets the key itself. One axis may depend on
     another before it: `model.mixer.kernel` on `model.mixer`. Raises UserError with all problems.
+
+    `composed` is given the configurations that were composed on the way, those of models that no axis varies.
     """
     named, axes = name_models(study["models"]), read_axes(study["grid"])
     problems, used = [*check_keys(named, axes, dict(flatten(study["tune"])))], set()
@@ -115,6 +117,8 @@ def list_variants(study: Mapping[str, Any]) -> dict[str, Settings]:
             if len(label) > LONGEST_NAME
         ]
         variants |= grown
+        if composed is not None and grown == {name: settings}:
+            composed[name] = replace(config, variant=name)
     if not problems:
         problems = [explain_unused(study, named, key) for key in axes if key not in used]
     if problems:
@@ -325,14 +329,14 @@ def compose_models(study: StudyConfig) -> dict[str, TrainConfig]:
 
 def compose_all(study: StudyConfig) -> dict[str, TrainConfig]:
     problems, composed = [*check_set(study)], {}
-    variants: dict[str, Any] = {}
+    variants, known = dict[str, Any](), dict[str, TrainConfig]()
     try:
-        variants = list_variants(resolved(study))
+        variants = list_variants(resolved(study), known)
     except UserError as error:
         problems += error.problems
     for name, settings in variants.items():
         try:
-            composed[name] = compose_variant(resolved(study), name, settings)
+            composed[name] = known[name] if name in known else compose_variant(resolved(study), name, settings)
         except UserError as error:
             problems += error.problems
     folders: dict[str, str] = {}
