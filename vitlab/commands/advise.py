@@ -288,8 +288,8 @@ def train_networks(
     more seeds follow.
     """
     from vitlab.studies.grid import compose_study
-    from vitlab.studies.limits import list_limits
     from vitlab.studies.results import load_results
+    from vitlab.studies.store import list_limits
 
     table = pictures.to_table()
     write_text(out / "pictures.csv", table)
@@ -378,8 +378,8 @@ def gather(name: str, results: Any, steps: int, pictures: Pictures) -> "Network"
     from vitlab.config import TrainConfig, compose
     from vitlab.data.opening import open_data
     from vitlab.studies.advice import Network
-    from vitlab.studies.limits import list_limits
-    from vitlab.studies.outcomes import read_outcomes
+    from vitlab.studies.stats import read_outcomes
+    from vitlab.studies.store import list_limits
 
     variant = name.replace(" ", "_")
     rows = [row for row in results.rows if row["model"] == variant]

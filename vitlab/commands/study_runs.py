@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.2  # seconds between two looks at a study's folder, at least
 SHARE = 0.05  # of the watching process's time that the looks may take
-DRAWINGS = "vitlab.reports.figures.analyses"
-WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.observer", "vitlab.commands.work")
+DRAWINGS = "vitlab.reports.figures"
+WORKER_MODULES = ("vitlab.studies.worker", "vitlab.reports.wandb", "vitlab.commands.work")
 
 
 def list_worker_modules(runs: Iterable[TrainConfig]) -> list[str]:

@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
 
 def work(folder: str | Path, cores: int | None, stop: Callable[[], bool]) -> None:
     """What workers of all executors do. Raises UserError for a folder that is no study."""
-    from vitlab.reports.observer import RunReporter
+    from vitlab.reports.wandb import RunReporter
     from vitlab.studies.worker import work
 
     work(folder, cores=cores, observe=RunReporter, stop=stop)

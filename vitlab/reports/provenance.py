@@ -18,8 +18,7 @@ from vitlab.config.schema.kinds import affecting, select
 from vitlab.files import read_json
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
 from vitlab.studies.grid import describe_value, name_models, read_axes
-from vitlab.studies.results import Results
-from vitlab.studies.store import StudyFiles
+from vitlab.studies.results import Results, RunResults
 from vitlab.tasks.metrics import main_metric
 
 Rows = list[dict[str, Any]]
