@@ -126,8 +126,7 @@ def train_with_progress(config: TrainConfig, folder: Path, console: Console, ran
 
     open_data(config.data, console)  # with its progress, before the board takes the terminal
     if ranks.size > 1:
-        strategy = "fsdp" if config.trainer.strategy == "fsdp" else "ddp"
-        console.print(f"training on {ranks.size} devices (trainer.strategy={strategy})", highlight=False)
+        console.print(f"training on {ranks.size} devices", highlight=False)
     run, stopping = RunState(folder.name, config.model.name, 0, "running"), Stopping()
     with hold(folder) as claim, Display(console) as shown, stopping:
 

@@ -14,7 +14,6 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.training.files import RunFiles
-from vitlab.training.module import gather
 from vitlab.training.progress import Progress
 
 REPORT_EVERY = 0.3  # seconds between two reports of progress
@@ -143,8 +142,7 @@ class Measurements(L.Callback):
         seconds, steps = self.clock.train_s - self.timed[0], self.clock.steps_timed - self.timed[1]
         self.timed = (self.clock.train_s, self.clock.steps_timed)
         with torch.no_grad():
-            norms = torch._foreach_norm(list(module.model.parameters()))
-            norm = torch.stack([gather(norm) for norm in norms]).norm().item()
+            norm = torch.stack(torch._foreach_norm(list(module.model.parameters()))).norm().item()
         row = {
             "examples_seen": step * self.batch_size,
             "wall_s": round(self.clock.wall_s, 3),

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import lightning.pytorch as L
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
@@ -90,7 +89,7 @@ class TrainingModule(L.LightningModule):
             seed_dropout(self.find_seed("dropout", number), self.device)
             loss = (self.task.loss(self.model, part) / counts).sum()
             losses.append(loss.detach())
-            loss = loss * self.part.count  # DDP and FSDP take the mean of the devices' gradients
+            loss = loss * self.part.count  # DDP takes the mean of the devices' gradients
             if number < self.accumulate - 1:
                 self.trainer.strategy.backward(loss, None)
                 torch.clear_autocast_cache()  # of weights whose graph is gone
@@ -137,7 +136,7 @@ class TrainingModule(L.LightningModule):
         norm = self.clipped_norm
         if norm is None:  # the gradients are those of the step until the next one
             norm = nn.utils.get_total_norm([p.grad for p in self.trained if p.grad is not None])
-        return gather(norm)
+        return norm
 
     def on_validation_epoch_start(self) -> None:
         self.metrics.reset()
@@ -167,11 +166,6 @@ def seed_dropout(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
-
-
-def gather(tensor: Tensor) -> Tensor:
-    """A tensor whole, where it is sharded."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 # each use of random numbers has a stream of its own, so that no use moves another's: first weights torch's generator

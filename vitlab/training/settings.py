@@ -40,7 +40,6 @@ class Settings:
     deterministic: bool
     devices: int  # on each of `nodes`
     nodes: int
-    strategy: str
     accumulate: int
 
 
@@ -81,7 +80,6 @@ def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement:
     share = max(1, (placement.cores or count_cores()) // config.devices)
     threads = (1 if parameters < LARGE else share) if config.threads == "auto" else config.threads
     workers = (0 if cached else share) if config.workers == "auto" else config.workers
-    strategy = "ddp" if config.strategy == "auto" else config.strategy
     return Settings(
         accelerator,
         precision,
@@ -92,7 +90,6 @@ def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement:
         bool(config.deterministic),
         config.devices,
         config.nodes,
-        strategy if config.devices * config.nodes > 1 else "none",
         config.accumulate,
     )
 

@@ -16,7 +16,6 @@ from vitlab.tasks import writes_texts
 from vitlab.tasks.common.evaluate import evaluate
 from vitlab.training import budgets, checkpoint
 from vitlab.training.callbacks import Clock, Measurements, PeriodicAnalysis, Reporting, refuse_not_finite
-from vitlab.training.devices.sharding import ShardedModule
 from vitlab.training.module import TrainingModule
 from vitlab.training.optimization import averaging
 from vitlab.training.progress import Progress
@@ -75,7 +74,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
         settings,
         hooks.check_claim,
         ranks,
-        unused=settings.strategy == "ddp" and budgets.leaves_unused(config, run.task),
+        unused=ranks.size > 1 and budgets.leaves_unused(config, run.task),
         max_steps=run.last_step,
         val_check_interval=max(1, math.ceil(run.prepared.steps / config.trainer.evaluations)),
         log_every_n_steps=config.trainer.log_every,
@@ -111,8 +110,6 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
         "images_per_s": round(clock.steps_timed * batch_size / clock.train_s, 1) if clock.train_s else None,
         "wall_s": round(clock.wall_s, 2),
     }
-    if isinstance(module, ShardedModule) and ranks.is_main:  # rank 0 tests with all of the weights
-        run.load_weights(run.files.checkpoint_path)
     if not selection.keep:
         return Trained(module.validation, columns)
     run.model.load_state_dict(selection.weights)
@@ -124,7 +121,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
 
 def build_module(run: Run) -> TrainingModule:
     """The LightningModule of a run."""
-    return (ShardedModule if run.settings.strategy == "fsdp" else TrainingModule)(
+    return TrainingModule(
         run.model,
         run.task,
         run.config.recipe,

@@ -9,12 +9,11 @@ from typing import Any
 
 import lightning.pytorch as L
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy, Strategy
+from lightning.pytorch.strategies import DDPStrategy
 
 from vitlab.training.callbacks import OwnSignals
 from vitlab.training.checkpoint import AtomicCheckpointIO
 from vitlab.training.devices.ranks import PATIENCE, Place, Ranks
-from vitlab.training.devices.sharding import ShardedStrategy
 from vitlab.training.files import RunFiles
 from vitlab.training.settings import Settings
 
@@ -37,8 +36,11 @@ def build_trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.nodes,
-        strategy=build_strategy(settings, unused),
-        sync_batchnorm=settings.strategy == "ddp" and settings.accelerator == "gpu",
+        # buffers are those of synchronised BatchNorm, the same everywhere
+        strategy=DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
+        if ranks.size > 1
+        else "auto",
+        sync_batchnorm=ranks.size > 1 and settings.accelerator == "gpu",
         use_distributed_sampler=False,  # the loaders know of the devices
         precision=settings.precision,
         deterministic=settings.deterministic,
@@ -51,15 +53,6 @@ def build_trainer(
         enable_model_summary=False,
         **options,
     )
-
-
-def build_strategy(settings: Settings, unused: bool) -> str | Strategy:
-    if settings.strategy == "none":
-        return "auto"
-    if settings.strategy == "fsdp":
-        return ShardedStrategy(settings.devices * settings.nodes)
-    # buffers are those of synchronised BatchNorm, the same everywhere
-    return DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
 
 
 class JsonLines(Logger):

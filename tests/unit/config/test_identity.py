@@ -24,7 +24,7 @@ ELSEWHERE = (
     "recipe.tuned_on",
     "task.metric",
 )
-SAME_NUMBERS = ("trainer.strategy", "trainer.checkpoint_activations")
+SAME_NUMBERS = ("trainer.checkpoint_activations",)
 
 
 def identify(*overrides, contents=CONTENTS):
@@ -75,7 +75,6 @@ DEFAULTS = train()
 OTHER_VALUES = """
 model.published_image_size=7 model.published_channels=7 model.published_num_classes=7
 variant=x subset_seed=7 recipe.patience=3 recipe.keep=best
-trainer.strategy=fsdp
 model.name=x data.name=x recipe.name=x task.name=x model.mixer.name=x model.family=x study=x wandb.project=x
 model.patch_size=3 trainer.threads=3 trainer.workers=3 model.positions=none model.pool=token
 model.head_width=8 model.mlp_width=8 model.mlp=relu model.stem=[1] model.class_token=true init.weights=timm:x

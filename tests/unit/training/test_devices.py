@@ -1,10 +1,8 @@
 """One run on several devices: two processes with gloo, which torchrun starts."""
 
 import contextlib
-import math
 import os
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +11,12 @@ import torch
 
 from tests.integration.commands import Program, vitlab
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.hardware import find_launched
 from vitlab.models.counting import count
-from vitlab.studies.claims import Borrowed
-from vitlab.studies.experiment import run_experiment, train_run
+from vitlab.studies.experiment import train_run
 from vitlab.studies.stats import read_outcomes
 from vitlab.studies.store import StudyFiles
 from vitlab.training.checkpoint import read_checkpoint
 from vitlab.training.devices.checks import refuse_devices, refuse_parts
-from vitlab.training.devices.launch import launch
-from vitlab.training.devices.ranks import join_ranks
-from vitlab.training.devices.sharding import ShardedStrategy
 from vitlab.training.files import RunFiles
 
 FAST = ["train_size=128", "trainer.accelerator=cpu", "trainer.threads=1", "trainer.log_every=1"]
@@ -57,8 +50,6 @@ def train(words, folder):
         (TINY, ["trainer.accumulate=4"]),
         (TEXTS, [TWO, "trainer.accumulate=2"]),
         pytest.param(TEXTS, ["trainer.accumulate=4"], marks=pytest.mark.slow),
-        pytest.param(TINY, [TWO, "trainer.strategy=fsdp"], marks=pytest.mark.slow),
-        pytest.param(TEXTS, [TWO, "trainer.strategy=fsdp", "trainer.accumulate=2"], marks=pytest.mark.slow),
     ],
 )
 def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_path, words, others):
@@ -73,18 +64,8 @@ def test_where_nothing_is_drawn_a_run_in_parts_has_the_losses_of_one_device(tmp_
     assert np.isclose(ours.means, theirs.means, atol=1e-3).mean() > 0.98, "in the order of the data"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["recipe.ema=0.8", "recipe.keep=best"],
-        pytest.param(
-            ["trainer.strategy=fsdp", "trainer.accumulate=3", "trainer.checkpoint_activations=true"],
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_run_on_two_devices_that_is_stopped_resumes_bit_for_bit(tmp_path, words):
-    words = [*TINY, *AUGMENTED, ADAMW, TWO, *words, "budget.steps=60"]
+def test_a_run_on_two_devices_that_is_stopped_resumes_bit_for_bit(tmp_path):
+    words = [*TINY, *AUGMENTED, ADAMW, TWO, "recipe.ema=0.8", "recipe.keep=best", "budget.steps=60"]
     whole, run = train(words, tmp_path / "whole"), tmp_path / "run"
     program = Program("train", *words, "--out", run)
     program.wait_for(lambda: len(curve(run)) >= 9)
@@ -117,31 +98,6 @@ def test_a_study_trains_its_runs_on_two_devices(tmp_path):
     assert (row["steps"], row["status"]) == (6, "finished")
 
 
-@pytest.mark.slow
-def test_sharded_weights_and_states_are_half_on_each_device(tmp_path):
-    assert launch(2, __name__, [str(tmp_path)]) == 0
-    assert RunFiles(tmp_path).finished_result()["steps"] == 2
-
-
-def check_halves(folder):
-    """On each rank, where this file is run as a program."""
-    parameters = []
-
-    def keep(strategy, optimizer):
-        parameters.extend(p for group in optimizer.param_groups for p in group["params"])
-        parameters.extend(optimizer.state[p]["exp_avg"] for p in [*parameters])
-        return optimizer_state(strategy, optimizer)
-
-    optimizer_state, ShardedStrategy.optimizer_state = ShardedStrategy.optimizer_state, keep
-    with join_ranks(find_launched()) as ranks:
-        config = configure(ADAMW, TWO, "trainer.strategy=fsdp", "budget.steps=2")
-        run_experiment(config, Borrowed(folder), ranks=ranks)
-    assert parameters
-    for whole in parameters:
-        first = math.ceil(len(whole) / 2)
-        assert len(whole.to_local()) == (first, len(whole) - first)[ranks.rank]
-
-
 def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
     run = tmp_path / "run"
     program = Program("train", *TINY, TWO, "budget.steps=100000", "--out", run)
@@ -170,8 +126,6 @@ def test_a_device_that_dies_ends_the_run_in_a_line(tmp_path):
             ["trainer.accumulate=2", "model=resnet_nano"],
             r"trainer\.accumulate=2: model=resnet_nano has BatchNorm, whose",
         ),
-        ([TWO, "trainer.strategy=fsdp", "recipe.optimizer=muon"], r"recipe\.optimizer=muon: needs whole weights"),
-        ([TWO, "trainer.strategy=fsdp", ADAMW, "recipe.ema=0.5"], r"recipe\.ema=0\.5: needs whole"),
     ],
 )
 def test_what_devices_cannot_share_is_refused(words, problem):
@@ -189,7 +143,3 @@ def test_more_devices_or_nodes_than_there_are_processes_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"trainer\.nodes=2: start 2 processes with torchrun or srun"):
         train_run(configure("trainer.nodes=2"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-if __name__ == "__main__":
-    check_halves(sys.argv[1])

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Optional, Union
 from omegaconf import MISSING
 
 from vitlab.config.schema.fields import (
-    ANY,
     COST,
     LARGEST_IMAGE,
     LARGEST_LAYER,
@@ -56,7 +55,7 @@ class BudgetConfig:
 class RandAugmentConfig:
     """RandAugment (Cubuk et al., 2020): `layers` random operations an image, off with 0. In data/rand_augment.py."""
 
-    layers: int = setting(0, least=0, most=100, excludes={"text": ANY})
+    layers: int = setting(0, least=0, most=100, excludes=("text",))
     magnitude: float = setting(9.0, least=0, most=10)
     std: float = setting(0.0, least=0)  # of the magnitude, drawn for each operation
     probability: float = setting(1.0, least=0, most=1)  # that a drawn operation is applied
@@ -66,7 +65,7 @@ class RandAugmentConfig:
 @dataclass(frozen=True)
 class RecipeConfig(Choice):
     kind: Literal["recipe"] = setting("recipe", fixed=True)
-    optimizer: Literal["adamw", "sgd", "muon"] = setting("adamw", excludes={"fsdp": "muon"})
+    optimizer: Literal["adamw", "sgd", "muon"] = "adamw"
     lr: float = setting(1e-3, above=0, most=1e30, affects=WEIGHTS)
     # the batch that lr is meant for; else lr is taken as it stands
     lr_batch: Optional[int] = setting(None, least=1, affects=WEIGHTS)
@@ -88,27 +87,25 @@ class RecipeConfig(Choice):
     decay_factor: float = setting(0.1, above=0, most=1, affects=WEIGHTS)  # of the rate at each milestone
     clip_norm: Optional[float] = setting(1.0, above=0)
     batch_size: int = setting(128, least=1, most=2**20)
-    repeats: int = setting(1, least=1, excludes={"text": ANY})  # copies of each image in a batch, augmented differently
+    repeats: int = setting(1, least=1, excludes=("text",))  # copies of each image in a batch, augmented differently
     label_smoothing: float = setting(0.0, least=0, most=0.99, affects=WEIGHTS)
     # balanced: in the loss an item weighs items / (classes * items of its class), of the training set
-    class_weights: Optional[Literal["balanced"]] = setting(
-        None, affects=WEIGHTS, excludes={"text": ANY, "captions": ANY}
-    )
+    class_weights: Optional[Literal["balanced"]] = setting(None, affects=WEIGHTS, excludes=("text", "captions"))
     # alpha of the Beta distribution that the shares are drawn from; 0: off
-    mixup: float = setting(0.0, least=0, excludes={"text": ANY, "captions": ANY})
-    cutmix: float = setting(0.0, least=0, excludes={"text": ANY, "captions": ANY})
+    mixup: float = setting(0.0, least=0, excludes=("text", "captions"))
+    cutmix: float = setting(0.0, least=0, excludes=("text", "captions"))
     cutmix_share: float = setting(0.5, least=0, most=1)  # of the batches, when mixup is on too
     rand_augment: RandAugmentConfig = setting(RandAugmentConfig)
     # probability that a part of an image becomes noise
-    random_erasing: float = setting(0.0, least=0, most=1, excludes={"text": ANY, "captions": ANY})
+    random_erasing: float = setting(0.0, least=0, most=1, excludes=("text", "captions"))
     # evaluations without a better one on validation before it stops
     patience: Optional[int] = setting(None, least=1, affects=WEIGHTS)
     # which weights count: the last, or the best on validation
-    keep: Literal["last", "best"] = setting("last", excludes={"fsdp": "best"})
+    keep: Literal["last", "best"] = "last"
     # decay of an average of the weights, which is what counts
-    ema: Optional[float] = setting(None, above=0, below=1, excludes={"fsdp": ANY})
+    ema: Optional[float] = setting(None, above=0, below=1)
     # or the mean of this many checkpoints, the last ones of a hundred that are evenly spaced
-    average: Optional[int] = setting(None, least=2, most=100, excludes={"fsdp": ANY})
+    average: Optional[int] = setting(None, least=2, most=100)
     budget: BudgetConfig = setting(BudgetConfig, affects=NO_EFFECT)  # of `vitlab train`, when the user names none
     # names of the data that its values were chosen on, where this project chose them
     tuned_on: list[str] = setting([], affects=NO_EFFECT)
@@ -120,14 +117,11 @@ class TrainerConfig:
     # of a machine, that share each batch: a process for each
     devices: int = setting(1, least=1, most=1024, affects=COST)
     nodes: int = setting(1, least=1, most=4096, affects=COST)  # machines, with as many devices each
-    strategy: Literal["auto", "ddp", "fsdp"] = setting("auto", affects=COST)  # of several devices; auto: ddp
     # parts of a batch that a device computes one after another
     accumulate: int = setting(1, least=1, most=2**20, affects=COST)
     # compute a block's activations again rather than keep them
     checkpoint_activations: bool = setting(False, affects=COST)
-    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = setting(
-        "auto", per="study", excludes={"fsdp": "16-mixed"}
-    )
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = setting("auto", per="study")
     memory_format: Literal["auto", "contiguous", "channels_last"] = setting("auto", per="study")
     threads: Union[int, Literal["auto"]] = setting("auto", least=1, most=1024, per="study")
     compile: bool = False
@@ -136,7 +130,7 @@ class TrainerConfig:
     deterministic: bool = True
     log_every: int = setting(25, least=1, unit="steps", affects=COST)
     # steps between two looks of `analyses`; else before and after
-    analyze_every: Optional[int] = setting(None, least=1, affects=COST, excludes={"fsdp": ANY})
+    analyze_every: Optional[int] = setting(None, least=1, affects=COST)
     # on the validation data, evenly spaced, the last at the end
     evaluations: int = setting(8, least=1, most=10**6, affects=COST)
     checkpoint_every: float = setting(60.0, least=0, unit="seconds", affects=COST)

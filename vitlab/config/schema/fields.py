@@ -1,7 +1,6 @@
 """How the fields of settings are declared: default, range, unit, what a value changes, what it does not go with."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import dataclass
 from typing import Any, Literal, Union
@@ -19,7 +18,6 @@ WEIGHTS = "weights"  # a run's final weights: the setting is part of the run's i
 COST = "cost"  # the time or memory of a step
 CACHE = "cache"  # what the cache holds of a data set
 NO_EFFECT = ""
-ANY = object()  # of `excludes`: any value but the default
 
 
 def setting(
@@ -35,7 +33,7 @@ def setting(
     fixed: bool = False,
     path: bool = False,
     group: str = "",
-    excludes: Mapping[str, Any] | None = None,
+    excludes: tuple[str, ...] = (),
 ) -> Any:
     """A field of a settings dataclass; lists and classes as defaults are copied and called for each instance.
 
@@ -43,8 +41,7 @@ def setting(
     value changes, some of WEIGHTS, COST and CACHE. per: "study" where all runs of a study have the same value. fixed:
     the value belongs to the choice of a group, and cannot be set beside it. path: names a file or folder of data.
     group: holds a whole choice of that group.
-    excludes: contexts that the setting does not go with (see `vitlab.config.exclusions`), each with the value in
-    question, or ANY.
+    excludes: contexts that the setting does not go with, where it is not the default (`checks.find_excluded`).
     """
     limits = {"least": least, "most": most, "above": above, "below": below}
     metadata = {key: limit for key, limit in limits.items() if limit is not None}
@@ -55,8 +52,8 @@ def setting(
         "fixed": fixed,
         "path": path,
         "group": group,
+        "excludes": excludes,
     }
-    metadata["excludes"] = dict(excludes or {})
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     if callable(default):

@@ -5,8 +5,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vitlab.config import UserError
-from vitlab.config.errors import Problem
-from vitlab.config.exclusions import find_excluded
 from vitlab.config.identity import count_parts
 from vitlab.config.schema import TrainConfig, TrainerConfig
 from vitlab.hardware import count_cores
@@ -24,9 +22,9 @@ def refuse_devices(trainer: TrainerConfig, accelerator: str) -> None:
 
 
 def refuse_parts(config: TrainConfig, model: nn.Module, accelerator: str) -> None:
-    """Raise UserError for what does not go with a batch in parts, or cannot be sharded."""
+    """Raise UserError for what does not go with a batch in parts."""
     recipe, trainer = config.recipe, config.trainer
-    devices, parts = trainer.devices * trainer.nodes, count_parts(vars(trainer))
+    parts = count_parts(vars(trainer))
     given = {key: vars(trainer)[key] for key in ("devices", "nodes", "accumulate") if vars(trainer)[key] > 1}
     shown = " ".join(f"trainer.{key}={value}" for key, value in given.items())
     problems = []
@@ -43,8 +41,8 @@ def refuse_parts(config: TrainConfig, model: nn.Module, accelerator: str) -> Non
         if trainer.accumulate > 1:
             why = "whose statistics would be those of a part of the batch; give trainer.accumulate=1"
             problems.append(f"trainer.accumulate={trainer.accumulate}: model={name} has BatchNorm, {why}")
-        elif accelerator != "gpu" or not plain or trainer.strategy == "fsdp":
-            where = "on GPUs with trainer.strategy=ddp alone" if plain else "not in this form"
+        elif accelerator != "gpu" or not plain:
+            where = "on GPUs alone" if plain else "not in this form"
             problems.append(
                 f"{shown}: model={name} has BatchNorm, which torch synchronises {where}; give trainer.devices=1, or a "
                 "model with another norm"
@@ -54,15 +52,5 @@ def refuse_parts(config: TrainConfig, model: nn.Module, accelerator: str) -> Non
         if not blocks or any(isinstance(module, _BatchNorm) for block in blocks for module in block.modules()):
             why = "would count each batch twice in its BatchNorm" if blocks else "has no blocks that could do so"
             problems.append(f"trainer.checkpoint_activations=true: model={config.model.name} {why}; give false")
-    if devices > 1 and trainer.strategy == "fsdp":
-        problems += list_unsharded(config)
     if problems:
         raise UserError(problems)
-
-
-def list_unsharded(config: TrainConfig) -> list[Problem]:
-    """What sharded weights do not go with."""
-    return [
-        *find_excluded(config.recipe, "fsdp", "recipe"),
-        *find_excluded(config.trainer, "fsdp", "trainer"),
-    ]
