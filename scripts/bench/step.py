@@ -34,10 +34,8 @@ from torch.utils.data import DataLoader
 from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.data.opening import open_data
-from vitlab.training.prepare import prepare
-from vitlab.training.run import Run
-from vitlab.training.train import Hooks, train
-from vitlab.training.trainer import Endless
+from vitlab.training.run import Run, prepare
+from vitlab.training.train import Endless, Hooks, train
 
 CLASSES = 1000
 EQUAL = ["recipe=adamw", "recipe.clip_norm=null", "trainer.precision=32-true", "trainer.memory_format=contiguous"]

@@ -20,9 +20,8 @@ from vitlab.data.opening import open_data
 from vitlab.reports.wandb import RunReporter
 from vitlab.studies import experiment
 from vitlab.training.callbacks import Clock, Interrupted, PeriodicAnalysis
-from vitlab.training.checkpoint import read_checkpoint
-from vitlab.training.prepare import prepare
-from vitlab.training.run import Run
+from vitlab.training.load import read_checkpoint
+from vitlab.training.run import Run, prepare
 
 STEPS, EVERY = 14, 4
 SHORT = [*TINY, f"budget.steps={STEPS}", "train_size=50", "wandb.mode=off"]

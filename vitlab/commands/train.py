@@ -25,8 +25,8 @@ from vitlab.tasks.metrics import list_metrics
 from vitlab.training.files import RunFiles, source_of, source_problems
 
 if TYPE_CHECKING:
-    from vitlab.training.devices.ranks import Ranks
-    from vitlab.training.progress import Progress
+    from vitlab.training.distributed import Ranks
+    from vitlab.training.files import Progress
 
 GRACE = 10.0  # seconds that rank 0 has to say what is wrong
 DESCRIPTION = """Train one model. key=value chooses a group (model, data, task, recipe) or changes a field:
@@ -66,8 +66,8 @@ def main(words: Sequence[str]) -> int:
 
 def launch_ranks(trainer: TrainerConfig, words: Sequence[str]) -> int:
     """Start this command once for each device of this machine; the exit code."""
-    from vitlab.training.devices.checks import refuse_devices
-    from vitlab.training.devices.launch import DeviceLost, launch
+    from vitlab.training.distributed import refuse_devices
+    from vitlab.training.launch import DeviceLost, launch
     from vitlab.training.settings import choose_accelerator
 
     refuse_devices(trainer, choose_accelerator(trainer.accelerator))
@@ -83,7 +83,7 @@ def run_other_rank(config: TrainConfig, folder: Path, launched: Launched) -> int
     from vitlab.studies.claims import Borrowed
     from vitlab.studies.experiment import run_experiment
     from vitlab.training.callbacks import Diverged, Interrupted
-    from vitlab.training.devices.ranks import is_lost_rank, join_ranks
+    from vitlab.training.distributed import is_lost_rank, join_ranks
 
     for number in (signal.SIGINT, signal.SIGTERM):  # which reach all ranks, and rank 0 decides
         signal.signal(number, signal.SIG_IGN)
@@ -105,7 +105,7 @@ def run_other_rank(config: TrainConfig, folder: Path, launched: Launched) -> int
 def run_rank_0(config: TrainConfig, folder: Path, launched: Launched | None = None) -> int:
     """Train one run in its folder, resuming what is there, as rank 0; the exit code. Raises UserError."""
     with status_line("loading torch, lightning and timm"):
-        from vitlab.training.devices.ranks import is_lost_rank, join_ranks
+        from vitlab.training.distributed import is_lost_rank, join_ranks
 
     console = Console(stderr=True)
     try:

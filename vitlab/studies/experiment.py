@@ -31,16 +31,12 @@ from vitlab.studies.grid import read_varied
 from vitlab.studies.stats import Outcomes, write_outcomes
 from vitlab.studies.store import Trial, TrialFiles
 from vitlab.tasks.base import Task
-from vitlab.training.callbacks import Diverged, Interrupted
-from vitlab.training.devices.ranks import ALONE, Ranks
-from vitlab.training.files import RunFiles, source_of, write_analysis
-from vitlab.training.prepare import Prepared, prepare
-from vitlab.training.progress import Progress
-from vitlab.training.result import make_result
-from vitlab.training.run import Run
-from vitlab.training.selection import score
+from vitlab.training.callbacks import Diverged, Interrupted, score
+from vitlab.training.distributed import ALONE, Ranks
+from vitlab.training.files import Progress, RunFiles, source_of, write_analysis
+from vitlab.training.load import refuse_other_source
+from vitlab.training.run import Prepared, Run, make_result, prepare
 from vitlab.training.settings import HERE, Placement
-from vitlab.training.sources import refuse_other_source
 from vitlab.training.train import Hooks, compare_splits, test, train
 
 MOST_CLASSES = 1000  # whose right answers a result counts

@@ -1,20 +1,22 @@
-"""Callbacks of a run: timing, logging, progress, stopping."""
+"""Callbacks of a run: timing, logging, progress, early stopping and the best weights, checkpoints."""
 
 import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
 import torch
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from vitlab.config.schema import RecipeConfig
-from vitlab.training.files import RunFiles
-from vitlab.training.progress import Progress
+from vitlab.tasks.metrics import Metric
+from vitlab.training.files import Progress, RunFiles
 
 REPORT_EVERY = 0.3  # seconds between two reports of progress
 
@@ -225,3 +227,98 @@ class Reporting(L.Callback):
             loss = self.measurements.train_loss
             loss = None if math.isnan(loss) else loss
             self.progress(Progress(step, module.steps, left, loss, dict(module.validation)))
+
+
+def score(metrics: Mapping[str, float], metric: Metric) -> tuple[float, float]:
+    """How good an evaluation is, larger is better: by the task's metric, of equal ones the lower loss."""
+    return metric.lead(metrics[metric.key], 0.0), -metrics["loss"]
+
+
+class Selection(L.Callback):
+    """Ends training after `patience` evaluations without a better one, and keeps the weights of the best (`keep`).
+
+    Not Lightning's EarlyStopping and ModelCheckpoint: here best weights, counts and the decision to stop are part of
+    last.ckpt, so that a run that is killed anywhere goes on to the same end. `show(module)` puts the weights that are
+    evaluated into the module.
+    """
+
+    on_train_batch_end = None  # it looks at evaluations alone
+
+    def __init__(self, recipe: RecipeConfig, metric: Metric, show: Callable[..., AbstractContextManager]):
+        self.patience, self.keep = recipe.patience, recipe.keep == "best"
+        self.metric = metric
+        self.show = show
+        self.evaluated = 0  # the last step that was
+        self.waited = 0  # evaluations since the best
+        self.step = 0  # of the best
+        self.metrics: dict[str, float] = {}
+        self.weights: dict[str, torch.Tensor] = {}  # on the CPU; empty unless they are kept
+
+    @property
+    def stopped(self) -> bool:
+        return self.patience is not None and self.waited >= self.patience
+
+    def on_validation_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if module.evaluated_step <= self.evaluated:  # a finished training that is started again
+            return
+        self.evaluated = module.evaluated_step
+        if not self.metrics or score(module.validation, self.metric) > score(self.metrics, self.metric):
+            self.waited, self.step, self.metrics = 0, module.evaluated_step, dict(module.validation)
+            if self.keep:
+                with self.show(module):
+                    state = module.model.state_dict()
+                    self.weights = {key: value.detach().cpu().clone() for key, value in state.items()}
+        else:
+            self.waited += 1
+        if self.stopped:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("evaluated", "waited", "step", "metrics", "weights")
+        return {**{name: vars(self)[name] for name in names}, "stopped": self.stopped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: value for name, value in state.items() if name != "stopped"})
+
+
+class Checkpointing(Checkpoint):  # Lightning calls callbacks of this type last
+    """Writes last.ckpt every `seconds`, at the end, and when `stop` says that the run is to stop here.
+
+    `agree` makes what the first of several processes decides what all of them do.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        seconds: float,
+        clock: Clock,
+        stop: Callable[[], bool] | None,
+        agree: Callable[..., Sequence[bool]],
+    ):
+        self.path = path
+        self.seconds = seconds
+        self.clock = clock
+        self.stop = stop
+        self.agree = agree
+        self.saved_at = 0.0  # wall time, not `clock`, which stops during analyses: a kill would lose those too
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.saved_at = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
+        if evaluation_follows(trainer, module):
+            return
+        due = time.perf_counter() - self.saved_at >= self.seconds
+        stopping, due = self.agree(self.stop is not None and self.stop(), due)
+        if stopping or due:
+            self.save(trainer)
+        if stopping:
+            raise Interrupted
+
+    def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        self.save(trainer)
+
+    def save(self, trainer: L.Trainer) -> None:
+        trainer.save_checkpoint(self.path)
+        self.saved_at = time.perf_counter()
+        self.clock.leave_out()

@@ -1,4 +1,4 @@
-"""The files of one run: where they are, how they are read and written. Imports no torch."""
+"""The files of one run: where they are, how they are read and written; how far a run is. Imports no torch."""
 
 import contextlib
 import json
@@ -6,15 +6,28 @@ import socket
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitlab.config import TrainConfig, UserError, identity, read_config, read_yaml, resolved
+from vitlab.config import TrainConfig, UserError, identity, read_yaml, resolved
 from vitlab.config.identity import PARTS, count_parts, list_changes, weight_settings
 from vitlab.config.plain_yaml import dump_yaml
 from vitlab.config.schema import InitConfig
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
-from vitlab.training.progress import Progress
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: `step` of `steps`, estimated seconds left, the last loss and validation metrics."""
+
+    step: int
+    steps: int
+    seconds_left: float | None = None
+    loss: float | None = None
+    validation: dict[str, float] = field(default_factory=dict)
+    note: str = ""  # what is trained, where that is a trial
+
 
 COLUMNS = (  # of results.csv, which each result.json holds
     *("study", "run", "model", "family", "data", "train_size", "seed", "budget", "steps", "examples_seen", "params"),
@@ -135,20 +148,15 @@ class RunFiles:
 
         The data are compared by their contents (`contents`), not by their path, where the run has recorded them.
         """
-        if read_yaml(self.config_path) == config:  # checking the keys of each of 1,000 runs takes a minute
+        old, contents_known = self.config(), self.data_path.is_file()
+        if old == config:
             return []
-        old, contents_known = read_config(TrainConfig, self.config_path), self.data_path.is_file()
         return list_changes(*(weight_settings(c, contents_known=contents_known) for c in (config, old)))
 
     def has_finished(self, config: dict[str, Any], contents: str) -> bool:
         """Whether the folder holds the result of this resolved configuration with data of these contents."""
         result, _ = self.read_result()
-        if result is None or not self.config_path.is_file():
-            return False
-        if result.get("id") == identity(config, contents):
-            return True
-        # an earlier version knew fewer keys, whose defaults leave the run as it was
-        return result.get("id") == identity(self.config(), contents) and not self.changes(config)
+        return result is not None and result.get("id") == identity(config, contents)
 
     def find_lacking(self, config: Mapping[str, Any]) -> dict[str, list[str]]:
         """The "analyses" and "probes" of a configuration that the finished run was not given yet."""
@@ -242,11 +250,11 @@ class RunFiles:
     def read_progress(self) -> Progress | None:
         """How far the run is by its last rows of metrics.jsonl; None before the first."""
         rows = self.metrics()
-        trained = [row for row in rows if "wall_s" in row]
+        last = next((row for row in reversed(rows) if "wall_s" in row), None)
         steps = (read_json(self.data_path) or {}).get("steps")
-        if not trained or not steps:
+        if last is None or not steps:
             return None
-        step, last = trained[-1]["step"], trained[-1]
+        step = last["step"]
         values = {key: value for row in rows for key, value in row.items() if key.startswith(VALIDATION)}
         validation = {key.removeprefix(VALIDATION): value for key, value in values.items()}
         return Progress(step, steps, last["wall_s"] / step * (steps - step), last["train/loss"], validation)

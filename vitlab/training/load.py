@@ -1,22 +1,250 @@
-"""Loads models that are trained: a finished run, a run or a model of timm with data, a language model."""
+"""Trained weights: checkpoints, timm, runs, files, Hugging Face folders; and the models that are loaded with them.
 
-from collections.abc import Set
+Nothing is unpickled. Checkpoints are written atomically.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as L
+import numpy as np
 import torch
-from torch import nn
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from safetensors import SafetensorError
+from timm.models import clean_state_dict, load_state_dict
+from torch import Tensor, nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab import models
-from vitlab.config import TrainConfig, UserError, change, compose
+from vitlab.config import TrainConfig, UserError, change, compose, first_line
+from vitlab.config.huggingface import is_folder
 from vitlab.data.opening import open_data
+from vitlab.data.text.tokenization import from_file
+from vitlab.files import replacing
+from vitlab.models.captioner import Captioner
 from vitlab.models.counting import count
-from vitlab.models.timm_adapter import pretrained_cfg
-from vitlab.training import checkpoint
-from vitlab.training.files import RunFiles
+from vitlab.models.encoder import TransformerEncoder
+from vitlab.models.timm_adapter import create_pretrained, pretrained_cfg
+from vitlab.models.weights.huggingface import interpret, read_huggingface, rename_from_huggingface
+from vitlab.models.weights.load import LoadReport, Weights, describe_weights, fit
+from vitlab.models.weights.options import options_of
+from vitlab.training.files import RunFiles, source_problems
 from vitlab.training.settings import evaluation_context
+
+KEYS = ("state_dict", "global_step", "shape", "classes", "scale")
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes whole files or none; Lightning's own moves files across file systems. Unpickles nothing.
+
+    `check_claim` is called before a file takes the place of another, and raises where it must not.
+    """
+
+    def __init__(self, check_claim: Callable[[], None] = lambda: None):
+        super().__init__()
+        self.check_claim = check_claim
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        with replacing(path) as file:
+            torch.save(checkpoint, file)
+            self.check_claim()
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        return read_checkpoint(path, map_location)
+
+
+def restore_shape(state: dict[str, Any]) -> dict[str, Any]:
+    """What the checkpoint's model was built for, as `vitlab.models.build` takes it."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in state["shape"].items()}
+
+
+def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """A checkpoint's contents; nothing is unpickled. Raises UserError for a file that is not a checkpoint."""
+    try:
+        state = torch.load(path, map_location=map_location or "cpu", weights_only=True)
+        missing = [key for key in KEYS if key not in state]
+        if missing:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+        return state
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such checkpoint") from None
+    except Exception as error:  # torch raises many kinds for a damaged file
+        reason = first_line(error).partition(". ")[0]
+        raise UserError(f"{path}: not a readable checkpoint ({reason}); delete it to train again") from error
+
+
+def write_weights(path: Path, module: L.LightningModule, step: int) -> None:
+    """Write a checkpoint of the module's weights alone, as those of a step."""
+    state: dict[str, Any] = {"state_dict": module.state_dict(), "global_step": step}
+    module.on_save_checkpoint(state)
+    AtomicCheckpointIO().save_checkpoint(state, path)
+
+
+def load_weights(
+    model: nn.Module,
+    source: str | Path | Mapping[str, Tensor],
+    *,
+    head: str = "auto",
+    classes: Sequence[str] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> LoadReport:
+    """Load weights into a model, in place; the report says what was resized, new, missing or unused.
+
+    source: `timm:NAME`, a run's folder, a Hugging Face folder with a ViT, BERT, GPT-2, GPT-NeoX or T5, a file
+    (.safetensors; .pt, .pth, .bin or .ckpt, read without unpickling), or a state dict in this project's or timm's
+    names. `head` and `classes` (the names of the model's classes) decide what happens to the classifier, see
+    `vitlab.models.weights.load.fit`. `mean` and `std` normalise the model's images: the report says where timm's
+    weights were trained with others. Raises UserError, with the model unchanged, for weights of another model.
+    """
+    if not isinstance(source, (str, Path, Mapping)) or source == "":
+        raise UserError(f"source: {type(source).__name__}: give timm:NAME, a run's folder, a file, or a state dict")
+    weights = Weights(source, "state dict") if isinstance(source, Mapping) else read_weights(str(source))
+    report = fit(model, weights, head, classes)
+    if None not in (mean, std, weights.mean, weights.std):
+        pairs = ((mean, weights.mean), (std, weights.std))  # one value stands for all channels
+        fit_together = all(1 in (len(one), len(other)) or len(one) == len(other) for one, other in pairs)
+        if not (fit_together and all(np.allclose(*pair, rtol=0, atol=1e-3) for pair in pairs)):
+            lists = (weights.mean, weights.std, mean, std)
+            shown = [f"[{','.join(format(value, 'g') for value in values)}]" for values in lists]
+            text = "these weights were trained with data.mean={} data.std={}, here they are {} and {}"
+            report.advice = text.format(*shown)
+    return report
+
+
+def load_encoder(model: nn.Module, source: str | Path) -> LoadReport:
+    """Load the transformer encoder of a source into a model's, in place; both may be of images or text.
+
+    A captioner takes all of a ViT but its head. The rest of the model stays as it is. The epsilon of its norms may be
+    another one, as those of models of images and of text are; the report says so. Raises UserError, with the model
+    unchanged, where either has no encoder or their sizes differ.
+    """
+    weights = read_weights(str(source))
+    state = {}
+    if isinstance(model, Captioner):
+        name, encoder = "image", model.image
+        of_vit = {key.removeprefix("image."): value for key, value in weights.state.items()}
+        state = {key: value for key, value in of_vit.items() if not key.startswith(("decoder.", "bridge.", "output."))}
+    if "patch_embed.proj.weight" not in state:
+        name, encoder, state = find_encoder(model, weights.state, source)
+    options = dict(weights.options)
+    epsilons = options.pop("norm_eps", None), options_of(encoder)["norm_eps"]
+    advice = weights.advice
+    if epsilons[0] not in (None, epsilons[1]):
+        advice = f"its norms have model.norm_eps={epsilons[0]}, here it is {epsilons[1]}"
+    place = "model.encoder" if name == "image" else "model"  # a captioner's own options are those of its decoder
+    named = replace(weights, state=state, options=options, advice=advice, label="init.encoder", place=place)
+    report = fit(encoder, named, head="keep")
+    report.loaded = [f"{name}.{key}" for key in report.loaded]
+    return report
+
+
+def find_encoder(
+    model: nn.Module, state: Mapping[str, Tensor], source: str | Path
+) -> tuple[str, nn.Module, dict[str, Tensor]]:
+    """The first encoder of a model by its name, and that of a source in its names. Raises UserError without one."""
+    name, encoder = next(((n, m) for n, m in model.named_modules() if isinstance(m, TransformerEncoder)), ("", None))
+    if encoder is None:
+        raise UserError(f"init.encoder={source}: {type(model).__name__} has no transformer encoder")
+    firsts = (key for key in state if "blocks.0.norm1." in key and not key.startswith("decoder."))
+    prefix = next((key.partition("blocks.0.")[0] for key in firsts), None)
+    if prefix is None:
+        raise UserError(f"init.encoder={source}: does not contain a transformer encoder")
+    parts = tuple(f"{prefix}{part}." for part in ("blocks", "norm"))
+    return (
+        name,
+        encoder,
+        {
+            key.removeprefix(prefix).replace(".attn.", ".mixer."): value
+            for key, value in state.items()
+            if key.startswith(parts)
+        },
+    )
+
+
+def initialise(model: nn.Module, config: TrainConfig, classes: Sequence[str]) -> LoadReport:
+    """Load the initial weights that a run's configuration names. Raises UserError."""
+    if config.init.weights is None:
+        return load_encoder(model, config.init.encoder)
+    mean, std = (vars(config.data).get(key) for key in ("mean", "std"))
+    return load_weights(model, config.init.weights, head=config.init.head, classes=classes, mean=mean, std=std)
+
+
+def refuse_tokenizer(files: RunFiles, tokenizer: Any, problem: str) -> None:
+    """Raise UserError with a problem where a run has another tokenizer than a data set (None: of images).
+
+    Tokenizers of the same size would fit each other's weights, with another meaning for every token.
+    """
+    path = files.tokenizer_path
+    if tokenizer is not None and path.is_file() and not from_file(path).same_as(tokenizer):
+        raise UserError(problem)
+
+
+def fingerprint(source: str) -> str | None:
+    """SHA-256 of a source's file of weights; None for timm's and for a file that is gone."""
+    paths = [RunFiles(source).weights_path, Path(source) / "model.safetensors", Path(source)]
+    path = next((path for path in paths if path.is_file()), paths[-1])
+    if source.startswith("timm:") or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_weights(source: str) -> Weights:
+    """The weights at `timm:NAME`, in a folder or in a file. Raises UserError."""
+    if source.startswith("timm:"):
+        model = create_pretrained(source.removeprefix("timm:"), f"init={source}", "a file of weights or a run's folder")
+        cfg = model.pretrained_cfg
+        return describe_weights(model, model.state_dict(), source, mean=cfg.get("mean"), std=cfg.get("std"))
+    problems = list(source_problems(source))
+    if problems:
+        raise UserError(problems)
+    path = Path(source)
+    if path.is_dir() and not RunFiles(source).checkpoint_path.is_file():
+        return read_huggingface(source)[1]
+    if path.is_dir():
+        config = compose(TrainConfig, base={**RunFiles(source).config(), "analyses": []})  # their files may be gone
+        state = read_checkpoint(RunFiles(source).weights_path)
+        model = count.meta(config.model, **restore_shape(state))
+        return describe_weights(model, clean(state["state_dict"]), source, classes=tuple(state["classes"]))
+    try:
+        content = load_state_dict(str(path), weights_only=True)  # timm's: the averaged weights where there are any
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"init={path}: cannot read the file ({first_line(error)})") from error
+    except Exception as error:  # torch raises many kinds, and advises to trust the file
+        raise UserError(
+            f"init={path}: not a file of weights that can be read without unpickling; save it as .safetensors"
+        ) from error
+    state = clean(content)
+    if not state:
+        raise UserError(f"init={path}: contains no weights")
+    renamed = rename_from_huggingface(state)
+    if renamed is state:
+        return Weights(state, str(path))
+    if is_folder(path.parent):
+        return interpret(path.parent, state, str(path))[1]
+    advice = "without the config.json beside it nobody knows its number of heads and its epsilon: compare them yourself"
+    return Weights(renamed, str(path), advice=advice)
+
+
+def clean(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a state dict, without the prefixes of Lightning, torch.compile and parallel training."""
+    tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+    consume_prefix_in_state_dict_if_present(tensors, "model.")
+    return clean_state_dict(tensors)
+
+
+def refuse_other_source(source: str | None, files: RunFiles) -> None:
+    """Raise UserError if the weights that a folder's run began with have changed since."""
+    begun, now = files.init(), source and fingerprint(source)
+    if begun is not None and now is not None and begun.get("sha256", now) != now:
+        raise UserError(
+            f"init={source}: has changed since {files.folder} began with it; give another --out, or delete that folder"
+        )
 
 
 @dataclass(frozen=True)
@@ -41,8 +269,8 @@ def load_run(path: str | Path) -> LoadedRun:
     files = RunFiles(path)
     config = compose(TrainConfig, base={**files.config(), "analyses": []})  # their files may be gone
     result = files.finished_result()
-    state = checkpoint.read_checkpoint(files.weights_path)
-    shape = checkpoint.restore_shape(state)
+    state = read_checkpoint(files.weights_path)
+    shape = restore_shape(state)
     model = models.build(config.model, **shape)
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state["state_dict"].items()})
@@ -70,15 +298,11 @@ class Subject:
 def load_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
     """Load a run's folder or `timm:NAME`, and the data of a configuration in which the user gave the keys `changed`.
 
-    Raises UserError, also for data of another shape than the model takes.
+    A run has its precision and memory format; a model of timm is in float32, at its own image size and normalisation
+    unless the user gave others. Raises UserError, also for data of another shape than the model takes.
     """
     if source.startswith("timm:"):
         return load_timm_subject(source, config, changed)
-    return load_run_subject(source, config)
-
-
-def load_run_subject(source: str, config: TrainConfig) -> Subject:
-    """A finished run, with its precision and memory format, and the data of a configuration."""
     loaded, data = load_run(source), open_data(config.data)
     refuse_misfit(loaded, data)
     model, autocast = place_run(loaded)
@@ -98,7 +322,6 @@ def place_run(loaded: LoadedRun) -> tuple[nn.Module, AbstractContextManager]:
 
 
 def load_timm_subject(source: str, config: TrainConfig, changed: Set[str]) -> Subject:
-    """A model of timm in float32, at its own image size and normalisation unless the user gave others."""
     cfg = pretrained_cfg(source.removeprefix("timm:"))
     if cfg is not None and "data.image_size" not in changed:
         config = change(config, {"data.image_size": list(cfg.input_size[1:])})

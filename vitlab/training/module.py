@@ -13,8 +13,7 @@ from vitlab.config.schema import RecipeConfig
 from vitlab.data.loader import Part
 from vitlab.tasks import evaluation_metrics
 from vitlab.tasks.base import Task
-from vitlab.training.optimization.optimizers import build_optimizer
-from vitlab.training.optimization.schedules import build_schedule
+from vitlab.training.optim import build_optimizer, build_schedule
 
 
 class TrainingModule(L.LightningModule):

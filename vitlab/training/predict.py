@@ -1,17 +1,19 @@
-"""What a finished run says of new pictures or texts, with probabilities that its validation data have calibrated.
+"""What a finished run says of new pictures or texts, with calibrated probabilities; its mistakes.
 
 Shapes: N items, C classes.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from vitlab import tasks
-from vitlab.config import UserError
+from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.base import Examples, ImageData, Split, TextData
 from vitlab.data.cache import contents
 from vitlab.data.images import decode
@@ -22,7 +24,7 @@ from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
 from vitlab.tasks.common.evaluate import collect_logits
 from vitlab.training.files import RunFiles
-from vitlab.training.load import load_run, place_run
+from vitlab.training.load import load_run, load_subject, place_run
 
 KINDS = ("classification", "multilabel", "regression", "text_classification")
 FILE = "calibration.json"
@@ -63,18 +65,14 @@ class Predictor:
         self.is_number = kind == "regression" or not self.run.classes
         if self.reads_text:
             self.tokenizer = from_file(self.files.tokenizer_path)
-            self.refuse_texts()
+            columns, shape = vars(self.run.config.data).get("text"), self.run.shape
+            if isinstance(columns, list) and len(columns) > 1:
+                raise UserError(f"{folder}: reads {len(columns)} texts at once; predict is for single ones")
+            if shape["head"] == "token" or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
+                raise UserError(f"{folder}: gives no class of a whole text, so predict is not for it")
         self.temperature, self.not_calibrated = 1.0, ""
         if not (self.is_number or self.several):
             self.calibrate()
-
-    def refuse_texts(self) -> None:
-        """Raise UserError for a run that reads pairs, tags tokens or chooses among texts."""
-        columns, shape = vars(self.run.config.data).get("text"), self.run.shape
-        if isinstance(columns, list) and len(columns) > 1:
-            raise UserError(f"{self.files.folder}: reads {len(columns)} texts at once; predict is for single ones")
-        if shape["head"] == "token" or (self.run.classes and shape["num_classes"] != len(self.run.classes)):
-            raise UserError(f"{self.files.folder}: gives no class of a whole text, so predict is not for it")
 
     def build_task(self, data: Any) -> Any:
         config = self.run.config
@@ -104,20 +102,19 @@ class Predictor:
         found: list[Prediction] = []
         for start in range(0, len(inputs), CHUNK):
             chunk = inputs[start : start + CHUNK]
-            read = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
-            answers: dict[int, Prediction] = {}
-            if read.data is not None:
-                task = self.build_task(read.data)
-                logits = collect_logits(self.model, task, task.test, self.autocast).numpy()
-                pairs = zip(read.rows, logits, strict=True)
-                answers = {place: self.describe(chunk[place], row) for place, row in pairs}
+            errors, data = self.read_texts(chunk) if self.reads_text else self.read_pictures(chunk)
+            logits: Iterator[np.ndarray] = iter(())
+            if data is not None:
+                task = self.build_task(data)
+                logits = iter(collect_logits(self.model, task, task.test, self.autocast).numpy())
             for place, text in enumerate(chunk):
-                found.append(answers.get(place) or Prediction(text, error=read.errors[place]))
+                failed = place in errors
+                found.append(Prediction(text, error=errors[place]) if failed else self.describe(text, next(logits)))
             progress("predicting", len(found), len(inputs))
         return found
 
-    def read_pictures(self, paths: Sequence[str]) -> "Read":
-        """The pictures as the test images of a data set."""
+    def read_pictures(self, paths: Sequence[str]) -> tuple[dict[int, str], ImageData | None]:
+        """Why pictures cannot be read, by their places, and the others as the test images of a data set."""
         height, width = self.run.shape["image_size"]
         pictures: dict[int, np.ndarray] = {}
         errors: dict[int, str] = {}
@@ -127,7 +124,7 @@ class Predictor:
             except Exception as error:  # Pillow's readers raise a dozen types for broken files
                 errors[place] = explain(path, error)
         if not pictures:
-            return Read([], errors, None)
+            return errors, None
         images, classes = np.stack([*pictures.values()]), self.run.classes
         targets = {
             "multilabel": np.zeros((len(images), len(classes)), np.float32),
@@ -138,21 +135,21 @@ class Predictor:
         # a task asks training targets to differ; nothing trains here
         train = replace(split, targets=np.arange(2, dtype=np.float32)) if kind == "regression" else split
         data = ImageData(self.run.config.data.name, classes, (height, width), images.shape[1], train, split, split)
-        return Read([*pictures], errors, data)
+        return errors, data
 
-    def read_texts(self, texts: Sequence[str]) -> "Read":
-        """The texts as the test texts of a data set."""
+    def read_texts(self, texts: Sequence[str]) -> tuple[dict[int, str], TextData | None]:
+        """Why texts cannot be read, by their places, and the others as the test texts of a data set."""
         config = self.run.config.data
         rows = [place for place, ids in enumerate(self.tokenizer.encode(texts)) if ids]
         errors = dict.fromkeys({*range(len(texts))} - {*rows}, "it has no tokens")
         if not rows:
-            return Read([], errors, None)
+            return errors, None
         chosen = [texts[place] for place in rows]
         numbers = [0.0] * len(rows) if self.is_number else None
         encoded = encode_examples(Examples((chosen,), [0] * len(rows), numbers), self.tokenizer, iter)
         train = replace(encoded, targets=np.arange(2, dtype=np.float32)) if self.is_number else encoded
         data = TextData(config.name, self.run.classes, config.length, self.tokenizer, train, encoded, encoded)
-        return Read(rows, errors, data)
+        return errors, data
 
     def describe(self, text: str, logits: np.ndarray) -> Prediction:
         if self.is_number:
@@ -160,15 +157,6 @@ class Predictor:
             return Prediction(text, number=float(logits[0] * std + mean))
         shares = 1 / (1 + np.exp(-logits.astype(float))) if self.several else soften(logits[None], self.temperature)[0]
         return Prediction(text, dict(zip(self.run.classes, map(float, shares), strict=True)))
-
-
-@dataclass(frozen=True)
-class Read:
-    """Of a chunk of inputs: the places that can be read, as the test items of `data`, and why the others cannot."""
-
-    rows: list[int]
-    errors: dict[int, str]
-    data: Any
 
 
 def measure(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict[str, float]:
@@ -205,3 +193,80 @@ def soften(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     scaled = logits.astype(np.float64) / temperature
     raised = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     return raised / raised.sum(axis=1, keepdims=True)
+
+
+TIMED = 5  # repetitions
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A test picture, uint8 (C, Y, X), with its file where it has one, and how sure the model is of the wrong class."""
+
+    picture: np.ndarray
+    name: str
+    label: str
+    predicted: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Examined:
+    """`sure`: how many mistakes have the median confidence of right answers, or more; a wrong label gives such."""
+
+    mistakes: Sequence[Mistake]
+    sure: int
+    wrong: int
+    tested: int
+    milliseconds: float | None  # of one picture, in a batch of one
+    megabytes: float
+
+
+def examine_runs(folders: Sequence[Path], progress: Callable[[str, int, int], None] = lambda *_: None) -> Examined:
+    """The mistakes of runs of one model, the surest first; each picture once. Confidences are calibrated."""
+    found: dict[str, Mistake] = {}
+    sure, tested, all_wrong, milliseconds, megabytes = 0, 0, 0, None, 0.0
+    for done, folder in enumerate(folders):
+        progress("looking at mistakes", done, len(folders))
+        config = compose(TrainConfig, base={**RunFiles(folder).config(), "analyses": []})
+        subject = load_subject(str(folder), config, set())
+        task = tasks.build(config.task, recipe=config.recipe, data=subject.data, data_config=config.data)
+        megabytes = sum(value.nbytes for value in subject.model.state_dict().values()) / 1e6
+        if milliseconds is None:
+            milliseconds = time_prediction(subject.model, subject.data.image_size, subject.data.channels)
+        if not task.classes or config.task.kind != "classification":
+            continue
+        logits = {
+            part: collect_logits(subject.model, task, split, subject.autocast).numpy()
+            for part, split in (("validation", task.validation), ("test", task.test))
+        }
+        temperature = fit_temperature(logits["validation"], task.validation.labels)
+        shares = soften(logits["test"], temperature)
+        predicted, labels = shares.argmax(axis=1), task.test.labels
+        wrong = np.flatnonzero(predicted != labels)
+        confidences = shares[wrong, predicted[wrong]]
+        right = shares.max(axis=1)[predicted == labels]
+        tested, all_wrong = tested + len(labels), all_wrong + len(wrong)
+        sure += int((confidences >= np.median(right)).sum()) if len(right) else 0
+        pictures = task.test.read(wrong)
+        for picture, place, confidence in zip(pictures, wrong, confidences, strict=True):
+            name = str(task.test.names[place]) if task.test.names is not None else ""
+            key = name or picture.tobytes().hex()
+            mistake = Mistake(
+                picture, name, task.classes[labels[place]], task.classes[predicted[place]], float(confidence)
+            )
+            if key not in found or found[key].confidence < mistake.confidence:
+                found[key] = mistake
+    mistakes = sorted(found.values(), key=lambda one: -one.confidence)
+    return Examined(mistakes, sure, all_wrong, tested, milliseconds, megabytes)
+
+
+def time_prediction(model: torch.nn.Module, image_size: tuple[int, int], channels: int) -> float:
+    """Milliseconds of a picture in a batch of one on the model's device, the median of several."""
+    device = next(model.parameters()).device
+    image, spent = torch.zeros(1, channels, *image_size, device=device), []
+    with torch.inference_mode():
+        for _ in range(TIMED + 1):
+            begun = time.perf_counter()
+            model(image).cpu()
+            spent.append(1000 * (time.perf_counter() - begun))
+    return float(np.median(spent[1:]))

@@ -1,31 +1,165 @@
-"""A run in its folder: the model, the weights that it begins with, how far it is."""
+"""A run: what a configuration comes to with its data on this machine, the model in its folder, what it says of itself.
 
-from dataclasses import asdict
+`prepare` finds every problem and changes nothing.
+"""
+
+import contextlib
+import math
+import platform
+import re
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as L
+import numpy as np
 import torch
 from torch import nn
 
-from vitlab import models
-from vitlab.config import resolved
+from vitlab import models, tasks
+from vitlab.config import UserError, identity, resolved
+from vitlab.config.identity import subset_seed
+from vitlab.config.schema import BudgetConfig, TrainConfig, TrainerConfig
+from vitlab.config.schema.kinds import keys_per_study
+from vitlab.config.schema.models import ModelConfig
 from vitlab.data.cache import contents
 from vitlab.data.loader import CPU
+from vitlab.data.split import resolve_size, size_problems, training_items
 from vitlab.files import write_json
-from vitlab.hardware import keep_freed_memory
+from vitlab.formatting import round_numbers
+from vitlab.hardware import count_cores, keep_freed_memory
+from vitlab.models.base import before_head
+from vitlab.models.counting import count
 from vitlab.models.weights.load import LoadReport
-from vitlab.training import checkpoint
-from vitlab.training.devices.ranks import ALONE, Ranks
+from vitlab.tasks.base import Task
+from vitlab.tasks.metrics import list_metrics
+from vitlab.training.distributed import ALONE, Ranks, refuse_parts
 from vitlab.training.files import RunFiles, source_of
-from vitlab.training.optimization.optimizers import freeze_body
-from vitlab.training.prepare import Prepared
-from vitlab.training.sources import (
+from vitlab.training.load import (
     fingerprint,
     initialise,
+    read_checkpoint,
     refuse_other_source,
-    refuse_other_tokenizer,
     refuse_tokenizer,
 )
+from vitlab.training.optim import build_optimizer, freeze_body, refuse_endless_warmup, refuse_stale_average
+from vitlab.training.settings import HERE, Placement, Settings, resolve
+
+LARGEST_STEPS = 2**40  # as budget.steps
+
+
+def compute_steps(budget: BudgetConfig, *, train_size: int, batch_size: int, flops_per_example: int) -> int:
+    """The optimizer steps of a run. Raises UserError for a budget below one step or above 2**40."""
+    if budget.steps is not None:
+        return budget.steps
+    if budget.flops is not None:
+        steps = int(budget.flops // (flops_per_example * batch_size))
+        if steps < 1:
+            raise UserError(
+                f"budget.flops={budget.flops:g}: one step of {batch_size} examples takes "
+                f"{flops_per_example * batch_size:.3g}; give at least as much"
+            )
+        if steps > LARGEST_STEPS:
+            raise UserError(
+                f"budget.flops={budget.flops:g}: this is {steps:.3g} steps; give at most {LARGEST_STEPS:.3g} steps"
+            )
+        return steps
+    examples = budget.examples if budget.examples is not None else budget.epochs * train_size
+    return max(1, math.ceil(examples / batch_size))
+
+
+def format_budget(budget: BudgetConfig) -> str:
+    """`steps=1000`: the unit that is set and its value."""
+    key, value = next((key, value) for key, value in vars(budget).items() if value is not None)
+    return f"{key}={value if isinstance(value, int) else format(value, 'g')}"
+
+
+def make_meta_model(config: ModelConfig, task: Task, frozen: bool) -> nn.Module:
+    """The model without numbers, and with `frozen` its body frozen."""
+    model = count.meta(config, **task.shape)
+    if frozen:
+        freeze_body(model)
+    return model
+
+
+def leaves_unused(config: ModelConfig, task: Task) -> bool:
+    """Whether a run's loss does not depend on all parameters that train."""
+    model = make_meta_model(config.model, task, config.recipe.freeze is not None).eval()
+    task.loss(model, task.example()).sum().backward()
+    return any(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+
+
+@dataclass(frozen=True)
+class PreparedModel:
+    """What runs of a configuration share, whatever the size of their training set and their seed."""
+
+    config: TrainConfig
+    task: Task
+    settings: Settings
+    family: str
+    params: int
+    flops_per_example: int  # of a training step; of a frozen body there is no backward pass
+
+    @property
+    def settled(self) -> dict[str, Any]:
+        """The settings that have one value in all runs of a study."""
+        return {key: vars(self.settings)[key] for key in keys_per_study(TrainerConfig)}
+
+    def count_steps(self, train_items: int) -> int:
+        """The optimizer steps of a run on so many items. Raises UserError where the recipe needs more steps."""
+        recipe = self.config.recipe
+        steps = compute_steps(
+            self.config.budget,
+            train_size=train_items,
+            batch_size=recipe.batch_size,
+            flops_per_example=self.flops_per_example,
+        )
+        refuse_endless_warmup(recipe, steps)
+        refuse_stale_average(recipe, steps)
+        return steps
+
+
+@dataclass(frozen=True)
+class Prepared(PreparedModel):
+    """A run that can train."""
+
+    data: Any
+    train_size: int  # in the unit of the training split: examples, tokens or documents
+    indices: np.ndarray  # of the training items, int64
+    steps: int
+
+
+def prepare_model(config: TrainConfig, data: Any, placement: Placement = HERE) -> PreparedModel:
+    """The model and its costs, found without weights. Raises UserError."""
+    task = tasks.build(config.task, recipe=config.recipe, data=data, data_config=config.data)
+    model = make_meta_model(config.model, task, frozen=config.recipe.freeze is not None)
+    chosen = resolve(config.trainer, model, cached=data.cached, placement=placement)
+    refuse_parts(config, model, chosen.accelerator)
+    if config.probes:
+        before_head(model)  # raises UserError for a model without features
+    build_optimizer(model, config.recipe)  # raises UserError for a model that it is not for
+    family, params = models.family(config.model, model), count.parameters(model)
+    example = task.example()
+    flops = count.flops(model, task.shape, lambda model: task.loss(model, example))[1]
+    return PreparedModel(config, task, chosen, family, params, flops)
+
+
+def prepare(config: TrainConfig, data: Any, placement: Placement = HERE) -> Prepared:
+    """A run on data that are open, to be trained at a place. Raises UserError with what does not fit."""
+    model = prepare_model(config, data, placement)
+    split = model.task.train
+    if problems := size_problems([config.train_size], split, model.task.strata, data.name, "train_size"):
+        raise UserError(problems)
+    train_size = resolve_size(config.train_size, split.total)
+    indices = training_items(split, train_size, subset_seed(resolved(config)))
+    model.task.training_indices = indices
+    return Prepared(
+        **vars(model), data=data, train_size=train_size, indices=indices, steps=model.count_steps(len(indices))
+    )
 
 
 class Run:
@@ -40,29 +174,30 @@ class Run:
         self.files = RunFiles(folder)
         self.ranks = ranks  # the processes that train it
         self.contents = contents(self.config.data, prepared.data)
-        self.check_folder()
-        self.use_settings()
+        refuse_tokenizer(
+            self.files,
+            self.task.tokenizer,
+            f"--out {folder}: its run was trained with another tokenizer: the texts of data={prepared.data.name} or "
+            "data.tokenizer have changed since; give another --out, or delete that folder",
+        )
+        self.files.refuse_other_parts(resolved(self.config))
+        self.files.refuse_other_data(prepared.data.name, self.contents)
+        torch.set_num_threads(self.settings.threads)
+        keep_freed_memory()
+        if self.settings.accelerator == "gpu":
+            torch.set_float32_matmul_precision("high")
         L.seed_everything(self.config.seed, verbose=False)
         self.model = models.build(self.config.model, **self.task.shape)
         self.init = self.load_initial_weights()
         if self.config.recipe.freeze:
             freeze_body(self.model)
-        self.resumed_step, stopped_early = self.read_checkpoint()
+        self.resumed_step, stopped_early = 0, False
+        if self.files.checkpoint_path.exists():
+            state = read_checkpoint(self.files.checkpoint_path)
+            self.resumed_step = int(state["global_step"])
+            stopped_early = state.get("callbacks", {}).get("Selection", {}).get("stopped", False)
         # fewer steps than the budget's once it has stopped early
         self.last_step = self.resumed_step if stopped_early else prepared.steps
-
-    def check_folder(self) -> None:
-        """Raise UserError if the folder's run has other data, another tokenizer, or batches in other parts."""
-        refuse_other_tokenizer(self.files, self.task.tokenizer, self.prepared.data.name)
-        self.files.refuse_other_parts(resolved(self.config))
-        self.files.refuse_other_data(self.prepared.data.name, self.contents)
-
-    def use_settings(self) -> None:
-        """Set what holds for the whole process."""
-        torch.set_num_threads(self.settings.threads)
-        keep_freed_memory()
-        if self.settings.accelerator == "gpu":
-            torch.set_float32_matmul_precision("high")
 
     def load_initial_weights(self) -> LoadReport | None:
         """Load the weights that the configuration starts from, unless the run resumes or is finished."""
@@ -73,15 +208,9 @@ class Run:
         if self.files.checkpoint_path.exists():
             return None
         if source == self.config.init.weights:  # an encoder alone knows no tokens
-            refuse_tokenizer(source, self.task.tokenizer)
+            problem = f"init={source}: was trained with another tokenizer; give data.tokenizer={source}"
+            refuse_tokenizer(RunFiles(source), self.task.tokenizer, problem)
         return initialise(self.model, self.config, self.task.classes)
-
-    def read_checkpoint(self) -> tuple[int, bool]:
-        """The step of last.ckpt, 0 where there is none; whether training stopped early there."""
-        if not self.files.checkpoint_path.exists():
-            return 0, False
-        state = checkpoint.read_checkpoint(self.files.checkpoint_path)
-        return int(state["global_step"]), state.get("callbacks", {}).get("Selection", {}).get("stopped", False)
 
     def write_start(self) -> None:
         """Write what a run is before it trains, and drop rows of metrics.jsonl that training on writes again."""
@@ -110,6 +239,107 @@ class Run:
     def load_weights(self, path: Path) -> None:
         """Build the model again, with a checkpoint's weights. Raises UserError."""
         self.model = models.build(self.config.model, **self.task.shape)
-        state = checkpoint.read_checkpoint(path)["state_dict"]
+        state = read_checkpoint(path)["state_dict"]
         self.model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
         self.set_memory_format()
+
+
+SIZED_BY = {"image": "example"}  # how results name the unit of a training set's size
+# dense bfloat16 operations a second, from NVIDIA's data sheets; the first name that fits counts
+PEAKS = {
+    "B200": 2250e12,
+    "H200 NVL": 835e12,
+    "H200": 989e12,
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+}
+
+
+def make_result(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The row of results.csv, with the run's identity, settings and environment."""
+    config = run.config
+    examples = run.last_step * config.recipe.batch_size
+    speed = metrics.get("images_per_s")
+    about = describe_environment(run.settings.accelerator)
+    # the share of the peak that training reaches: model FLOPs utilisation (Chowdhery et al., 2022, app. B); operations
+    # that are computed twice to save memory do not count
+    peak = find_peak(about["device"], run.settings.precision)
+    devices = run.settings.devices * run.settings.nodes
+    mfu = speed * run.prepared.flops_per_example / (peak * devices) if peak and speed else None
+    result = {
+        "study": config.study,
+        "run": run.files.folder.resolve().name,
+        "model": config.variant,
+        "family": run.prepared.family,
+        "data": config.data.name,
+        "train_size": run.prepared.train_size,
+        "train_items": len(run.prepared.indices),
+        "unit": SIZED_BY.get(run.task.train.unit, run.task.train.unit),
+        "seed": config.seed,
+        "budget": format_budget(config.budget),
+        "steps": run.last_step,
+        "examples_seen": examples,
+        "params": run.prepared.params,
+        "train_flops": run.prepared.flops_per_example * examples,
+        "error": find_error(metrics),
+        **metrics,
+        **({"mfu": mfu} if mfu else {}),
+        "precision": run.settings.precision,
+        "status": "finished",
+        "id": identity(resolved(config), run.contents),
+        "settings": asdict(run.settings),
+        "environment": about,
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return round_numbers(result)
+
+
+def find_error(metrics: dict[str, Any]) -> float | None:
+    """The share of wrong answers, or what stands for it: 1 - mAP, RMSE over the targets' standard deviation."""
+    measured = (metric for metric in list_metrics() if metric.gives_error and metrics.get(metric.key) is not None)
+    return next((metric.to_error(metrics[metric.key]) for metric in measured), None)
+
+
+def find_peak(device: str, precision: str) -> float | None:
+    """Operations a second of a device by its name; None for one that is not known. float32 runs as TF32, at half."""
+    if "MIG" in device:  # a part of the chip
+        return None
+    name = next((name for name in PEAKS if re.search(rf"\b{name}\b", device)), None)
+    return name and PEAKS[name] * (0.5 if precision == "32-true" else 1)
+
+
+PACKAGES = ("vitlab", "torch", "torchvision", "timm", "lightning", "wandb", "omegaconf", "numpy")
+
+
+@cache  # of the code that this process has loaded
+def describe_environment(accelerator: str) -> dict[str, Any]:
+    """Versions, commit and machine. The commit has + when files differ from it; none for an installed package."""
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    cpu = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        cpu = found[1].strip() if found else cpu
+    checkout, commit = Path(__file__).resolve().parents[2], None
+    if (checkout / ".git").exists():
+        command = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+            commit = answer.stdout.strip() or None
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name() if accelerator == "gpu" else "cpu",
+        "cpu": cpu,
+        "cores": count_cores(),
+        "commit": commit,
+    }

@@ -22,8 +22,21 @@ from torch import nn
 from vitlab.config import UserError, change
 from vitlab.config.schema import TrainerConfig
 from vitlab.hardware import count_cores
-from vitlab.training.devices.bf16 import cpu_has_bf16, gpu_has_bf16
-from vitlab.training.devices.checks import refuse_devices
+from vitlab.training.distributed import refuse_devices
+
+
+def gpu_has_bf16() -> bool:
+    """Whether this GPU multiplies bf16 matrices in hardware; torch emulates it on older ones (T4, V100), slowly."""
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def cpu_has_bf16() -> bool:
+    """Whether this CPU multiplies bf16 matrices in hardware (AVX512-BF16 or AMX)."""
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    if capabilities:
+        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") or capabilities.get("bf16"))
+    return torch.cpu._is_avx512_bf16_supported()
+
 
 LARGE = 2_000_000  # parameters
 AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}

@@ -1,28 +1,114 @@
-"""Training: a prepared run, Lightning's Trainer, and what others do while it trains."""
+"""Training: a prepared run, Lightning's Trainer as this program uses it, and what others do while it trains."""
 
+import json
+import logging
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import lightning.pytorch as L
 import numpy as np
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies import DDPStrategy
 
 from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import examples
 from vitlab.models.counting.memory import checkpointed
 from vitlab.tasks import writes_texts
 from vitlab.tasks.common.evaluate import evaluate
-from vitlab.training import budgets, checkpoint
-from vitlab.training.callbacks import Clock, Measurements, PeriodicAnalysis, Reporting, refuse_not_finite
+from vitlab.training.callbacks import (
+    Checkpointing,
+    Clock,
+    Measurements,
+    OwnSignals,
+    PeriodicAnalysis,
+    Reporting,
+    Selection,
+    refuse_not_finite,
+)
+from vitlab.training.distributed import PATIENCE, Place, Ranks
+from vitlab.training.files import Progress, RunFiles
+from vitlab.training.load import AtomicCheckpointIO, write_weights
 from vitlab.training.module import TrainingModule
-from vitlab.training.optimization import averaging
-from vitlab.training.progress import Progress
-from vitlab.training.run import Run
-from vitlab.training.selection import Selection
-from vitlab.training.settings import evaluation_context
-from vitlab.training.trainer import Endless, JsonLines, build_trainer
+from vitlab.training.optim import build_averages
+from vitlab.training.run import Run, leaves_unused
+from vitlab.training.settings import Settings, evaluation_context
+
+
+def build_trainer(
+    settings: Settings,
+    check_claim: Callable[[], None],
+    ranks: Ranks,
+    *,
+    unused: bool,
+    callbacks: Sequence[L.Callback],
+    **options: Any,
+) -> L.Trainer:
+    """A trainer on these settings; `check_claim` is that of its checkpoints, `options` are Lightning's.
+
+    `unused`: the loss does not depend on all parameters of the model.
+    """
+    # advice on hardware, loaders and srun, which this program decides on
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"(lightning\.pytorch\.(trainer|loops|utilities)|torchmetrics)\..*")
+    warnings.filterwarnings("ignore", message=r".*does not have many workers|The `srun` command is available on your")
+    return L.Trainer(
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.nodes,
+        # buffers are those of synchronised BatchNorm, the same everywhere
+        strategy=DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False, timeout=PATIENCE)
+        if ranks.size > 1
+        else "auto",
+        sync_batchnorm=ranks.size > 1 and settings.accelerator == "gpu",
+        use_distributed_sampler=False,  # the loaders know of the devices
+        precision=settings.precision,
+        deterministic=settings.deterministic,
+        max_epochs=-1,
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        plugins=[AtomicCheckpointIO(check_claim), Place(ranks)],
+        callbacks=[OwnSignals(), *callbacks],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+class JsonLines(Logger):
+    """Appends a JSON object per line to metrics.jsonl, `step` first. Values that are not finite become null."""
+
+    name, version = "metrics", ""
+
+    def __init__(self, files: RunFiles, check_claim: Callable[[], None]):
+        super().__init__()
+        self.check_claim = check_claim
+        files.folder.mkdir(parents=True, exist_ok=True)
+        self.file = files.metrics_path.open("a")
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """config.yaml holds them."""
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        self.check_claim()
+        row = {"step": step, **metrics}
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+        self.file.write(json.dumps(finite) + "\n")
+        self.file.flush()
+
+
+class Endless:
+    """A loader without a length, so that Lightning ends at max_steps, at whatever step the loader begins."""
+
+    def __init__(self, loader: Iterable[Any]):
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
 
 SAMPLE = 2000  # training items, at most, on which a trained model is measured
 
@@ -65,7 +151,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
         run.model.compile()
     module = build_module(run)
     clock = Clock()
-    averages = averaging.build_averages(recipe, run.prepared.steps, run.device)
+    averages = build_averages(recipe, run.prepared.steps, run.device)
     show_average = averages[0].show_average if averages else nullcontext
     measurements = Measurements(run.files, clock, config.trainer.log_every, batch_size)
     selection = Selection(recipe, run.task.metric, show_average)
@@ -74,7 +160,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
         settings,
         hooks.check_claim,
         ranks,
-        unused=ranks.size > 1 and budgets.leaves_unused(config, run.task),
+        unused=ranks.size > 1 and leaves_unused(config, run.task),
         max_steps=run.last_step,
         val_check_interval=max(1, math.ceil(run.prepared.steps / config.trainer.evaluations)),
         log_every_n_steps=config.trainer.log_every,
@@ -86,9 +172,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
             selection,
             PeriodicAnalysis(hooks.analyze, config.trainer.analyze_every, clock, show_average),
             Reporting(hooks.progress, measurements),
-            checkpoint.Checkpointing(
-                run.files.checkpoint_path, config.trainer.checkpoint_every, clock, hooks.stop, ranks.agree
-            ),
+            Checkpointing(run.files.checkpoint_path, config.trainer.checkpoint_every, clock, hooks.stop, ranks.agree),
         ],
         default_root_dir=run.files.folder,
     )
@@ -103,7 +187,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
             trainer.validate(module, validation, verbose=False)
     finally:
         if lines:
-            lines.close()
+            lines.file.close()
     run.last_step = trainer.global_step
     columns = {
         "train_loss": measurements.train_loss,
@@ -115,7 +199,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
     run.model.load_state_dict(selection.weights)
     if ranks.is_main:
         hooks.check_claim()
-        checkpoint.write_weights(run.files.best_path, module, selection.step)
+        write_weights(run.files.best_path, module, selection.step)
     return Trained(selection.metrics, {"kept_step": selection.step, **columns})
 
 

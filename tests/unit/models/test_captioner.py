@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from vitlab.config import UserError, load, resolved
 from vitlab.models import build_model
-from vitlab.training.sources import load_encoder
+from vitlab.training.load import load_encoder
 
 SIZES = {"depth": 2, "width": 20, "heads": 2, "mlp_width": 28}
 

@@ -10,8 +10,8 @@ from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.models import described_shape
 from vitlab.models.counting import count
 from vitlab.models.text import build as build_text
-from vitlab.training.optimization.optimizers import build_optimizer, freeze_body
-from vitlab.training.sources import load_encoder
+from vitlab.training.load import load_encoder
+from vitlab.training.optim import build_optimizer, freeze_body
 
 V, S, N, D = 23, 7, 5, 24
 SIZES = {"width": D, "heads": 3, "depth": 2, "decoder_depth": 3, "mlp_width": 20}

@@ -9,7 +9,7 @@ from torch import nn
 from vitlab.config import TrainConfig, compose
 from vitlab.models import build_model, kernels
 from vitlab.models.counting import count, memory
-from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.optim import build_optimizer
 
 CLASSES = 5
 VIT = {"patch_size": (5, 7), "depth": 3, "width": 24, "heads": 3}

@@ -13,9 +13,9 @@ from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.data.text.tokenization import train
 from vitlab.training import train as training
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.prepare import prepare
-from vitlab.training.run import Run
-from vitlab.training.sources import refuse_tokenizer
+from vitlab.training.files import RunFiles
+from vitlab.training.load import refuse_tokenizer
+from vitlab.training.run import Run, prepare
 
 SIZES = {"width": 24, "depth": 2}
 BODIES = {
@@ -85,13 +85,14 @@ def test_of_more_learned_positions_the_first_are_taken():
 def test_another_tokenizer_of_the_same_size_is_refused(tmp_path):
     one, other = (train([text], "characters", 20) for text in ("abc", "xyz"))
     assert one.size == other.size
-    refuse_tokenizer(str(tmp_path), one)  # a source without one, such as a file of weights
+    files = RunFiles(tmp_path)
+    refuse_tokenizer(files, one, "another")  # a source without one, such as a file of weights
     one.save(tmp_path / "tokenizer.json")
-    refuse_tokenizer(str(tmp_path), one)
-    refuse_tokenizer(str(tmp_path), train(["cba"], "characters", 20))
-    refuse_tokenizer(str(tmp_path), None)
-    with pytest.raises(UserError, match=r"was trained with another tokenizer; give data\.tokenizer="):
-        refuse_tokenizer(str(tmp_path), other)
+    refuse_tokenizer(files, one, "another")
+    refuse_tokenizer(files, train(["cba"], "characters", 20), "another")
+    refuse_tokenizer(files, None, "another")
+    with pytest.raises(UserError, match="another"):
+        refuse_tokenizer(files, other, "another")
 
 
 def classified():

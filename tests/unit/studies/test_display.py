@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from vitlab.studies.status import Display, RunState, StudyStatus
-from vitlab.training.progress import Progress
+from vitlab.training.files import Progress
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -13,10 +13,9 @@ from vitlab.studies import experiment as tuning
 from vitlab.studies.experiment import Observer, train_run
 from vitlab.training import train as training
 from vitlab.training.callbacks import Interrupted
-from vitlab.training.devices.ranks import ALONE
+from vitlab.training.distributed import ALONE
 from vitlab.training.files import RunFiles
-from vitlab.training.prepare import prepare
-from vitlab.training.run import Run
+from vitlab.training.run import Run, prepare
 from vitlab.training.settings import HERE
 from vitlab.training.train import Hooks
 

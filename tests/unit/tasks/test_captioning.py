@@ -11,7 +11,7 @@ from vitlab.data.loader import Items, eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build
 from vitlab.tasks.captioning import score_captions
-from vitlab.training.optimization.optimizers import build_optimizer
+from vitlab.training.optim import build_optimizer
 
 TINY = ["task=captioning", "data.image_size=[10,14]", "model.encoder.patch_size=[5,14]", "model.depth=1"]
 TINY += ["model.encoder.depth=1", "recipe=adamw", "recipe.lr=5e-3", "recipe.betas=[0.9,0.95]"]

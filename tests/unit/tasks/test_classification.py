@@ -19,8 +19,7 @@ from vitlab.data.loader import eval_loader
 from vitlab.data.text.corpus import SPLITS
 from vitlab.data.text.tokenization import train
 from vitlab.models import build_model
-from vitlab.training.optimization.optimizers import build_optimizer
-from vitlab.training.optimization.schedules import build_schedule
+from vitlab.training.optim import build_optimizer, build_schedule
 
 CLASSES, CHANNELS, SIZE = 5, 3, (7, 11)
 

@@ -14,7 +14,7 @@ from vitlab.data.loader import eval_loader
 from vitlab.models import build_model
 from vitlab.studies.stats import Outcomes
 from vitlab.tasks.metrics import find_metric
-from vitlab.training.result import find_error
+from vitlab.training.run import find_error
 
 SIZE, LABELS = (7, 11), 3
 

@@ -13,9 +13,9 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.studies.experiment import train_run
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import plan_study
-from vitlab.training.callbacks import Interrupted
-from vitlab.training.checkpoint import Checkpointing, read_checkpoint
-from vitlab.training.optimization import averaging
+from vitlab.training import optim
+from vitlab.training.callbacks import Checkpointing, Interrupted
+from vitlab.training.load import read_checkpoint
 
 DECAY = 0.7
 WORDS = [*TINY, "trainer.evaluations=4", "train_size=40", "recipe.batch_size=16", "wandb.mode=off", "analyses=[]"]
@@ -132,19 +132,19 @@ def test_a_run_that_ended_without_its_last_lines_has_the_average_too(tmp_path):
 def test_an_average_that_would_still_be_the_beginning_is_refused(ema, steps):
     options = compose(TrainConfig, [f"recipe.ema={ema}"]).recipe
     with pytest.raises(UserError, match=r"recipe\.ema=0\.\d+: after \d+ steps \d\d% of the average") as caught:
-        averaging.refuse_stale_average(options, steps)
+        optim.refuse_stale_average(options, steps)
     advice = float(str(caught.value).partition("give recipe.ema=")[2].partition(" ")[0])
-    averaging.refuse_stale_average(compose(TrainConfig, [f"recipe.ema={advice}"]).recipe, steps)
+    optim.refuse_stale_average(compose(TrainConfig, [f"recipe.ema={advice}"]).recipe, steps)
 
 
 def test_a_run_has_as_many_checkpoints_as_it_averages():
     recipe = compose(TrainConfig, ["recipe.average=7"]).recipe
     with pytest.raises(UserError, match=r"recipe\.average=7: the run has only 6 steps; give at most 6"):
-        averaging.refuse_stale_average(recipe, 6)
-    averaging.refuse_stale_average(recipe, 7)
+        optim.refuse_stale_average(recipe, 6)
+    optim.refuse_stale_average(recipe, 7)
     recipe = compose(TrainConfig, ["recipe.average=100"]).recipe
     for steps in (100, 150, 199, 2050):
-        (average,) = averaging.build_averages(recipe, steps, "cpu")
+        (average,) = optim.build_averages(recipe, steps, "cpu")
         assert sum(average.should_update(step) for step in range(steps)) == 100
 
 

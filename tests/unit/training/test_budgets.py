@@ -3,7 +3,7 @@
 import pytest
 
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.training import budgets
+from vitlab.training import run as budgets
 
 
 def budget(unit, value):

@@ -12,8 +12,7 @@ from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
 from vitlab.tasks.classification import Classification, update_class_metrics
 from vitlab.training.callbacks import Diverged
-from vitlab.training.prepare import prepare
-from vitlab.training.run import Run
+from vitlab.training.run import Run, prepare
 from vitlab.training.train import train
 
 DOCS = Path(__file__).parents[3] / "docs" / "training.md"

@@ -8,7 +8,7 @@ from torch import nn
 from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, UserError, compose
 from vitlab.models.base import before_head, evaluating
-from vitlab.training.optimization.optimizers import build_optimizer, freeze_body
+from vitlab.training.optim import build_optimizer, freeze_body
 
 IMAGES = {"image_size": (16, 24), "channels": 3, "num_classes": 5}
 TEXT = {"length": 7, "vocabulary": 23, "num_classes": 5, "head": "sequence"}

@@ -13,9 +13,8 @@ from vitlab.config import DescribeConfig, TrainConfig, compose
 from vitlab.models import build as build_text
 from vitlab.models import build_model
 from vitlab.models.resnet import ResNet
-from vitlab.training.optimization.optimizers import MuonInFloat32, find_hidden_matrices
-from vitlab.training.optimization.optimizers import build_optimizer as build
-from vitlab.training.optimization.schedules import build_schedule
+from vitlab.training.optim import MuonInFloat32, build_schedule, find_hidden_matrices
+from vitlab.training.optim import build_optimizer as build
 
 LR = 0.37
 

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from vitlab.config import TrainConfig, UserError, compose, groups, names, resolved
 from vitlab.config.keys import get_value
 from vitlab.studies.grid import compose_study, expand
-from vitlab.training.optimization.optimizers import compute_peak_rate
+from vitlab.training.optim import compute_peak_rate
 
 # they reproduce nothing that was published
 OWN = {

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from vitlab.config import TrainConfig, UserError, compose
-from vitlab.training.optimization.optimizers import build_optimizer as build
-from vitlab.training.optimization.schedules import build_schedule, compute_rate, refuse_endless_warmup, to_steps
+from vitlab.training.optim import build_optimizer as build
+from vitlab.training.optim import build_schedule, compute_rate, refuse_endless_warmup, to_steps
 
 STEPS, LR, WIDTH = 211, 0.37, 53
 

@@ -16,7 +16,7 @@ from vitlab import UserError, build_model, export_weights, load_weights
 from vitlab.models.timm_adapter import pretrained_cfg
 from vitlab.models.weights.resample import first_convolution
 from vitlab.training.files import source_problems
-from vitlab.training.sources import read_weights
+from vitlab.training.load import read_weights
 
 
 def test_files_in_every_format_and_wrapping(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitlab.training.result import find_peak
+from vitlab.training.run import find_peak
 
 
 @pytest.mark.parametrize(

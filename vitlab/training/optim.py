@@ -1,0 +1,279 @@
+"""Optimizers, their parameter groups, learning-rate schedules, and averages of the weights.
+
+A schedule gives the rate of each step as a share of the recipe's rate, by the papers' formulas. `step` counts from 0 to
+`steps` - 1. A linear warm-up comes before every schedule: (step + 1) / warmup, so that its last step has the whole rate
+and no step is wasted.
+"""
+
+import math
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import lightning.pytorch as L
+import torch
+from lightning.pytorch.callbacks import WeightAveraging
+from timm.models import group_parameters
+from timm.optim import Muon, param_groups_layer_decay, param_groups_weight_decay
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+from torch.overrides import TorchFunctionMode
+
+from vitlab.config import UserError
+from vitlab.config.schema import RecipeConfig
+from vitlab.models.base import as_model
+from vitlab.models.heads import TextModel
+from vitlab.models.weights.load import head_names
+from vitlab.training.settings import cpu_has_bf16
+
+
+def build_optimizer(model: nn.Module, recipe: RecipeConfig, fused: bool = False) -> Optimizer:
+    """The recipe's optimizer; norms, biases, positions and class tokens have no weight decay. `fused`: in one kernel.
+
+    With `layer_decay` the head has the recipe's rate and each layer that share of the rate of the layer above it (Clark
+    et al., 2020; Bao et al., 2022). Raises UserError for muon with a model without hidden matrices, and for BatchNorm
+    with a batch of one.
+    """
+    if recipe.batch_size == 1 and any(
+        isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()
+    ):
+        raise UserError("recipe.batch_size=1: BatchNorm needs at least 2 examples per batch; give 2 or more")
+    if recipe.optimizer == "muon":
+        return build_muon(model, recipe)
+    groups = make_parameter_groups(model, recipe)
+    if recipe.optimizer == "sgd":
+        momentum = {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
+        return SGD(groups, lr=compute_peak_rate(recipe), **momentum, fused=fused or None)
+    betas = tuple(recipe.betas)
+    return AdamW(groups, lr=compute_peak_rate(recipe), betas=betas, eps=recipe.eps, fused=fused or None)
+
+
+def compute_peak_rate(recipe: RecipeConfig) -> float:
+    """The recipe's peak rate; with `lr_batch` it scales linearly with the batch size (Goyal et al., 2017)."""
+    return recipe.lr if recipe.lr_batch is None else recipe.lr * recipe.batch_size / recipe.lr_batch
+
+
+def make_parameter_groups(
+    model: nn.Module, recipe: RecipeConfig, fallback: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """timm's groups, each with its own `lr`; those of the parameters named in `fallback` have `use_fallback`."""
+    not_decayed = as_model(model).no_weight_decay()
+    options = {"weight_decay": recipe.weight_decay, "no_weight_decay_list": not_decayed, "fallback_list": fallback}
+    if recipe.layer_decay is None:
+        return param_groups_weight_decay(model, **options)
+    groups = param_groups_layer_decay(model, layer_decay=recipe.layer_decay, **options)
+    for group in groups:
+        group["lr"] = compute_peak_rate(recipe) * group.pop("lr_scale")
+    return groups
+
+
+def build_muon(model: nn.Module, recipe: RecipeConfig) -> Muon:
+    """Muon for the hidden matrices, AdamW for all else, with one rate for both: Muon's step is scaled to AdamW's
+    (Jordan et al., 2024; Liu et al., 2025, arXiv 2502.16982, eq. 4).
+    """
+    hidden = find_hidden_matrices(model)
+    if not hidden:
+        raise UserError(
+            "recipe.optimizer=muon: Muon needs linear layers or convolutions between the first and the last layer, and "
+            "this model has none; choices for it: adamw, sgd"
+        )
+    others = tuple(name for name, _ in model.named_parameters() if name not in hidden)
+    groups = make_parameter_groups(model, recipe, others)
+    for group in groups:
+        if group.get("use_fallback"):
+            group.update(nesterov=False, eps=recipe.eps)  # with nesterov timm takes NAdamW
+        else:
+            group["use_muon"] = True
+    kind = Muon if cpu_has_bf16() else MuonInFloat32
+    return kind(
+        groups,
+        lr=compute_peak_rate(recipe),
+        weight_decay=recipe.weight_decay,
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        betas=tuple(recipe.betas),
+        ns_coefficients="original",
+    )
+
+
+def find_hidden_matrices(model: nn.Module) -> set[str]:
+    """Names of the weights of linear layers and convolutions (but those of a channel each) in the model's blocks:
+    neither in its first nor in its last layer.
+
+    Layers are those of the model's `group_matcher`. Muon takes a convolution's weights as a matrix (out, in * window).
+    """
+    layers = group_parameters(model, as_model(model).group_matcher(), reverse=True)
+    matrices = {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.groups == 1)
+    }
+    return {name for name in matrices & layers.keys() if 0 < layers[name] < max(layers.values())}
+
+
+class MuonInFloat32(Muon):
+    """timm's Muon, which multiplies in bf16, for a CPU without bf16 matrix instructions: ten times as fast there.
+
+    Operands and results are rounded to bf16, sums are taken in float32: what such instructions do.
+    """
+
+    def step(self, closure: Any = None) -> Any:
+        with ProductsInFloat32():
+            return super().step(closure)
+
+
+class ProductsInFloat32(TorchFunctionMode):
+    """Multiplies bf16 matrices of a CPU in float32 and rounds the result to bf16."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.addmm and args[0].is_cpu and args[0].dtype == torch.bfloat16:
+            out = kwargs.pop("out")
+            return out.copy_(func(*(tensor.float() for tensor in args), **kwargs))
+        return func(*args, **kwargs)
+
+
+def freeze_body(model: nn.Module) -> None:
+    """Freeze all but the head: no gradients, and eval mode, so no dropout and no new statistics of its norms.
+
+    The head is the classifier; in a text model it is all outside the body `text`, so BERT's pooler too. Raises
+    UserError for a model without a head.
+    """
+    is_text = isinstance(model, TextModel)
+    names = [name for name, _ in model.named_parameters()]
+    head = {name for name in names if not name.startswith("text.")} if is_text else {*head_names(model)} & {*names}
+    if not head:
+        raise UserError(f"recipe.freeze=body: {type(model).__name__} has no head to train; give recipe.freeze=null")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in head)
+    (model.text if is_text else model).eval()  # a linear head has no modes
+
+
+def to_steps(value: float, steps: int) -> int:
+    """A duration in steps; a value below 1 is a share of the steps."""
+    return round(value * steps) if value < 1 else int(value)
+
+
+def refuse_endless_warmup(recipe: RecipeConfig, steps: int) -> None:
+    """Raise UserError for a warm-up that is longer than the run."""
+    if recipe.warmup >= max(1, steps):
+        raise UserError(
+            f"recipe.warmup={recipe.warmup}: the run has only {steps} steps; give recipe.warmup=0.1, a share of "
+            "the steps, or a longer budget"
+        )
+
+
+def compute_rate(recipe: RecipeConfig | SimpleNamespace, step: int, steps: int, width: int | None = None) -> float:
+    """The learning rate of optimizer step `step` of `steps`, as a share of the recipe's rate.
+
+    `width` is the model's, which noam alone reads.
+    """
+    warmup = to_steps(recipe.warmup, steps)
+    if recipe.schedule == "noam":  # Vaswani et al., 2017, eq. 3, which counts steps from 1; the warm-up is part of it
+        return width**-0.5 * min((step + 1) ** -0.5, (step + 1) * max(1, warmup) ** -1.5)
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+    if recipe.schedule == "cosine":  # Loshchilov and Hutter, 2017, eq. 5
+        return recipe.final_lr + (1 - recipe.final_lr) * 0.5 * (1 + math.cos(math.pi * progress))
+    if recipe.schedule == "linear":
+        return recipe.final_lr + (1 - recipe.final_lr) * (1 - progress)
+    if recipe.schedule == "multistep":
+        return recipe.decay_factor ** sum(step >= round(share * steps) for share in recipe.milestones)
+    length = to_steps(recipe.cooldown, steps)  # of the line to 0 at the end
+    end = max(0.0, min(1.0, (steps - step) / length)) if length else 1.0
+    if recipe.schedule == "constant":
+        return end
+    timescale = recipe.timescale or max(1, warmup)  # rsqrt: Zhai et al., 2022, appendix B; big_vision
+    return end * (timescale / (timescale + (step - warmup))) ** 0.5
+
+
+def build_schedule(optimizer: Optimizer, recipe: RecipeConfig, steps: int, width: int | None = None) -> LambdaLR:
+    return LambdaLR(optimizer, partial(compute_rate, recipe, steps=steps, width=width))
+
+
+STALE = 0.5  # largest share of the first step's weights in the final average
+SPACING = 100  # checkpoints that recipe.average counts in a run: one after each hundredth of its steps
+
+
+class Averaging(WeightAveraging):
+    """Averages the weights after every step, or after those in `steps`; evaluation uses the average.
+
+    `average(averages, weights, count)` updates the averages of `count` weights. Floating-point buffers (BatchNorm's
+    statistics) are averaged too. Until the first of the steps the weights themselves are evaluated. In a checkpoint
+    the average is `state_dict`; training continues from `current_model_state`.
+    """
+
+    def __init__(self, average: Callable[..., None], device: torch.device, steps: Container[int] | None = None):
+        # not Lightning's EMAWeightAveraging, which averages parameter by parameter, and rounds where nothing changed
+        super().__init__(device=device, use_buffers=True, multi_avg_fn=average)
+        self.steps = steps
+
+    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+        return step_idx is not None and (self.steps is None or step_idx + 1 in self.steps)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is an average yet."""
+        return self._average_model.n_averaged > 0
+
+    def on_save_checkpoint(self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.begun:
+            super().on_save_checkpoint(trainer, module, checkpoint)
+
+    def on_load_checkpoint(self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        if "averaging_state" in checkpoint:
+            super().on_load_checkpoint(trainer, module, checkpoint)
+
+    def _swap_models(self, module: L.LightningModule) -> None:
+        if self.begun:
+            super()._swap_models(module)
+
+    @contextmanager
+    def show_average(self, module: L.LightningModule) -> Iterator[None]:
+        """Put the average into the module, as in evaluation; afterwards the weights that training continues from."""
+        self._swap_models(module)
+        try:
+            yield
+        finally:
+            self._swap_models(module)
+
+    def apply_average(self, module: L.LightningModule) -> None:
+        """Copy the average into the module, as the end of training does, which a run resumed at its last step skips."""
+        self._copy_average_to_current(module)
+
+
+def mean(averages: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
+    """Add weights to the mean of `count` others, in place."""
+    get_ema_multi_avg_fn(float(count / (count + 1)))(averages, weights, count)
+
+
+def build_averages(recipe: RecipeConfig, steps: int, device: torch.device) -> list[Averaging]:
+    """The callback that averages the weights of a run of `steps` if the recipe says so.
+
+    recipe.ema: average = ema * average + (1 - ema) * weights after every step, from those of the first on.
+    recipe.average=N: the mean of N checkpoints, the last at the end, a hundredth of the run apart. Vaswani et al.
+    (2017, section 6.1) average 5 that are 10 minutes of 12 hours apart.
+    """
+    if recipe.ema is not None:
+        return [Averaging(get_ema_multi_avg_fn(recipe.ema), device)]
+    if recipe.average is not None:
+        apart = max(1, steps // SPACING)
+        return [Averaging(mean, device, range(steps - (recipe.average - 1) * apart, steps + 1, apart))]
+    return []
+
+
+def refuse_stale_average(recipe: RecipeConfig, steps: int) -> None:
+    """Raise UserError if the average would still be mostly the first step's weights, or needs more steps."""
+    if recipe.average is not None and recipe.average > steps:
+        raise UserError(f"recipe.average={recipe.average}: the run has only {steps} steps; give at most {steps}")
+    if recipe.ema is not None and recipe.ema ** (steps - 1) > STALE:
+        advice = f"recipe.ema={max(0.1, 1 - 10 / steps):.4g} or recipe.ema=null" if steps > 1 else "recipe.ema=null"
+        raise UserError(
+            f"recipe.ema={recipe.ema}: after {steps} steps {recipe.ema ** (steps - 1):.0%} of the average would still "
+            f"be the weights of the first step; give {advice}"
+        )

@@ -1,1 +1,0 @@
-"""Optimizers, the schedules of their rates, averages of weights, what stays frozen."""
