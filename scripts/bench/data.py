@@ -39,7 +39,7 @@ from vitlab.data.base import ImageData, Split
 from vitlab.data.images import decode
 from vitlab.data.loader import train_loader
 from vitlab.hardware import count_cores, keep_freed_memory
-from vitlab.tasks.common.images import ImagePreparation
+from vitlab.tasks.images import ImagePreparation
 
 SMALL, SMALL_SIDE, SMALL_BATCH, SHIFT = 25_600, 32, 256, 4
 DIFFERENT, COPIES, CLASSES, WIDTH, HEIGHT = 256, 8, 4, 500, 375  # pictures

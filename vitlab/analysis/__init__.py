@@ -2,7 +2,7 @@
 
 An analysis's module has `UNIT`, `NEEDS` (what a model must have for it, in words), `applies(model) -> bool` and
 `run(model, inputs, config)`. `inputs` are what the run's task shows: images (B, C, Y, X), or `TokenInputs`
-(vitlab.tasks.common.text). `run` returns rows, each a mapping of plain values, or, where the result is a picture,
+(vitlab.tasks.base). `run` returns rows, each a mapping of plain values, or, where the result is a picture,
 a mapping of NumPy arrays by name, with the rows that go with them as "rows". "references" in that mapping are
 values of known cases by name, in the unit of the rows, which figures draw; figures of heads take the first as 100%. A
 `run` with the parameter `labels` gets the labels of the inputs, where they mean the model's outputs; one with

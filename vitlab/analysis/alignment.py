@@ -21,7 +21,7 @@ from vitlab.config.schema import AnalysisConfig
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models.heads import TextModel
 from vitlab.models.recurrent import RecurrentEncoderDecoder
-from vitlab.tasks.common.text import TokenInputs
+from vitlab.tasks.base import TokenInputs
 
 UNIT = "share"
 NEEDS = "a decoder that attends to a source text"

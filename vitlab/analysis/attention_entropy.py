@@ -19,7 +19,7 @@ from vitlab.analysis.capture.layers import takes_images
 from vitlab.analysis.capture.progress import Progress
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.heads import TextModel
-from vitlab.tasks.common.text import TokenInputs
+from vitlab.tasks.base import TokenInputs
 
 UNIT = "nats"
 NEEDS = "attention that vitlab knows, over images or texts"

@@ -18,7 +18,7 @@ from vitlab.analysis.capture.attention import attention_maps, find_attention_lay
 from vitlab.analysis.capture.progress import Progress, track_progress
 from vitlab.config.schema import AnalysisConfig
 from vitlab.models.heads import TextModel
-from vitlab.tasks.common.text import TokenInputs
+from vitlab.tasks.base import TokenInputs
 
 UNIT = "score"
 NEEDS = "attention over the tokens of a text"

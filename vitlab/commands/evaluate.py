@@ -54,7 +54,7 @@ def evaluate(source: str, config: TrainConfig, changed: Set[str], *, as_json: bo
     with status_line("loading torch, lightning and timm", quiet=as_json):
         from vitlab import tasks
         from vitlab.analysis import probes
-        from vitlab.tasks.common.evaluate import evaluate
+        from vitlab.tasks.base import evaluate
         from vitlab.training.load import load_subject
 
     console = Console(stderr=True)

@@ -197,7 +197,7 @@ def write_file(
     args: argparse.Namespace, writer: "TextGenerator", search: dict[str, Any], lines: dict[str, list[str]]
 ) -> int:
     """Write a line for each line of --input, and print how well they match --reference. Raises UserError."""
-    from vitlab.tasks.common.decoded import score_exact_match, score_translation
+    from vitlab.tasks.measures import score_exact_match, score_translation
     from vitlab.training.writer import encode_lines, write_lines
 
     rows = encode_lines(writer, args.run, args.input, lines["--input"])

@@ -1,6 +1,6 @@
-"""Tasks: what a batch is, the loss, the metrics. One file and one YAML each.
+"""Tasks: what a batch is, the loss, the metrics. A YAML each.
 
-A task's module has `build(config, recipe, data, data_config) -> Task`.
+The module of a task has `build(config, recipe, data, data_config) -> Task`.
 """
 
 from typing import Any
@@ -10,10 +10,17 @@ from vitlab.config.schema import TaskConfig
 from vitlab.registry import implementation
 from vitlab.tasks.metrics import list_metrics
 
+MODULES = {  # of kinds that share one; others have the module of their name
+    **dict.fromkeys(("classification", "multilabel", "regression"), "images"),
+    **dict.fromkeys(("causal_lm", "masked_lm", "span_lm"), "language"),
+    **dict.fromkeys(("translation", "summarization", "span_corruption", "captioning"), "seq2seq"),
+}
+
 
 def build(config: TaskConfig, **parts: Any) -> Any:
     """The task of a configuration: a `vitlab.tasks.base.Task`. Raises UserError for data that it is not for."""
-    task = implementation("vitlab.tasks", config.kind, "build").build(config, **parts)
+    module = MODULES.get(config.kind, config.kind)
+    task = implementation("vitlab.tasks", module, "build").build(config, **parts)
     found = task.metrics(detailed=config.metric is not None)
     measured = {metric.key: metric for metric in list_metrics() if metric.key in found}
     key = next(iter(measured)) if config.metric is None else config.metric

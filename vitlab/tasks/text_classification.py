@@ -11,16 +11,66 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from vitlab.config import UserError
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import NO_TAG, TextData
 from vitlab.data.sequences import IGNORE_INDEX, frame_texts
-from vitlab.tasks.base import Task
-from vitlab.tasks.common.objectives import Choices, Classes, Numbers, Tags
-from vitlab.tasks.common.text import TokenInputs, refuse_image_recipe
+from vitlab.tasks import images
+from vitlab.tasks.base import Task, TokenInputs, refuse_image_recipe, sum_cross_entropy
+from vitlab.tasks.images import build_class_metrics, update_class_metrics
+from vitlab.tasks.measures import MacroF1
+from vitlab.tasks.metrics import CHOICES, NUMBERS, TAGS, TEXTS
+
+
+class Classes:
+    """One of `outputs` classes each: cross-entropy; items whose label is NO_TAG do not count."""
+
+    dtype = torch.int64  # of targets
+    scale = None  # as a task has it
+
+    def __init__(self, outputs: int, label_smoothing: float):
+        self.outputs = outputs
+        self.label_smoothing = label_smoothing
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(..., C), (...) -> the sum over the items with a label; 0 where none has one."""
+        return sum_cross_entropy(logits, labels, self.label_smoothing)
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        return build_class_metrics(self.outputs, detailed, TEXTS)
+
+    def update(self, metrics: MetricCollection, logits: Tensor, labels: Tensor) -> None:
+        update_class_metrics(metrics, logits, labels, labels != NO_TAG)
+
+
+class Tags(Classes):
+    """A class of each token that carries one; f1 is the mean over classes, also over two: neither is the one sought."""
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        return build_class_metrics(self.outputs, detailed, TAGS) | {"f1": MacroF1(self.outputs)}
+
+
+class Choices(Classes):
+    """The right one of as many choices as there are outputs; their order means nothing, so neither does an F1."""
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        return build_class_metrics(self.outputs, detailed, CHOICES)
+
+
+class Numbers(images.Numbers):
+    """A number each, measured as standardised."""
+
+    def metrics(self, detailed: bool) -> dict[str, Metric]:
+        """loss, of standardised targets, and the metrics of numbers; `detailed` adds `ItemOutcomes`."""
+        return images.build_item_metrics(NUMBERS, self.outputs, detailed)
+
+    def update(self, metrics: MetricCollection, logits: Tensor, targets: Tensor) -> None:
+        losses = F.mse_loss(logits[:, 0], self.standardise(targets), reduction="none")
+        images.update_item_metrics(metrics, losses, logits[:, 0], targets)
+
 
 # tokens (B, [S,] N), mask of the same shape, False for padding, None where there is none; segments; targets: classes,
 # choices or numbers (B,), tags (B, N)
@@ -115,7 +165,7 @@ class TextClassification(Task):
 
         Of tags over the tokens that carry one: a word counts once, an entity of several words as often as it has
         words, so f1 is the mean over tags and not that of whole entities. `detailed` adds what
-        `vitlab.tasks.classification.build_class_metrics` says.
+        `build_class_metrics` says.
         """
         return MetricCollection(self.objective.metrics(detailed), compute_groups=False)
 

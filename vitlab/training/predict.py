@@ -22,7 +22,7 @@ from vitlab.data.opening import open_data
 from vitlab.data.text.corpus import encode_examples
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import read_json, write_json
-from vitlab.tasks.common.evaluate import collect_logits
+from vitlab.tasks.base import collect_logits
 from vitlab.training.files import RunFiles
 from vitlab.training.load import load_run, load_subject, place_run
 

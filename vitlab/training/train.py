@@ -18,7 +18,7 @@ from vitlab.data.loader import eval_loader, train_loader
 from vitlab.data.split import examples
 from vitlab.models.counting.memory import checkpointed
 from vitlab.tasks import writes_texts
-from vitlab.tasks.common.evaluate import evaluate
+from vitlab.tasks.base import evaluate
 from vitlab.training.callbacks import (
     Checkpointing,
     Clock,

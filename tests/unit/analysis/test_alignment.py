@@ -8,7 +8,7 @@ from vitlab.analysis.capture.attention import attention_maps
 from vitlab.config import load
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build_model
-from vitlab.tasks.common.text import TokenInputs
+from vitlab.tasks.base import TokenInputs
 
 CONFIG = load("analysis", "alignment")
 END, PAD = 1, 0

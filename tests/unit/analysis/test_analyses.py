@@ -17,7 +17,7 @@ from vitlab.analysis.capture.findings import Findings
 from vitlab.config import TrainConfig, compose, load, names
 from vitlab.models import build, build_model
 from vitlab.models.text import language_model
-from vitlab.tasks.common.text import TokenInputs
+from vitlab.tasks.base import TokenInputs
 
 MODULES = [
     importlib.import_module(f"vitlab.analysis.{found.name}") for found in pkgutil.iter_modules(analysis.__path__)

@@ -16,7 +16,7 @@ from vitlab.analysis.capture.attention import attention_maps, find_attention_lay
 from vitlab.analysis.head_types import TYPES
 from vitlab.models import build_model
 from vitlab.models.text import bert, language_model
-from vitlab.tasks.common.text import TokenInputs
+from vitlab.tasks.base import TokenInputs
 
 B, HEADS, GRID = 2, 3, (5, 7)
 PATCHES = GRID[0] * GRID[1]

@@ -17,7 +17,7 @@ from vitlab.config import TrainConfig, compose
 from vitlab.data.base import ImageData, Split
 from vitlab.reports import figures
 from vitlab.reports.figures import images
-from vitlab.tasks.classification import Classification
+from vitlab.tasks.images import Classification
 
 
 def task(classes):

@@ -11,7 +11,7 @@ from vitlab.config import UserError
 from vitlab.studies import plan as timing
 from vitlab.studies.grid import compose_study
 from vitlab.studies.plan import estimate_run, plan_study
-from vitlab.tasks.classification import Classification
+from vitlab.tasks.images import Classification
 
 STEP, EVALUATION = 0.1, 0.4  # seconds
 WORDS = ["models=[vit_nano]", "sizes=[40]", "seeds=[0]", "wandb.mode=off", "analyses=[]", "set=[recipe.batch_size=4]"]

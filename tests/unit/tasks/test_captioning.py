@@ -10,7 +10,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items, eval_loader
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models import build
-from vitlab.tasks.captioning import score_captions
+from vitlab.tasks.measures import score_captions
 from vitlab.training.optim import build_optimizer
 
 TINY = ["task=captioning", "data.image_size=[10,14]", "model.encoder.patch_size=[5,14]", "model.depth=1"]

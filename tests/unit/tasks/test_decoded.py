@@ -7,7 +7,7 @@ import sys
 import pytest
 from torchmetrics import MetricCollection
 
-from vitlab.tasks.common.decoded import Decoded, score_exact_match, score_summaries, score_translation
+from vitlab.tasks.measures import Decoded, score_exact_match, score_summaries, score_translation
 
 REFERENCES = ["The cat sat on the mat.", "It rained all day, so we stayed at home.", "Nobody came to the party"]
 HYPOTHESES = ["A cat sat on the mat.", "It rained the whole day and we stayed home.", ""]

@@ -12,8 +12,8 @@ from torchmetrics import MetricCollection
 from tests import classified
 from tests.unit.tasks.test_text_tasks import FOR, batch_of, built, task_of
 from vitlab import models
-from vitlab.tasks.classification import build_class_metrics, update_class_metrics
-from vitlab.tasks.common.metrics import BalancedAccuracy, Matthews
+from vitlab.tasks.images import build_class_metrics, update_class_metrics
+from vitlab.tasks.measures import BalancedAccuracy, Matthews
 from vitlab.tasks.metrics import TEXTS, build_metrics
 
 

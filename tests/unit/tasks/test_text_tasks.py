@@ -13,7 +13,7 @@ from vitlab.config import TrainConfig, UserError, compose
 from vitlab.data.loader import Items
 from vitlab.data.sequences import IGNORE_INDEX
 from vitlab.models.counting import count
-from vitlab.tasks.masked_lm import SEED
+from vitlab.tasks.language import SEED
 
 TINY = {"gpt_nano": ["model.width=24", "model.heads=3"], "bert_nano": ["model.width=24", "model.heads=3"]}
 TINY["lstm_nano"] = ["model.width=24"]

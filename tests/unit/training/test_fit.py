@@ -10,7 +10,7 @@ import torch
 import vitlab
 from vitlab.config import TrainConfig, compose
 from vitlab.data.opening import open_data
-from vitlab.tasks.classification import Classification, update_class_metrics
+from vitlab.tasks.images import Classification, update_class_metrics
 from vitlab.training.callbacks import Diverged
 from vitlab.training.run import Run, prepare
 from vitlab.training.train import train

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitlab.analysis.capture.attention import Reduction, reduce_attention
 from vitlab.analysis.capture.progress import Progress, track_progress
-from vitlab.tasks.common.text import TokenInputs
+from vitlab.tasks.base import TokenInputs
 
 CHUNK = 16  # images in one forward pass
 

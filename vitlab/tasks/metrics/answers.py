@@ -1,13 +1,20 @@
-"""Metrics of classes and labels: shares that are right, F1, Matthews, average precision, calibration."""
+"""Metrics of classes and labels, and of numbers: of pictures, how far off they are; of texts, their correlation."""
 
 import sys
 from typing import Any
 
-from vitlab.tasks.metrics import CHOICES, CLASSES, LABELS, MOST_CONFUSED, TAGS, TEXTS, Metric
+from vitlab.tasks.metrics import CHOICES, CLASSES, LABELS, MEASURES, MOST_CONFUSED, NUMBERS, TAGS, TEXTS, Metric
 
 BINS = 15  # of confidence
 POINTS: dict[str, Any] = {"percent": True, "gap_unit": "points"}
 EVERY = (*CLASSES, CHOICES)
+NUMBER: dict[str, Any] = {  # of one output
+    "loss": "squared error of standardised numbers",
+    "classes": (1, 1),
+    "detailed": False,
+}
+WORSE: dict[str, Any] = {"higher_is_better": False, "is_error": True, "of": (MEASURES,), **NUMBER}
+TEXT: dict[str, Any] = {"gap_unit": "in correlation", "of": (NUMBERS,), **NUMBER}
 METRICS = (
     Metric("accuracy", "accuracy", **POINTS, priority=0, gives_error=True, of=EVERY, detailed=False),
     # the mean over the labels of the area under precision against recall, as of VOC and COCO
@@ -48,23 +55,35 @@ METRICS = (
     ),
     # how far confidence is from accuracy, over bins (Guo et al., 2017)
     Metric("calibration_error", "calibration error", False, False, priority=620, is_compared=False, of=EVERY),
+    # over the standard deviation of the test targets: 1 is what always says their mean
+    Metric("nrmse", "normalised RMSE", priority=20, gives_error=True, **WORSE),
+    Metric("mae", "mean absolute error", priority=30, **WORSE),
+    Metric("r2", "R2", priority=40, of=(MEASURES,), **NUMBER),
+    Metric("pearson", "Pearson correlation", priority=50, **TEXT),
+    Metric("spearman", "Spearman correlation", priority=60, **TEXT),
 )
 
 
 def build(key: str, outputs: int) -> Any:
+    from torchmetrics import MeanAbsoluteError, R2Score, SpearmanCorrCoef
     from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-    from vitlab.tasks.common import metrics
+    from vitlab.tasks import measures
 
     every = {"average": "micro", "validate_args": False}
     return {
         "accuracy": lambda: MulticlassAccuracy(outputs, **every),
-        "map": lambda: metrics.AveragePrecision(outputs, average="none", validate_args=False),
-        "matthews": lambda: metrics.Matthews(outputs),
-        "f1": lambda: metrics.SecondClassF1() if outputs == 2 else metrics.MacroF1(outputs),
-        "balanced_accuracy": lambda: metrics.BalancedAccuracy(outputs),
-        "macro_f1": lambda: metrics.MacroF1(outputs),
-        "chance": lambda: metrics.LargestShare(outputs),
+        "map": lambda: measures.AveragePrecision(outputs, average="none", validate_args=False),
+        "matthews": lambda: measures.Matthews(outputs),
+        "f1": lambda: measures.SecondClassF1() if outputs == 2 else measures.MacroF1(outputs),
+        "balanced_accuracy": lambda: measures.BalancedAccuracy(outputs),
+        "macro_f1": lambda: measures.MacroF1(outputs),
+        "chance": lambda: measures.LargestShare(outputs),
         "top5_accuracy": lambda: MulticlassAccuracy(outputs, top_k=5, **every),
         "calibration_error": lambda: MulticlassCalibrationError(outputs, n_bins=BINS, norm="l1", validate_args=False),
+        "nrmse": measures.NormalisedError,
+        "mae": MeanAbsoluteError,
+        "r2": R2Score,
+        "pearson": measures.Pearson,
+        "spearman": SpearmanCorrCoef,
     }[key]()

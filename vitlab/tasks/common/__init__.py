@@ -1,1 +1,0 @@
-"""What several tasks share: batches, losses, metrics, evaluation."""

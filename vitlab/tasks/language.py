@@ -1,0 +1,363 @@
+"""Models of language: next tokens (Radford et al., 2019), masked tokens and whether one segment follows another (BERT:
+Devlin et al., 2019, section 3.1), masked spans (SpanBERT: Joshi et al., 2020, sections 3.1 to 3.3).
+
+Shapes: B batch, N tokens of a sequence, K places that are predicted at most, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+from torchmetrics import Metric, MetricCollection
+
+from vitlab.config import UserError, choices_text
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
+from vitlab.data.base import Split, TextData
+from vitlab.data.masking import Random, RowGenerators, choose_spans, choose_tokens, corrupt, gather_chosen
+from vitlab.data.sequences import IGNORE_INDEX, LEAST_PAIR, pack_texts, pair_segments
+from vitlab.models.heads import LONGEST_SPAN
+from vitlab.tasks.base import (
+    Task,
+    TokenInputs,
+    count_nats,
+    refuse_image_recipe,
+    refuse_several_parts,
+    sum_cross_entropy,
+)
+from vitlab.tasks.measures import ItemOutcomes, Mean, Perplexity, SumOfMeans
+
+CausalBatch = tuple[Tensor, Tensor]  # tokens (B, N), the next of each (B, N), IGNORE_INDEX where there is none
+PACKING = ("stream", "documents")
+CHUNK = 4096  # sequences counted at a time
+
+
+class CausalLM(Task):
+    """The next token of each: cross-entropy, perplexity, bits per byte."""
+
+    item = "sequence"
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        refuse_image_recipe(recipe)
+        refuse_several_parts(data)
+        self.eval_batch_size = recipe.batch_size
+        if config.pack not in PACKING:
+            raise UserError(f"task.pack={config.pack}: unknown; {choices_text(config.pack, PACKING)}")
+        self.shape = {**data.shape, "head": "next_token"}
+        self.tokenizer = data.tokenizer
+        self.pad, self.special = data.tokenizer.pad, data.tokenizer.special
+        self.label_smoothing = recipe.label_smoothing
+        options = {"end": data.tokenizer.document_end, "length": data.length, "ahead": 1}
+        options["within_texts"] = config.pack == "documents"
+        self.train = pack_texts(data.train.parts[0], **options)
+        self.validation, self.test = (
+            pack_texts(texts.parts[0], **options, whole=False) for texts in (data.validation, data.test)
+        )
+        refuse_empty(self, data, f"are shorter than data.length={data.length} tokens; give less")
+        self.vocabulary = data.tokenizer.size
+        tokens = len(data.test.parts[0].values) + len(data.test)
+        self.bits_per_nat = tokens / data.test.size / math.log(2)  # bits per byte for each nat per token
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> CausalBatch:
+        sequences = batch[0]
+        tokens = sequences[:, :-1]
+        return tokens.where(tokens != IGNORE_INDEX, self.pad), sequences[:, 1:]
+
+    def inputs(self, batch: CausalBatch) -> TokenInputs:
+        tokens, following = batch
+        return TokenInputs.of(tokens, following != IGNORE_INDEX, None, self.special)
+
+    def example(self) -> CausalBatch:
+        tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
+        return tokens, tokens
+
+    def count_targets(self, batch: CausalBatch) -> Tensor:
+        return (batch[1] != IGNORE_INDEX).sum()[None]
+
+    def loss(self, model: nn.Module, batch: CausalBatch) -> Tensor:
+        # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
+        tokens, following = batch
+        return sum_cross_entropy(model(tokens), following, self.label_smoothing)[None]
+
+    @cached_property
+    def log_unigram(self) -> Tensor:
+        """The logarithm of each token's share of what training predicts (V,), with Laplace smoothing."""
+        indices = np.arange(len(self.train)) if self.training_indices is None else self.training_indices
+        counts = np.ones(self.vocabulary)
+        for first in range(0, len(indices), CHUNK):
+            following = self.train.read(indices[first : first + CHUNK])[:, 1:]
+            counts += np.bincount(following[following != IGNORE_INDEX], minlength=self.vocabulary)
+        return torch.from_numpy(np.log(counts / counts.sum())).float()
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """loss (nats per token), perplexity, bits_per_byte, and unigram_perplexity.
+
+        unigram_perplexity is what each token's share of the training tokens gives, without looking at its context. A
+        byte is one of the test texts in UTF-8 (validation texts are taken to have as many per token): bits per byte
+        compare models of different tokenizers, if these are lossless; unknown tokens and lower case are cheaper.
+        `detailed` adds outcomes, the nats of each sequence.
+        """
+        metrics = {
+            "loss": Mean(),
+            "perplexity": Perplexity(),
+            "bits_per_byte": Perplexity(lambda nats: nats * self.bits_per_nat),
+            "unigram_perplexity": Perplexity(),
+        }
+        return MetricCollection(metrics | ({"outcomes": ItemOutcomes()} if detailed else {}), compute_groups=False)
+
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: CausalBatch) -> None:
+        tokens, following = batch
+        counts = following != IGNORE_INDEX
+        nats = count_nats(model(tokens), following)
+        if "outcomes" in metrics:
+            metrics["outcomes"].update(nats, counts)
+        nats, following = nats[counts], following[counts]
+        unigram = -self.log_unigram.to(following.device)[following]
+        for name, metric in metrics.items():
+            if name != "outcomes":
+                metric.update(unigram if name == "unigram_perplexity" else nats)
+
+
+SEQUENCES = ("pairs", "stream", "documents")
+MASKING = ("dynamic", "static")
+LEAST_SHARE = 0.01  # of the tokens that are predicted
+NEXT = "next_sentence"
+SEED = 0x5EED  # of what held-out and statically masked sequences hide
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """What the model sees: tokens (B, N), mask bool (B, N) or None where all are tokens, segments (B, N) or None.
+
+    places (B, K) of the tokens to predict, targets (B, K), IGNORE_INDEX where a row has fewer; follows (B,) for pairs.
+    """
+
+    tokens: Tensor
+    mask: Tensor | None
+    segments: Tensor | None
+    places: Tensor
+    targets: Tensor
+    follows: Tensor | None
+
+
+class MaskedLM(Task):
+    """Masked tokens, and with `sequences=pairs` whether one segment follows another."""
+
+    item = "sequence"
+    head, batch_class = "masked", MaskedBatch
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        refuse_image_recipe(recipe)
+        refuse_several_parts(data)
+        self.eval_batch_size = recipe.batch_size
+        refuse_options(config, data)
+        self.tokenizer, self.share = data.tokenizer, config.share
+        self.dynamic, self.pairs = config.masking == "dynamic", config.sequences == "pairs"
+        self.shape = {**data.shape, "head": self.head}
+        self.label_smoothing = recipe.label_smoothing
+        parts = (data.train, data.validation, data.test)
+        self.train, self.validation, self.test = (self.make_sequences(part, config, data.length) for part in parts)
+        advice = "pairs need several documents: give task.sequences=stream" if self.pairs else "give less"
+        refuse_empty(self, data, f"do not fill one sequence of data.length={data.length} tokens; {advice}")
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The terms of the loss, by name."""
+        return ("masked", NEXT) if self.pairs else ("masked",)
+
+    @property
+    def most(self) -> int:
+        """The most tokens of a sequence that are predicted, K."""
+        return math.ceil(self.share * self.shape["length"])
+
+    def make_sequences(self, texts: Any, config: TaskConfig, length: int) -> Split:
+        roles = self.tokenizer
+        if self.pairs:
+            return pair_segments(texts.parts[0], (roles.start, roles.separator, roles.end), length)
+        within = config.sequences == "documents"
+        split = pack_texts(texts.parts[0], roles.document_end, length - 2, within_texts=within)
+        numbers = np.arange(len(split))
+        return replace(split, targets=np.stack([np.zeros_like(numbers), numbers], axis=1))
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> MaskedBatch:
+        """Masked at random with a generator; without one, or statically, a sequence is always masked the same way."""
+        items, (follows, numbers) = batch[0], batch[1].unbind(1)
+        tokens, segments = items.unbind(1) if self.pairs else (self.add_special_tokens(items), None)
+        mask = tokens != IGNORE_INDEX
+        tokens = tokens.where(mask, self.tokenizer.pad)
+        maskable = mask & ~torch.isin(tokens, torch.tensor(self.tokenizer.special, device=tokens.device))
+        if generator is None or not self.dynamic:
+            generator = RowGenerators([SEED + number for number in numbers.tolist()])
+        seen, places, filled, *beside = self.hide(tokens, maskable, generator)
+        targets, mask = tokens.gather(1, places).where(filled, IGNORE_INDEX), None if mask.all() else mask
+        return self.batch_class(seen, mask, segments, places, targets, follows if self.pairs else None, *beside)
+
+    def add_special_tokens(self, items: Tensor) -> Tensor:
+        """start, the tokens, end; where a sequence has fewer the end follows its last."""
+        edge = items.new_full((len(items), 1), IGNORE_INDEX)
+        tokens = torch.cat([edge, items, edge], dim=1)
+        last = (tokens != IGNORE_INDEX).sum(dim=1, keepdim=True) + 1
+        tokens = tokens.scatter(1, last, self.tokenizer.end)
+        tokens[:, 0] = self.tokenizer.start
+        return tokens
+
+    def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
+        """What the model sees for tokens (B, N), and the places (B, K) of what it predicts, with those that count."""
+        chosen = choose_tokens(maskable, self.share, generator)
+        return self.corrupt_tokens(tokens, chosen, generator), *gather_chosen(chosen, self.most)
+
+    def corrupt_tokens(self, tokens: Tensor, chosen: Tensor, generator: Random, groups: Tensor | None = None) -> Tensor:
+        roles = self.tokenizer
+        options = {"mask_token": roles.mask, "vocabulary": roles.size, "special": roles.special, "groups": groups}
+        return corrupt(tokens, chosen, generator=generator, **options)
+
+    def inputs(self, batch: MaskedBatch) -> TokenInputs:
+        """The texts as they were before anything was hidden."""
+        tokens, rows = batch.tokens.clone(), torch.arange(len(batch.tokens), device=batch.tokens.device)[:, None]
+        is_masked = batch.targets != IGNORE_INDEX
+        tokens[rows.expand_as(is_masked)[is_masked], batch.places[is_masked]] = batch.targets[is_masked]
+        return TokenInputs.of(tokens, batch.mask, batch.segments, self.tokenizer.special)
+
+    def example(self) -> MaskedBatch:
+        tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
+        places = tokens[:, : self.most]
+        segments, follows = (tokens, tokens[:, 0]) if self.pairs else (None, None)
+        beside = len(fields(self.batch_class)) - len(fields(MaskedBatch))
+        return self.batch_class(tokens, None, segments, places, places, follows, *[places] * beside)
+
+    def logits(self, model: nn.Module, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+        """(B, K, V) of the masked tokens, and the hidden states (B, N, D) that they are read from."""
+        hidden = model(batch.tokens, batch.mask, batch.segments)
+        return model.masked_logits(gather_states(hidden, batch.places)), hidden
+
+    def terms(self, model: nn.Module, batch: MaskedBatch) -> dict[str, tuple[Tensor, Tensor]]:
+        """What the loss adds up, by name: the logits (..., C) and the targets (...) of each term."""
+        logits, hidden = self.logits(model, batch)
+        terms = {"masked": (logits, batch.targets)}
+        return terms if batch.follows is None else terms | {NEXT: (model.next_sentence_logits(hidden), batch.follows)}
+
+    def count_targets(self, batch: MaskedBatch) -> Tensor:
+        pairs = torch.tensor(len(batch.targets), device=batch.targets.device)
+        masked = (batch.targets != IGNORE_INDEX).sum()
+        return torch.stack([pairs if name == NEXT else masked for name in self.added])
+
+    def loss(self, model: nn.Module, batch: MaskedBatch) -> Tensor:
+        """The sum over masked tokens, and where there are pairs the sum over them."""
+        terms = self.terms(model, batch)
+        smoothing = {name: 0.0 if name == NEXT else self.label_smoothing for name in self.added}
+        return torch.stack([sum_cross_entropy(*terms[name], smoothing[name]) for name in self.added])
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """loss (nats), the sum that training makes small, perplexity and masked_accuracy of the masked tokens.
+
+        Where the sum has several terms each is a metric too: masked_loss and next_sentence_loss, with pairs, beside
+        next_sentence_accuracy; boundary_loss of SpanBERT. `detailed` adds outcomes, each sequence's nats of its masked
+        tokens.
+        """
+        metrics: dict[str, Metric] = {"loss": SumOfMeans(len(self.added))}
+        metrics |= {"perplexity": Perplexity(), "masked_accuracy": Mean()}
+        if len(self.added) > 1:
+            metrics |= {f"{name}_loss": Mean() for name in self.added}
+        if self.pairs:
+            metrics["next_sentence_accuracy"] = Mean()
+        if detailed:
+            metrics["outcomes"] = ItemOutcomes()
+        return MetricCollection(metrics, compute_groups=False)
+
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: MaskedBatch) -> None:
+        terms = self.terms(model, batch)
+        counts = {name: targets != IGNORE_INDEX for name, (_, targets) in terms.items()}
+        terms = {
+            name: (logits[counts[name]].float(), targets[counts[name]]) for name, (logits, targets) in terms.items()
+        }
+        nats = {name: F.cross_entropy(*term, reduction="none") for name, term in terms.items()}
+        right = {name: (logits.argmax(-1) == targets).float() for name, (logits, targets) in terms.items()}
+        metrics["loss"].update(*(nats[name] for name in self.added))
+        metrics["perplexity"].update(nats["masked"])
+        if "outcomes" in metrics:
+            masked = counts["masked"]
+            metrics["outcomes"].update(
+                nats["masked"].new_zeros(masked.shape).masked_scatter(masked, nats["masked"]), masked
+            )
+        for name, metric in metrics.items():
+            term, _, what = name.rpartition("_")
+            if term:
+                metric.update({"loss": nats, "accuracy": right}[what][term])
+
+
+def refuse_empty(task: Task, data: TextData, problem: str) -> None:
+    """Raise UserError with a problem where texts give no sequence."""
+    for name, split in (("training", task.train), ("validation", task.validation), ("held-out", task.test)):
+        if not len(split):
+            raise UserError(f"data={data.name}: its {name} texts {problem}")
+
+
+def gather_states(hidden: Tensor, places: Tensor) -> Tensor:
+    """The states of (B, N, D) at places (B, K): (B, K, D)."""
+    return hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+
+
+def refuse_options(config: TaskConfig, data: TextData) -> None:
+    """Raise UserError for invalid options, and for a tokenizer without a mask token."""
+    problems = [
+        f"task.{key}={vars(config)[key]}: unknown; {choices_text(vars(config)[key], choices)}"
+        for key, choices in (("sequences", SEQUENCES), ("masking", MASKING))
+        if key in vars(config) and vars(config)[key] not in choices
+    ]
+    if not LEAST_SHARE <= config.share < 1:
+        problems.append(f"task.share={config.share}: must be at least {LEAST_SHARE} and below 1")
+    if config.sequences == "pairs" and data.length < LEAST_PAIR:
+        problems.append(f"data.length={data.length}: too short for a pair of segments; give at least {LEAST_PAIR}")
+    if data.tokenizer.mask is None:
+        problems.append("data.tokenizer: has no mask token; give a tokenizer of a masked language model")
+    if problems:
+        raise UserError(problems)
+
+
+@dataclass(frozen=True)
+class SpanBatch(MaskedBatch):
+    """The places left and right of each predicted token's span (B, K), and its own place in it from 0 (B, K)."""
+
+    left: Tensor
+    right: Tensor
+    index: Tensor
+
+
+class SpanLM(MaskedLM):
+    """Masked spans, and their tokens from the two beside each."""
+
+    head, batch_class = "span", SpanBatch
+    added = ("masked", "boundary")
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        if config.sequences == "pairs":
+            raise UserError("task.sequences=pairs: SpanBERT has no pairs; choices: stream, documents")
+        super().__init__(config, recipe, data, data_config)
+
+    @property
+    def most(self) -> int:
+        return int(self.share * self.shape["length"]) + LONGEST_SPAN
+
+    def hide(self, tokens: Tensor, maskable: Tensor, generator: Random) -> tuple[Tensor, ...]:
+        spans = choose_spans(maskable, self.share, generator, longest=LONGEST_SPAN)
+        places, filled = gather_chosen(spans.chosen, self.most)
+        left, right, index = (part.gather(1, places) for part in (spans.left, spans.right, spans.index))
+        seen = self.corrupt_tokens(tokens, spans.chosen, generator, spans.groups)
+        return seen, places, filled, left, right, (index - 1).clamp(min=0)
+
+    def terms(self, model: nn.Module, batch: SpanBatch) -> dict[str, tuple[Tensor, Tensor]]:
+        """The masked tokens from what the model makes of their places, and from the boundary: equation 2."""
+        logits, hidden = self.logits(model, batch)
+        boundary = model.boundary_logits(
+            gather_states(hidden, batch.left), gather_states(hidden, batch.right), batch.index
+        )
+        return {"masked": (logits, batch.targets), "boundary": (boundary, batch.targets)}
+
+
+def build(config: TaskConfig, **parts: Any) -> Task:
+    return {"causal_lm": CausalLM, "masked_lm": MaskedLM, "span_lm": SpanLM}[config.kind](config, **parts)

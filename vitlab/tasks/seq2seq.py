@@ -1,0 +1,438 @@
+"""Tasks whose target is generated from an input: translation, summaries, T5's pre-training, captions.
+
+Shapes: B batch, S tokens of a source, N of a target, V vocabulary; C channels, Y x X pixels, K captions of a picture.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+from torchmetrics import MetricCollection
+
+from vitlab.config import UserError, choices_text
+from vitlab.config.exclusions import find_excluded
+from vitlab.config.schema import RecipeConfig, TaskConfig
+from vitlab.config.schema.data import DataConfig
+from vitlab.data.base import CaptionData, Split, TextData, Texts
+from vitlab.data.masking import Random, RowGenerators, choose_corrupted, corrupt_spans, plan_lengths
+from vitlab.data.sequences import IGNORE_INDEX, join_pairs, pack_texts
+from vitlab.data.text.corpus import SPLITS, join_rows
+from vitlab.formatting import plural
+from vitlab.models.decoding import Decoding
+from vitlab.models.decoding.beam_search import beam_search
+from vitlab.models.decoding.generate import generate
+from vitlab.tasks.base import Task, TokenInputs, count_nats, refuse_image_recipe, sum_cross_entropy
+from vitlab.tasks.images import ImagePreparation
+from vitlab.tasks.language import LEAST_SHARE, SEED
+from vitlab.tasks.measures import (
+    Decoded,
+    ItemOutcomes,
+    Mean,
+    Perplexity,
+    Score,
+    score_captions,
+    score_exact_match,
+    score_summaries,
+    score_translation,
+)
+
+MOST_BEAMS = 100
+LONG = ("refuse", "cut", "leave_out")  # what becomes of texts longer than the model takes
+
+
+class SourceTargetBatch(NamedTuple):
+    """inputs: tokens (B, S), or images; mask bool (B, S), False at padding, or None; given (B, N): what a decoder
+    reads; following (B, N): what it predicts, IGNORE_INDEX where there is nothing; part (B,): of a mixture.
+    """
+
+    inputs: Tensor
+    mask: Tensor | None
+    given: Tensor
+    following: Tensor
+    part: Tensor | None = None
+
+
+class SequenceToSequence(Task):
+    """Teacher forcing: cross-entropy of each token of the target, given the input and the tokens before it."""
+
+    item = "pair"
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        refuse_image_recipe(recipe)
+        if len(data.train.parts) != 2:
+            raise UserError(
+                f"data={data.name}: has {plural(len(data.train.parts), 'text')} an item; task={config.name} needs a "
+                "source and a target, such as data=numbers, or data=tsv with data.text=[SOURCE,TARGET]"
+            )
+        problems = [*check_search(config), *list_long_texts(data, config.long)]
+        if problems:
+            raise UserError(problems)
+        self.set_options(config, recipe, data)
+        self.source_length = data.length
+        self.train, self.validation, self.test = (
+            join_pairs(texts, data.tokenizer, data.length, data.target_length, whole=config.long == "leave_out")
+            for texts in (data.train, data.validation, data.test)
+        )
+
+    def set_options(self, config: TaskConfig, recipe: RecipeConfig, data: TextData | CaptionData) -> None:
+        """What does not depend on what the inputs are."""
+        self.tokenizer, self.exact, self.target_length = data.tokenizer, data.exact, data.target_length
+        self.strata = data.classes  # of a mixture: the names of its parts
+        self.beams, self.length_penalty = config.beams, config.length_penalty
+        self.label_smoothing = recipe.label_smoothing
+        self.eval_batch_size = max(recipe.batch_size, 64)
+        self.shape = {**data.shape, "target_length": data.target_length, "head": "seq2seq"}
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
+        tokens, part = batch
+        source, target = tokens.split([self.source_length, tokens.shape[1] - self.source_length], dim=1)
+        return self.make_batch(source, target, part)
+
+    def make_batch(self, source: Tensor, target: Tensor, part: Tensor | None = None) -> SourceTargetBatch:
+        """Of sources (B, S) and targets (B, 1 + T) that begin with what a decoder reads first."""
+        source, target = trim(source), trim(target)
+        mask = source != IGNORE_INDEX
+        given, following = target[:, :-1], target[:, 1:]
+        pad = self.tokenizer.pad
+        return SourceTargetBatch(
+            source.where(mask, pad), mask, given.where(given != IGNORE_INDEX, pad), following, part
+        )
+
+    def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
+        """The sources, with what a decoder reads and predicts of their targets."""
+        made = TokenInputs.of(batch.inputs, batch.mask, None, self.tokenizer.special)
+        return made._replace(given=batch.given, following=batch.following)
+
+    def example(self) -> SourceTargetBatch:
+        source, target = (
+            torch.zeros(1, self.shape[key], dtype=torch.int64, device="meta") for key in ("length", "target_length")
+        )
+        return SourceTargetBatch(source, None, target, target)
+
+    def logits(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
+        """(B, N, V) of what follows each token of `given`."""
+        return model(batch.inputs, batch.given, batch.mask)
+
+    def count_targets(self, batch: SourceTargetBatch) -> Tensor:
+        return (batch.following != IGNORE_INDEX).sum()[None]
+
+    def loss(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
+        return sum_cross_entropy(self.logits(model, batch), batch.following, self.label_smoothing)[None]
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """What compares generated texts with the wanted ones."""
+        return (score_exact_match if self.exact else score_translation,)
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """loss (nats per token of the targets) and perplexity; `detailed` adds those of the generated texts, and
+        outcomes, whether each is right or else the nats of each target. Of a mixture's parts it adds all of these and
+        exact matches, as `exact_match_NAME`.
+        """
+        metrics: dict[str, Any] = {"loss": Mean(), "perplexity": Perplexity()}
+        if detailed:
+            metrics["outcomes"] = ItemOutcomes()
+            if self.scores:
+                metrics["texts"] = Decoded(*self.scores)
+            scores = dict.fromkeys((score_exact_match, *self.scores))
+            metrics |= {f"texts_{name}": Decoded(*scores, suffix=f"_{name}") for name in self.strata}
+        return MetricCollection(metrics, compute_groups=False)
+
+    def update(self, metrics: MetricCollection, model: nn.Module, batch: SourceTargetBatch) -> None:
+        nats, counts = count_nats(self.logits(model, batch), batch.following), batch.following != IGNORE_INDEX
+        for name in ("loss", "perplexity"):
+            metrics[name].update(nats[counts])
+        outcomes = (nats, counts)
+        if "texts" in metrics:
+            written, wanted = self.write(model, batch), self.wanted(batch)
+            self.compare_texts(metrics, batch, written, wanted)
+            if self.exact:
+                right = [text.strip() == other.strip() for text, other in zip(written, wanted, strict=True)]
+                outcomes = (torch.tensor(right, device=counts.device),)
+        if "outcomes" in metrics:
+            metrics["outcomes"].update(*outcomes)
+
+    def wanted(self, batch: SourceTargetBatch) -> list[Any]:
+        """The texts that are right, as `scores` take them."""
+        return [self.decode(row[row != IGNORE_INDEX]) for row in batch.following]
+
+    def compare_texts(
+        self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[Any]
+    ) -> None:
+        """Add what was written for a batch, beside what was wanted."""
+        sources = self.describe_sources(batch)
+        metrics["texts"].update(written, wanted, sources)
+        for number, name in enumerate(self.strata):
+            rows = (batch.part == number).nonzero()[:, 0].tolist()
+            metrics[f"texts_{name}"].update(*([texts[row] for row in rows] for texts in (written, wanted, sources)))
+
+    def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
+        """The texts that the model generates from the inputs."""
+        return self.generate_texts(model.decoding(batch.inputs, batch.mask), batch.given[:, :1])
+
+    def generate_texts(self, decoding: Decoding, given: Tensor) -> list[str]:
+        """What follows the tokens given (B, n), up to the end."""
+        steps, end = self.target_length, self.tokenizer.end
+        if self.beams == 1:
+            rows = generate(decoding, given, steps, end=end)
+        else:
+            search = {"beams": self.beams, "length_penalty": self.length_penalty}
+            rows = beam_search(decoding, given, steps, end=end, **search)
+        return [self.decode(row) for row in rows]
+
+    def describe_sources(self, batch: SourceTargetBatch) -> list[str]:
+        """The inputs as text; none where they are not."""
+        return [self.decode(row[mask]) for row, mask in zip(batch.inputs, batch.mask, strict=True)]
+
+    def decode(self, tokens: Tensor) -> str:
+        return self.tokenizer.decode(tokens.tolist())
+
+
+def check_search(config: TaskConfig) -> Iterator[str]:
+    """Options of the beam search that have no meaning or take too much memory."""
+    if not 1 <= config.beams <= MOST_BEAMS:
+        yield f"task.beams={config.beams}: must be from 1 (greedy) to {MOST_BEAMS}"
+    if not 0 <= config.length_penalty <= 10:
+        yield f"task.length_penalty={config.length_penalty}: must be from 0 (none) to 10"
+
+
+def list_long_texts(data: TextData, long: str) -> Iterator[str]:
+    """What is too long for the lengths of the data and may not be, a line for sources and one for targets.
+
+    References are never cut and never left out: scores would be better than they are.
+    """
+    if long not in LONG:
+        yield f"task.long={long}: unknown; {choices_text(long, LONG)}"
+        return
+    for side, key in enumerate(("length", "target_length")):
+        room, counts, needed = vars(data)[key], {}, 0
+        for split in SPLITS:
+            reference = split == "test" and side == 1
+            if (long == "cut" and not reference) or (long == "leave_out" and split != "test"):
+                continue
+            lengths = data.splits[split].parts[side].lengths + 1  # with the end
+            if count := int((lengths > room).sum()):
+                counts[split], needed = count, max(needed, int(lengths.max()))
+        if counts:
+            instead = f", or task.long={'cut' if 'test' in counts else 'cut|leave_out'}"
+            which = ", ".join(f"{count:,} {SPLITS[split]}" for split, count in counts.items())
+            which += f" {('source', 'target')[side]}{' is' if sum(counts.values()) == 1 else 's are'} longer"
+            need = f"give data.{key}={needed}{'' if side == 1 and 'test' in counts else instead}"
+            yield f"data.{key}={room}: {which}, the longest {needed} tokens with its end; {need}"
+
+
+def trim(tokens: Tensor) -> Tensor:
+    """(B, N) without the columns at the end that are padding in every row."""
+    used = (tokens != IGNORE_INDEX).any(dim=0).sum()
+    return tokens[:, : int(used)]
+
+
+class OneSequence(SequenceToSequence):
+    """Of a batch `given` holds whole sequences, `inputs` what comes before the target."""
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        super().__init__(config, recipe, data, data_config)
+        self.shape = {**data.shape, "length": data.length + data.target_length, "head": "next_token"}
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
+        inputs, mask, _, following, part = super().prepare(batch, generator)
+        # what ends the source separates it from the target
+        inputs = inputs.scatter(1, mask.sum(dim=1, keepdim=True) - 1, self.tokenizer.separator)
+        tokens = torch.cat([inputs.where(mask, IGNORE_INDEX), following], dim=1)
+        # padding between the two moves to the end
+        order = (tokens == IGNORE_INDEX).int().argsort(dim=1, stable=True)
+        tokens = trim(tokens.gather(1, order))
+        of_target = order[:, : tokens.shape[1]] >= inputs.shape[1]
+        given = tokens.where(tokens != IGNORE_INDEX, self.tokenizer.pad)
+        return SourceTargetBatch(inputs, mask, given[:, :-1], tokens.where(of_target, IGNORE_INDEX)[:, 1:], part)
+
+    def inputs(self, batch: SourceTargetBatch) -> TokenInputs:
+        used = batch.mask.sum(dim=1) + (batch.following != IGNORE_INDEX).sum(dim=1)
+        mask = torch.arange(batch.given.shape[1], device=used.device) < used[:, None]
+        return TokenInputs.of(batch.given, mask, None, self.tokenizer.special)
+
+    def example(self) -> SourceTargetBatch:
+        tokens = torch.zeros(1, self.shape["length"], dtype=torch.int64, device="meta")
+        return SourceTargetBatch(tokens, None, tokens, tokens)
+
+    def logits(self, model: nn.Module, batch: SourceTargetBatch) -> Tensor:
+        # padding needs no mask: it is behind all that is predicted, and a causal model does not look there
+        return model(batch.given)
+
+    def write(self, model: nn.Module, batch: SourceTargetBatch) -> list[str]:
+        lengths: dict[int, list[int]] = defaultdict(list)
+        for row, length in enumerate(batch.mask.sum(dim=1).tolist()):
+            lengths[length].append(row)
+        texts = [""] * len(batch.inputs)
+        for length, rows in lengths.items():
+            for row, text in zip(rows, self.generate_texts(model.decoding(), batch.inputs[rows, :length]), strict=True):
+                texts[row] = text
+        return texts
+
+
+COUNTED = 2000  # training summaries whose words are counted
+
+
+class Summarization(SequenceToSequence):
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        super().__init__(config, recipe, data, data_config)
+        summaries = data.train.parts[1]
+        counted = range(0, len(summaries), -(-len(summaries) // COUNTED))
+        self.words = round(sum(len(data.tokenizer.decode(summaries[row]).split()) for row in counted) / len(counted))
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return (score_summaries,)
+
+    def metrics(self, detailed: bool = False) -> MetricCollection:
+        """Those of `SequenceToSequence`; `detailed` adds rouge1_lead, rouge2_lead, rouge_l_lead.
+
+        They are of the lead baseline: the first words of each text, as many as a training summary has in the mean.
+        """
+        metrics = super().metrics(detailed)
+        if detailed:
+            metrics.add_metrics({"lead": Decoded(score_summaries, suffix="_lead")})
+        return metrics
+
+    def compare_texts(
+        self, metrics: MetricCollection, batch: SourceTargetBatch, written: list[str], wanted: list[str]
+    ) -> None:
+        super().compare_texts(metrics, batch, written, wanted)
+        metrics["lead"].update([" ".join(text.split()[: self.words]) for text in self.describe_sources(batch)], wanted)
+
+
+class SummarizationInOneSequence(Summarization, OneSequence):
+    """By a language model."""
+
+
+SENTINELS = 100  # of T5's tokenizer
+
+
+class SpanCorruption(SequenceToSequence):
+    """Sequences of a stream over all texts, each as long as fills `data.length` tokens of the encoder.
+
+    Pairs are texts one after the other, so that a model can be pre-trained on what it is to learn, held-out texts left
+    out.
+    """
+
+    item = "sequence"
+    scores = ()  # what stands in a span is too open for whole texts to be compared
+    exact = False
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: TextData, data_config: DataConfig):
+        refuse_image_recipe(recipe)
+        problems = []
+        if not LEAST_SHARE <= config.share <= 0.5:
+            problems.append(f"task.share={config.share}: must be from {LEAST_SHARE} to 0.5")
+        if config.mean_span < 1:
+            problems.append(f"task.mean_span={config.mean_span}: must be at least 1")
+        if problems:
+            raise UserError(problems)
+        self.share, self.mean_span = config.share, config.mean_span
+        self.plan = plan_lengths(data.length, config.share, config.mean_span)
+        self.tokenizer = data.tokenizer.with_sentinels(max(SENTINELS, self.plan.spans + 1))
+        self.label_smoothing = recipe.label_smoothing
+        self.eval_batch_size = max(recipe.batch_size, 64)
+        # a summary that the run is fine-tuned for may be longer than the spans
+        target_length = max(self.plan.target, data_config.target_length or 0)
+        self.shape = {"length": data.length, "target_length": target_length, "vocabulary": self.tokenizer.size}
+        self.shape["head"] = "seq2seq"
+        self.train, self.validation, self.test = (
+            self.make_sequences(texts, whole=texts is data.train) for texts in (data.train, data.validation, data.test)
+        )
+        if not len(self.train):
+            need = f"less than one sequence of {self.plan.tokens} tokens; give a smaller data.length"
+            raise UserError(f"data={data.name}: its training texts are {need}")
+
+    def make_sequences(self, texts: Texts, whole: bool) -> Split:
+        end, length = self.tokenizer.document_end, self.plan.tokens
+        parts = texts.parts
+        each = parts[0] if len(parts) == 1 else join_rows([part[row] for row in range(len(texts)) for part in parts])
+        split = pack_texts(each, end, length, within_texts=False, whole=whole)
+        return replace(split, targets=np.arange(len(split)))
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> SourceTargetBatch:
+        """Random spans with a generator; without one, a sequence always has the same spans."""
+        tokens, numbers = batch
+        draw: Random = generator or RowGenerators([SEED + number for number in numbers.tolist()])
+        lengths = (tokens != IGNORE_INDEX).sum(dim=1)
+        corrupted = choose_corrupted(lengths, tokens.shape[1], self.share, self.mean_span, draw)
+        source, target = corrupt_spans(
+            tokens, corrupted, self.tokenizer.sentinels, self.tokenizer.end, self.plan.source, self.plan.target
+        )
+        return self.make_batch(source, F.pad(target, (1, 0), value=self.tokenizer.decoder_start))
+
+
+class CaptionBatch(NamedTuple):
+    """A `SourceTargetBatch` of images (B, C, Y, X), with all captions of each, (B, K, N)."""
+
+    inputs: Tensor
+    mask: None
+    given: Tensor
+    following: Tensor
+    captions: Tensor
+
+
+class Captioning(SequenceToSequence):
+    """Teacher forcing: in training a caption of each picture at random, in evaluation the first."""
+
+    item = "image"
+
+    def __init__(self, config: TaskConfig, recipe: RecipeConfig, data: CaptionData, data_config: DataConfig):
+        if not isinstance(data, CaptionData):
+            raise UserError(f"data={data.name}: has no captions; give data=captioned_glyphs, or data=captions")
+        problems = list(check_search(config))
+        problems += find_excluded(recipe, "captions", "recipe")
+        if problems:
+            raise UserError(problems)
+        self.set_options(config, recipe, data)
+        self.images = ImagePreparation(recipe, data, data_config)
+        self.train, self.validation, self.test = data.train, data.validation, data.test
+
+    def prepare(self, batch: tuple[Tensor, Tensor], generator: Generator | None = None) -> CaptionBatch:
+        images, captions = batch
+        target = captions[:, 0]
+        if generator is not None and captions.shape[1] > 1:
+            counts = (captions[:, :, 0] != IGNORE_INDEX).sum(dim=1)
+            shares = torch.rand(len(counts), generator=generator, device=generator.device)
+            places = shares.to(counts.device).mul(counts).long()
+            target = captions[torch.arange(len(counts), device=counts.device), places]
+        target = trim(target)
+        given = target[:, :-1]
+        given = given.where(given != IGNORE_INDEX, self.tokenizer.pad)
+        return CaptionBatch(self.images(images, generator), None, given, target[:, 1:], captions)
+
+    def inputs(self, batch: CaptionBatch) -> Tensor:
+        return batch.inputs
+
+    def example(self) -> CaptionBatch:
+        height, width = self.shape["image_size"]
+        images = torch.zeros(1, self.shape["channels"], height, width, device="meta")
+        tokens = torch.zeros(1, self.shape["target_length"], dtype=torch.int64, device="meta")
+        return CaptionBatch(images, None, tokens, tokens, tokens[:, None])
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return (score_exact_match if self.exact else score_captions,)
+
+    def describe_sources(self, batch: CaptionBatch) -> list[str]:
+        return []
+
+    def wanted(self, batch: CaptionBatch) -> list[str] | list[tuple[str, ...]]:
+        """The caption of each picture, or where several are right all of them."""
+        captions = [
+            tuple(self.decode(row[row != IGNORE_INDEX]) for row in rows if row[0] != IGNORE_INDEX)
+            for rows in batch.captions
+        ]
+        return [texts[0] for texts in captions] if self.exact else captions
+
+
+def build(config: TaskConfig, **parts: Any) -> SequenceToSequence:
+    summaries = SummarizationInOneSequence if config.kind == "summarization" and config.one_sequence else Summarization
+    kinds = {"translation": SequenceToSequence, "span_corruption": SpanCorruption, "captioning": Captioning}
+    return kinds.get(config.kind, summaries)(config, **parts)
