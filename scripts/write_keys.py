@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from vitlab.commands.list import GROUPS, SCHEMAS
-from vitlab.config.schema.key_table import Key, list_keys, list_kind_keys
+from vitlab.config.groups import Key, list_keys, list_kind_keys
 
 HEAD = """# All keys
 

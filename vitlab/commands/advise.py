@@ -18,7 +18,7 @@ from vitlab.commands.arguments import CommandParser, number_between, status_line
 from vitlab.commands.data import check_out
 from vitlab.commands.scale import parse_jobs, scale
 from vitlab.config import UserError
-from vitlab.config.plain_yaml import dump_yaml
+from vitlab.config.groups import dump_yaml
 from vitlab.console import Console
 from vitlab.data.images import imagefolder
 from vitlab.data.opening import progress_bar

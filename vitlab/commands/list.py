@@ -52,7 +52,7 @@ def list_choices(what: str, *, as_json: bool) -> int:
 
 def show_keys(what: str, *, as_json: bool) -> int:
     """Print the keys of runs, of studies or of a group's kinds; the exit code."""
-    from vitlab.config.schema.key_table import list_keys, list_kind_keys
+    from vitlab.config.groups import list_keys, list_kind_keys
 
     sections = [("", list(list_keys(SCHEMAS[what])))] if what in SCHEMAS else list(list_kind_keys(GROUPS[what]))
     if as_json:

@@ -2,15 +2,19 @@
 
 import importlib
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from itertools import product
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vitlab.config import groups, recipes
-from vitlab.config.errors import NO_VALUE, Problem, UserError, choices_text
-from vitlab.config.ranges import check_missing, check_ranges
-from vitlab.config.schema.fields import LARGEST_IMAGE
+from vitlab.config import groups
+from vitlab.config.errors import NO_VALUE, Problem, UserError, choices_text, to_text
+from vitlab.config.groups import check_missing, check_ranges
+from vitlab.config.identity import get_value
+from vitlab.config.schema.fields import LARGEST_IMAGE, default_of
 
 
 def find_problems(config: DictConfig) -> list[str]:
@@ -18,38 +22,31 @@ def find_problems(config: DictConfig) -> list[str]:
     problems = [*check_ranges(config), *check_missing(config)]
     if "budget" in config:
         problems += check_budget(config.budget)
-    for key in ("train_size", "sizes", "data.sizes"):
-        values = OmegaConf.select(config, key, throw_on_missing=False)
-        values = values if isinstance(values, ListConfig) or values is None else [values]
-        problems += [line for value in values or () for line in check_size(key, value)]
-    for key in ("seeds", "sizes", "data.sizes"):  # `models` may be a mapping: vitlab.studies.grid checks it
-        values = OmegaConf.select(config, key, throw_on_missing=False)
-        if isinstance(values, ListConfig):
-            problems += [f"{key}=[]: needs at least one"] if not values else []
-            listed = list(values)
+    for key in ("train_size", "sizes", "data.sizes", "seeds"):  # `models` may be a mapping: see vitlab.studies.variants
+        values = look(config, key)
+        if values is not None and key != "seeds":
             problems += [
-                f"{key}={values}: '{v}' is given twice"
-                for index, v in enumerate(listed)
-                if listed.count(v) > 1 and listed.index(v) == index
+                line for v in (values if isinstance(values, ListConfig) else [values]) for line in check_size(key, v)
             ]
+        if isinstance(values, ListConfig):
+            listed = list(values)
+            twice = dict.fromkeys(str(value) for value in listed if listed.count(value) > 1)
+            problems += [f"{key}=[]: needs at least one"] * (not listed)
+            problems += [f"{key}={values}: '{value}' is given twice" for value in twice]
     problems += [*check_names(config, "models", "model"), *check_names(config, "recipe", "recipe")]
     for name in config.get("probes", []):
         if name not in groups.names("probe"):
             problems.append(f"probes={name}: unknown probe; {choices_text(name, groups.names('probe'))}")
-    problems += check_analyses(config)
     if isinstance(config.get("recipe"), DictConfig):
-        problems += recipes.find_problems(config)
-    problems += list(check_modalities(config))
-    problems += list(check_auxiliary_lm(config))
-    if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
-        problems.append(
-            f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
-        )
-    problems += list(check_captioner(config))
-    problems += list(check_images(config))
-    problems += list(check_crop(config))
-    problems += list(check_test_share(config))
+        problems += check_recipe(config.recipe, config.get("model"))
+    for check in (check_analyses, check_modalities, check_init, check_captioner, check_images, check_data):
+        problems += check(config)
     return problems
+
+
+def look(config: DictConfig, key: str) -> Any:
+    """The value of a dotted key; None where it is missing."""
+    return OmegaConf.select(config, key, throw_on_missing=False)
 
 
 def check_names(config: DictConfig, key: str, group: str) -> Iterator[str]:
@@ -79,11 +76,14 @@ def check_analyses(config: DictConfig) -> Iterator[str]:
             yield f"analyses={choice}: is named '{analysis.name}' like {other}; give it another name in its file"
 
 
-def check_budget(node: DictConfig) -> Iterator[str]:
+def check_budget(node: DictConfig, path: str = "budget") -> Iterator[str]:
+    """Exactly one unit; of a recipe's own budget at most one."""
     given = {key: value for key, value in node.items() if value is not None}
-    if len(given) != 1:
-        shown = " and ".join(f"budget.{k}={v}" for k, v in given.items()) or "no budget"
-        yield Problem(shown, NO_VALUE, f"give exactly one of {', '.join(f'budget.{k}' for k in node)}")
+    shown = " and ".join(f"{path}.{key}={value}" for key, value in given.items())
+    if path == "budget" and len(given) != 1:
+        yield Problem(shown or "no budget", NO_VALUE, f"give exactly one of {', '.join(f'budget.{k}' for k in node)}")
+    elif len(given) > 1:
+        yield f"{shown}: give at most one; to train shorter or longer, give budget.{next(iter(given))}=N"
 
 
 SIZES = "a size is a whole number of examples, a share of them up to 1.0, or all"
@@ -122,26 +122,24 @@ def check_modalities(config: DictConfig) -> Iterator[str]:
             )
 
 
-def check_auxiliary_lm(config: DictConfig) -> Iterator[str]:
-    """A loss of next tokens for a bidirectional model."""
-    weight = OmegaConf.select(config, "task.auxiliary_lm", throw_on_missing=False)
-    if weight and OmegaConf.select(config, "model.causal", throw_on_missing=False) is False:
-        yield f"task.auxiliary_lm={weight}: model={config.model.name} is bidirectional, it sees the next token; give 0"
+def check_init(config: DictConfig) -> Iterator[str]:
+    if config.get("init") is not None and None not in (config.init.weights, config.init.encoder):
+        yield f"init.encoder={config.init.encoder}: init.weights={config.init.weights} has one too; give one of them"
 
 
-def check_test_share(config: DictConfig) -> Iterator[str]:
-    share = OmegaConf.select(config, "data.test_share", throw_on_missing=False)
+def check_data(config: DictConfig) -> Iterator[str]:
+    """Shares, ranges of crops, and a loss of next tokens for a bidirectional model."""
+    share = look(config, "data.test_share")
     if isinstance(share, float) and math.isfinite(share) and not 0 < share < 1:
         yield f"data.test_share={share}: must be between 0 and 1, the share that is held out"
-
-
-def check_crop(config: DictConfig) -> Iterator[str]:
-    """Ranges of crops: two numbers, the smaller first."""
     examples = {"crop_scale": "the area, for example [0.08,1]", "crop_aspect": "the aspect, for example [0.75,1.33]"}
     for key, of in examples.items():
-        value = OmegaConf.select(config, f"data.augment.{key}", throw_on_missing=False)
+        value = look(config, f"data.augment.{key}")
         if value is not None and (len(value) != 2 or value[0] > value[1]):
             yield f"data.augment.{key}={value}: give [min,max] of {of}"
+    weight = look(config, "task.auxiliary_lm")
+    if weight and look(config, "model.causal") is False:
+        yield f"task.auxiliary_lm={weight}: model={config.model.name} is bidirectional, it sees the next token; give 0"
 
 
 def extent(value: Any) -> tuple[int, int]:
@@ -155,7 +153,7 @@ def extent(value: Any) -> tuple[int, int]:
 def read_image_size(config: DictConfig) -> tuple[int, int] | None:
     """(height, width) that a configuration's model takes; None where it has none, or an invalid one."""
     key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
-    value = OmegaConf.select(config, key, throw_on_missing=False)
+    value = look(config, key)
     if value is None or (isinstance(value, ListConfig) and len(value) != 2):
         return None
     return extent(value) if all(1 <= side <= LARGEST_IMAGE for side in extent(value)) else None
@@ -171,7 +169,7 @@ def check_images(config: DictConfig) -> Iterator[str]:
     image_key = "data.image_size" if isinstance(config.get("data"), DictConfig) else "image_size"
     shaped = True
     for key in (image_key, "model.patch_size", "model.encoder.patch_size"):
-        value = OmegaConf.select(config, key, throw_on_missing=False)
+        value = look(config, key)
         if isinstance(value, ListConfig) and len(value) != 2:
             shaped = False
             yield f"{key}={value}: give one number or [height,width]"
@@ -233,7 +231,7 @@ def check_patches(model: DictConfig, slot: str, image_size: tuple[int, int], ima
 
 def check_captioner(config: DictConfig) -> Iterator[str]:
     """Captions by another model than a captioner, a captioner for another task, or one without a ViT."""
-    task, model = (OmegaConf.select(config, f"{group}.kind", throw_on_missing=False) for group in ("task", "model"))
+    task, model = (look(config, f"{group}.kind") for group in ("task", "model"))
     is_captioner = isinstance(task, str) and isinstance(model, str) and "." not in task + model
     if is_captioner and (task == "captioning") != (model == "captioner"):
         fit = [name for name in groups.names("model") if groups.load_node("model", name).kind == "captioner"]
@@ -243,3 +241,113 @@ def check_captioner(config: DictConfig) -> Iterator[str]:
     if encoder not in (None, "vit"):
         fit = [name for name in groups.names("model") if groups.load_node("model", name).kind == "vit"]
         yield f"model.encoder={config.model.encoder.name}: gives no tokens of patches; {choices_text('', fit)}"
+
+
+LEAST_ALPHA = 1e-6  # of mixup and CutMix
+SCHEDULES = {  # that use a key, and what the key is where none does
+    "timescale": (("rsqrt",), None),
+    "final_lr": (("cosine", "linear"), 0),
+    "cooldown": (("rsqrt", "constant"), 0),
+    "milestones": (("multistep",), []),
+}
+
+
+def check_recipe(node: DictConfig, model: DictConfig | None) -> Iterator[str]:
+    """Keys of a recipe that contradict each other, have no effect, or are not for its model or its batch."""
+    if len(node.betas) != 2:
+        yield f"recipe.betas={node.betas}: give two, for example recipe.betas=[0.9,0.999]"
+    if node.optimizer in ("sgd", "muon") and node.nesterov and node.momentum == 0:
+        yield "recipe.nesterov=True: needs a recipe.momentum above 0"
+    if node.freeze and node.optimizer == "muon":
+        yield "recipe.freeze=body: trains the head only, which recipe.optimizer=muon cannot; give adamw or sgd"
+    if node.freeze and node.layer_decay is not None:
+        yield f"recipe.layer_decay={node.layer_decay}: recipe.freeze=body trains the head only; give null"
+    name = node.schedule
+    if name == "noam" and isinstance(model, DictConfig) and "width" not in model:
+        yield (
+            f"recipe.schedule=noam: scales the rate with the model's width, but model={model.name} has no width; "
+            "choices for it: cosine, linear, constant, rsqrt, multistep"
+        )
+    if name == "noam" and node.warmup == 0:
+        yield "recipe.warmup=0: recipe.schedule=noam divides by it; give recipe.warmup=4000"
+    if name == "rsqrt" and node.timescale is None and node.warmup == 0:
+        yield "recipe.warmup=0: recipe.schedule=rsqrt takes its timescale from it; give recipe.timescale=10000"
+    for key, (users, off) in SCHEDULES.items():
+        if node[key] and name not in users:
+            only = f"only recipe.schedule={' or '.join(users)} uses it, not {name}"
+            yield f"recipe.{key}={node[key]}: {only}; give {to_text(off)}"
+    example = "give for example recipe.milestones=[0.3,0.6,0.9]"
+    if name == "multistep" and not node.milestones:
+        yield f"recipe.milestones=[]: recipe.schedule=multistep needs at least one; {example}"
+    elif name == "multistep" and sorted(set(node.milestones)) != list(node.milestones):
+        yield f"recipe.milestones={node.milestones}: must increase; {example}"
+    if node.average is not None and node.ema is not None:
+        yield f"recipe.average={node.average}: recipe.ema={node.ema} is an average too; give one of them"
+    if node.average is not None and node.patience is not None:
+        yield (
+            f"recipe.average={node.average}: is of the last steps, and with recipe.patience={node.patience} these are "
+            "not known; give recipe.ema, or recipe.patience=null"
+        )
+    if node.repeats > node.batch_size:
+        yield f"recipe.repeats={node.repeats}: must be at most recipe.batch_size={node.batch_size}"
+    for key in ("mixup", "cutmix"):
+        if node[key] and node.batch_size == 1:
+            yield f"recipe.{key}={node[key]}: mixes pairs of images, but recipe.batch_size=1; give 0"
+        if 0 < node[key] < LEAST_ALPHA:
+            yield f"recipe.{key}={node[key]}: too small for a Beta distribution; give 0, or at least {LEAST_ALPHA:g}"
+    yield from check_budget(node.budget, "recipe.budget")
+
+
+REASONS = {
+    "text": "is only for images",
+    "captions": "a caption does not say what it makes of a picture",
+}
+
+
+def find_excluded(settings: Any, context: str, path: str) -> Iterator[Problem]:
+    """The settings at `path` of a configuration that do not go with a context, one of REASONS."""
+    for field in fields(settings):
+        key, value = f"{path}.{field.name}", vars(settings)[field.name]
+        if is_dataclass(value):
+            yield from find_excluded(value, context, key)
+        default = default_of(field)
+        if value != default and context in field.metadata.get("excludes", ()):
+            shown = f"{default:g}" if isinstance(default, float) else to_text(default)
+            yield Problem(key, value, f"{REASONS[context]}; give {key}={shown}")
+
+
+FACTOR = re.compile(r"x\d*\.?\d+")
+TUNED = ("recipe", "model")  # whose keys can be
+
+
+def list_settings(tune: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination, as dotted keys with a value each; one without keys where nothing is tuned."""
+    return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
+
+
+def check_tune(tune: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that cannot be tuned, and values that are no list of different ones."""
+    for key, values in tune.items():
+        if key.partition(".")[0] not in TUNED or "." not in key:
+            example = "for example tune.recipe.lr=[0.001,0.01]"
+            yield f"tune.{key}: cannot be tuned; give keys of {' or '.join(TUNED)}, {example}"
+        elif not isinstance(values, list) or not values:
+            shown = values if isinstance(values, list) else f"[{values}]"
+            yield f"tune.{key}={values}: expected a list of at least one value, for example tune.{key}={shown or '[1]'}"
+        elif twice := [value for index, value in enumerate(values) if value in values[:index]]:
+            yield f"tune.{key}={values}: '{twice[0]}' is given twice"
+
+
+def apply_factors(tune: Mapping[str, list[Any]], config: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values with each `x0.5` as that multiple of what the configuration has, so that one list fits all recipes."""
+
+    def apply(value: Any, own: Any) -> Any:
+        is_factor = isinstance(value, str) and FACTOR.fullmatch(value) and isinstance(own, int | float)
+        return float(f"{own * float(value[1:]):.6g}") if is_factor else value
+
+    return {key: [apply(value, get_value(config, key)) for value in values] for key, values in tune.items()}
+
+
+def read_choice(config: Mapping[str, Any], tune: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that a resolved configuration has of the tuned keys."""
+    return {key: get_value(config, key) for key in tune}

@@ -13,15 +13,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vitlab.config import groups
-from vitlab.config.assign import assign, explain, structured
-from vitlab.config.checks import choose_patch, find_problems, read_image_size
+from vitlab.config.checks import apply_factors, check_tune, choose_patch, find_problems, list_settings, read_image_size
 from vitlab.config.errors import Problem, UserError, to_text
-from vitlab.config.keys import flatten, list_leaves
-from vitlab.config.plain_yaml import check_depth, load_yaml, read_yaml_text
+from vitlab.config.groups import assign, check_depth, explain, load_yaml, read_yaml_text, structured
+from vitlab.config.identity import flatten, list_leaves
 from vitlab.config.schema import BudgetConfig
-from vitlab.config.tuning import apply_factors, check_tune, list_settings
 
 T = TypeVar("T")
+SLOTS = ("model", "data", "task")
 FIRST_TASK = "classification"  # when neither data nor a task is named
 
 
@@ -90,19 +89,11 @@ def compose(
             problems.append(Problem(key, value, f"is fixed by the choice; give {instead}=NAME"))
         else:
             problems += assign(config, key, value)
-    settle_source(config, {*list_leaves(base), *list_leaves(dict(pairs))})
-    settle_shape(config)
-    settle_patch(config)
-    settle_label(config)
-    settle_form(config)
-    if not config.get("variant", "named") and isinstance(config.model, DictConfig):
-        config.variant = config.model.name
-    if "analyses" in config and config.analyses is None:
-        config.analyses = list(config.task.analyses) if isinstance(config.task, DictConfig) else []
-    if "analyses" in config:
-        config.analyses = [name for index, name in enumerate(config.analyses) if name not in config.analyses[:index]]
-    if not base.get("budget") and not budget_given and isinstance(config.get("recipe"), DictConfig):
-        settle_budget(config)
+    fill_defaults(config, {*list_leaves(base), *list_leaves(dict(pairs))})
+    own = config.recipe.budget if isinstance(config.get("recipe"), DictConfig) else {}
+    budget_given = budget_given or bool(base.get("budget"))
+    if not budget_given and sum(value is not None for value in own.values()) == 1:  # `check_recipe` reports more
+        config.budget = copy.deepcopy(own)
     wrong = {problem.key for problem in problems if isinstance(problem, Problem)}
     wrong |= {"no budget" for key in wrong if key.startswith("budget.")}
     # a key whose value was refused is not missing as well
@@ -158,56 +149,38 @@ def refuse_settings(schema: type, config: Any) -> None:
         raise UserError(dict.fromkeys(problems))
 
 
-def settle_source(config: DictConfig, given: Set[str]) -> None:
-    """What a model comes with, where the user gives nothing else: its weights, their image size, their tokenizer."""
-    model, data = config.get("model"), config.get("data")
-    if not isinstance(model, DictConfig) or model.init is None:
-        return
-    if "init" in config and not given & {"init", "init.weights", "init.encoder"}:
-        config.init.weights = model.init
-    brought = {"image_size": model.get("published_image_size")}
-    if (Path(model.init) / "tokenizer.json").is_file():
-        brought["tokenizer"] = model.init
-    for key, value in brought.items():
-        if isinstance(data, DictConfig) and key in data and value is not None and f"data.{key}" not in given:
-            data[key] = value
-
-
-def settle_shape(config: DictConfig) -> None:
-    """The shape of a described model of images where the user gives none: what it was published for."""
-    for key, value in (("image_size", 224), ("num_classes", 1000), ("channels", 3)):
+def fill_defaults(config: DictConfig, given: Set[str]) -> None:
+    """What follows from the choices, where the user gives nothing else; so the resolved configuration says it."""
+    model, data, task = (choice if isinstance(choice := config.get(slot), DictConfig) else None for slot in SLOTS)
+    if model is not None and model.init is not None:  # a model's weights, their image size, their tokenizer
+        if "init" in config and not given & {"init", "init.weights", "init.encoder"}:
+            config.init.weights = model.init
+        brought = {"image_size": model.get("published_image_size")}
+        if (Path(model.init) / "tokenizer.json").is_file():
+            brought["tokenizer"] = model.init
+        for key, value in brought.items():
+            if data is not None and key in data and value is not None and f"data.{key}" not in given:
+                data[key] = value
+    for key, value in (("image_size", 224), ("num_classes", 1000), ("channels", 3)):  # of a described model of images
         if key in config and config[key] is None:
             published = OmegaConf.select(config, f"model.published_{key}")
             config[key] = value if published is None else published
-
-
-def settle_patch(config: DictConfig) -> None:
-    """Replace `patch_size=auto` by the number that it means, so that the resolved configuration says it."""
     size = read_image_size(config)
     for slot in ("model", "model.encoder"):
         if OmegaConf.select(config, f"{slot}.patch_size") == "auto" and size is not None:
             sides = [choose_patch(side) for side in size]
             OmegaConf.update(config, f"{slot}.patch_size", sides[0] if sides[0] == sides[1] else sides)
-
-
-def settle_label(config: DictConfig) -> None:
-    """Where a task reads labels and none is named they are in the column `label`, as texts are in the column `text`."""
-    reads_labels = OmegaConf.select(config, "task.kind", throw_on_missing=False) == "text_classification"
-    if reads_labels and isinstance(config.data, DictConfig) and config.data.get("label", "") is None:
-        config.data.label = "label"
-
-
-def settle_form(config: DictConfig) -> None:
-    """A model that may be causal reads a source and its target as one sequence, an encoder-decoder as two."""
-    choices = [config.get(slot) for slot in ("task", "model")]
-    if all(isinstance(choice, DictConfig) for choice in choices) and choices[0].get("one_sequence", "") is None:
-        choices[0].one_sequence = "causal" in choices[1]
-
-
-def settle_budget(config: DictConfig) -> None:
-    """Replace the default budget by the recipe's own, where it has one."""
-    if sum(value is not None for value in config.recipe.budget.values()) == 1:  # `recipes` reports more
-        config.budget = copy.deepcopy(config.recipe.budget)
+    # where a task reads labels they are in the column `label`, as texts are in the column `text`
+    if task is not None and task.kind == "text_classification" and data is not None and data.get("label", "") is None:
+        data.label = "label"
+    # a model that may be causal reads a source and its target as one sequence, an encoder-decoder as two
+    if task is not None and model is not None and task.get("one_sequence", "") is None:
+        task.one_sequence = "causal" in model
+    if not config.get("variant", "named") and model is not None:
+        config.variant = model.name
+    if "analyses" in config:
+        names = config.analyses if config.analyses is not None else task.analyses if task is not None else []
+        config.analyses = [name for index, name in enumerate(names) if name not in names[:index]]
 
 
 def choose_groups(config: DictConfig, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:

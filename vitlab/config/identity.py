@@ -1,14 +1,43 @@
-"""What makes two runs the same: the settings that change a run's final weights, and the content of its data."""
+"""What makes two runs the same: the settings that change a run's final weights, and the content of its data.
+
+And dotted keys of nested settings.
+"""
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from vitlab.config.schema import TrainConfig
-from vitlab.config.schema.fields import WEIGHTS
-from vitlab.config.schema.kinds import affecting, find_class, select
+from vitlab.config.schema.fields import WEIGHTS, affecting, find_class, select
+
+
+def flatten(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value): `recipe: {lr: 1}` is `recipe.lr: 1`; a choice of a group, which has a name, stays whole."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and "name" not in value:
+            yield from flatten(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def get_value(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key in plain containers; None where there is none."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def list_leaves(settings: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The dotted keys of all single values, those of a group's choice too."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from list_leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}"
+
 
 PARTS = "trainer.devices x nodes x accumulate"
 

@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from vitlab.config.schema import RecipeConfig
-from vitlab.config.schema.fields import WEIGHTS
-from vitlab.config.schema.kinds import affecting, select
+from vitlab.config.schema.fields import WEIGHTS, affecting, select
 from vitlab.files import read_json
 from vitlab.formatting import TIMES, count, finite, plural, significant, whole, with_prefix
 from vitlab.studies.grid import describe_value, name_models, read_axes

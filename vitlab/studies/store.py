@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from vitlab.config import StudyConfig, UserError, first_line, read_config, resolved
-from vitlab.config.plain_yaml import dump_yaml
+from vitlab.config.groups import dump_yaml
 from vitlab.files import read_json, read_stamp, write_json, write_text
 from vitlab.formatting import finite, round_numbers
 from vitlab.studies.grid import list_study_changes, list_varied_keys, merge_variants, name_run, read_varied

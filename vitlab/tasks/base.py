@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from vitlab.config import UserError
-from vitlab.config.exclusions import find_excluded
+from vitlab.config.checks import find_excluded
 from vitlab.config.schema import RecipeConfig
 from vitlab.data.base import TextData
 from vitlab.data.loader import eval_loader

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 from torchmetrics import MetricCollection
 
 from vitlab.config import UserError, choices_text
-from vitlab.config.exclusions import find_excluded
+from vitlab.config.checks import find_excluded
 from vitlab.config.schema import RecipeConfig, TaskConfig
 from vitlab.config.schema.data import DataConfig
 from vitlab.data.base import CaptionData, Split, TextData, Texts

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from vitlab.config import TrainConfig, UserError, identity, read_yaml, resolved
+from vitlab.config.groups import dump_yaml
 from vitlab.config.identity import PARTS, count_parts, list_changes, weight_settings
-from vitlab.config.plain_yaml import dump_yaml
 from vitlab.config.schema import InitConfig
 from vitlab.files import create_json, read_json, replacing, write_json, write_text
 

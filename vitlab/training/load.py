@@ -21,7 +21,7 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from vitlab import models
 from vitlab.config import TrainConfig, UserError, change, compose, first_line
-from vitlab.config.huggingface import is_folder
+from vitlab.config.schema.models import is_folder
 from vitlab.data.opening import open_data
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import replacing

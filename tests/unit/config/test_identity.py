@@ -7,7 +7,7 @@ import pytest
 
 from tests.configurations import leaves, problem, roundtrip, train
 from vitlab.config import UserError, identity, resolved
-from vitlab.config.keys import get_value
+from vitlab.config.identity import get_value
 
 CONTENTS = "57d18f90"  # the SHA-256 of some data
 LOOKED_AT = ("analyses", "probes", "trainer.evaluations", "trainer.analyze_every", "trainer.log_every")

@@ -11,11 +11,10 @@ import pytest
 from scripts.write_keys import write_page
 from tests.configurations import problem, problems, train
 from vitlab.config import UserError, groups, identity, resolved
-from vitlab.config.exclusions import REASONS, find_excluded
+from vitlab.config.checks import REASONS, find_excluded
+from vitlab.config.groups import list_keys, read_comments
 from vitlab.config.schema import RecipeConfig, StudyConfig, TrainConfig, TrainerConfig
-from vitlab.config.schema.fields import CACHE, COST, WEIGHTS, setting
-from vitlab.config.schema.key_table import list_keys, read_comments
-from vitlab.config.schema.kinds import affecting, keys_per_study, select
+from vitlab.config.schema.fields import CACHE, COST, WEIGHTS, affecting, keys_per_study, select, setting
 from vitlab.studies.grid import compose_study
 
 OWN = """
@@ -41,7 +40,7 @@ def own_module(tmp_path, monkeypatch):
     yield str(tmp_path / "slim.yaml")
     for name in ("mine", "mine.slim"):
         sys.modules.pop(name, None)
-    groups.kinds.own_class.cache_clear()
+    groups.own_class.cache_clear()
 
 
 def test_a_dataclass_of_an_own_module_has_its_ranges_and_keys_checked(own_module):

@@ -10,7 +10,7 @@ import yaml
 from tests.configurations import leaves
 from tests.conftest import ROOT
 from vitlab.config import TrainConfig, UserError, compose, groups, names, resolved
-from vitlab.config.keys import get_value
+from vitlab.config.identity import get_value
 from vitlab.studies.grid import compose_study, expand
 from vitlab.training.optim import compute_peak_rate
 

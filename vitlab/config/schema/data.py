@@ -136,19 +136,10 @@ class FileConfig(TextDataConfig):
     test_path: Optional[str] = setting(None, path=True)
 
 
-@dataclass(frozen=True)
-class TextFileConfig(FileConfig):
-    kind: str = setting("textfile", fixed=True)
-
-
-@dataclass(frozen=True)
-class TableConfig(FileConfig):
-    kind: str = setting("table", fixed=True)
-
-
-@dataclass(frozen=True)
-class ConllConfig(FileConfig):
-    kind: str = setting("conll", fixed=True)
+TextFileConfig, TableConfig, ConllConfig = (
+    make_dataclass(f"{kind}Config", [("kind", str, setting(kind, fixed=True))], bases=(FileConfig,), frozen=True)
+    for kind in ("textfile", "table", "conll")
+)
 
 
 @dataclass(frozen=True)

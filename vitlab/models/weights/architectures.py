@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from vitlab.config import huggingface
-from vitlab.config.huggingface import Settings
+from vitlab.config.schema import models as huggingface
+from vitlab.config.schema.models import Settings
 
 
 @dataclass(frozen=True)

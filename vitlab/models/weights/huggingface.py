@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from vitlab.config import DescribeConfig, UserError, compose, first_line
-from vitlab.config.huggingface import ACTIVATIONS, class_names, read_config, read_model, scales_output
-from vitlab.config.schema.models import ModelConfig
+from vitlab.config.schema.models import ACTIVATIONS, ModelConfig, class_names, read_config, read_model, scales_output
 from vitlab.data.text.tokenization import from_file
 from vitlab.files import replacing, write_json
 from vitlab.models import build, described_shape

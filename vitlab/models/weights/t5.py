@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitlab.config import UserError
-from vitlab.config.huggingface import ACTIVATIONS
+from vitlab.config.schema.models import ACTIVATIONS
 from vitlab.models.mixers.attention import Attention
 from vitlab.models.weights.architectures import T5
 from vitlab.models.weights.options import mlp_name
