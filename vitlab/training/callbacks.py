@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from vitlab.config.schema import RecipeConfig
 from vitlab.tasks.metrics import Metric
-from vitlab.training.files import Progress, RunFiles
+from vitlab.training.files import Progress
 
 REPORT_EVERY = 0.3  # seconds between two reports of progress
 
@@ -108,20 +109,19 @@ class Clock(L.Callback):
         self.train_s, self.steps_timed = state["train_s"], state["steps_timed"]
 
 
+@dataclass(eq=False)
 class Measurements(L.Callback):
     """Writes rows to the loggers: mean loss since the last row, rate, norms, speed; validation metrics.
 
     Raises Diverged for a loss or a metric that is not finite.
     """
 
-    def __init__(self, files: RunFiles, clock: Clock, every: int, batch_size: int):
-        self.files = files
-        self.clock = clock
-        self.every = every
-        self.batch_size = batch_size
-        self.losses: list[torch.Tensor] = []
-        self.train_loss = math.nan
-        self.timed = (0.0, 0)
+    clock: Clock
+    every: int
+    batch_size: int
+    losses: list[torch.Tensor] = field(default_factory=list)
+    train_loss: float = math.nan
+    timed: tuple[float, int] = (0.0, 0)
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.timed = (self.clock.train_s, self.clock.steps_timed)
@@ -179,23 +179,17 @@ def log(trainer: L.Trainer, row: dict[str, Any], step: int) -> None:
         logger.log_metrics(row, step)
 
 
+@dataclass(eq=False)
 class PeriodicAnalysis(L.Callback):
     """Calls `analyze(step)` every `every` steps except the last, without an effect on training or its times.
 
     `show_evaluated(module)` is a context in which the module has the weights that are evaluated.
     """
 
-    def __init__(
-        self,
-        analyze: Callable[[int], None] | None,
-        every: int | None,
-        clock: Clock,
-        show_evaluated: Callable[[L.LightningModule], AbstractContextManager],
-    ):
-        self.analyze = analyze
-        self.every = every
-        self.clock = clock
-        self.show_evaluated = show_evaluated
+    analyze: Callable[[int], None] | None
+    every: int | None
+    clock: Clock
+    show_evaluated: Callable[[L.LightningModule], AbstractContextManager]
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         step = trainer.global_step
@@ -204,17 +198,17 @@ class PeriodicAnalysis(L.Callback):
                 self.analyze(step)
 
 
+@dataclass(eq=False)
 class Reporting(L.Callback):
     """Reports to `progress` every `REPORT_EVERY` seconds at most.
 
     The loss is that of the last row: reading a step's own would wait for a GPU.
     """
 
-    def __init__(self, progress: Callable[[Progress], None] | None, measurements: Measurements):
-        self.progress = progress
-        self.measurements = measurements
-        self.last = -math.inf
-        self.first: tuple[float, int] | None = None  # time and step from which the pace is measured
+    progress: Callable[[Progress], None] | None
+    measurements: Measurements
+    last: float = -math.inf
+    first: tuple[float, int] | None = None  # time and step from which the pace is measured
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         step, now = trainer.global_step, time.perf_counter()
@@ -281,26 +275,19 @@ class Selection(L.Callback):
         vars(self).update({name: value for name, value in state.items() if name != "stopped"})
 
 
+@dataclass(eq=False)
 class Checkpointing(Checkpoint):  # Lightning calls callbacks of this type last
     """Writes last.ckpt every `seconds`, at the end, and when `stop` says that the run is to stop here.
 
     `agree` makes what the first of several processes decides what all of them do.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        seconds: float,
-        clock: Clock,
-        stop: Callable[[], bool] | None,
-        agree: Callable[..., Sequence[bool]],
-    ):
-        self.path = path
-        self.seconds = seconds
-        self.clock = clock
-        self.stop = stop
-        self.agree = agree
-        self.saved_at = 0.0  # wall time, not `clock`, which stops during analyses: a kill would lose those too
+    path: Path
+    seconds: float
+    clock: Clock
+    stop: Callable[[], bool] | None
+    agree: Callable[..., Sequence[bool]]
+    saved_at: float = 0.0  # wall time, not `clock`, which stops during analyses: a kill would lose those too
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         self.saved_at = time.perf_counter()

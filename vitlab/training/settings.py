@@ -13,7 +13,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -80,31 +80,22 @@ def resolve(config: TrainerConfig, model: nn.Module, *, cached: bool, placement:
         config = change(config, placement.settled)
     except UserError as error:  # somebody has changed study.yaml
         raise UserError(f"settled of study.yaml: {error.problems[0]}; delete what is wrong there") from None
-    parameters = sum(p.numel() for p in model.parameters())
     accelerator = choose_accelerator(config.accelerator) if placement.here else config.accelerator
     if placement.here:
         refuse_devices(config, accelerator)
-    fast_bf16 = (not placement.here or gpu_has_bf16()) if accelerator == "gpu" else cpu_has_bf16()
-    precision = ("bf16-mixed" if fast_bf16 else "32-true") if config.precision == "auto" else config.precision
-    if precision == "16-mixed" and accelerator == "cpu":
+    if config.precision == "16-mixed" and accelerator == "cpu":
         raise UserError("trainer.precision=16-mixed: needs a GPU; choices on a CPU: auto, 32-true, bf16-mixed")
-    best = "channels_last" if has_convolutions(model) else "contiguous"
-    memory_format = best if config.memory_format == "auto" else config.memory_format
+    fast_bf16 = (not placement.here or gpu_has_bf16()) if accelerator == "gpu" else cpu_has_bf16()
     share = max(1, (placement.cores or count_cores()) // config.devices)
-    threads = (1 if parameters < LARGE else share) if config.threads == "auto" else config.threads
-    workers = (0 if cached else share) if config.workers == "auto" else config.workers
-    return Settings(
-        accelerator,
-        precision,
-        memory_format,
-        threads,
-        workers,
-        bool(config.compile),
-        bool(config.deterministic),
-        config.devices,
-        config.nodes,
-        config.accumulate,
-    )
+    auto = {
+        "accelerator": accelerator,
+        "precision": "bf16-mixed" if fast_bf16 else "32-true",
+        "memory_format": "channels_last" if has_convolutions(model) else "contiguous",
+        "threads": 1 if sum(p.numel() for p in model.parameters()) < LARGE else share,
+        "workers": 0 if cached else share,
+    }
+    given = {field.name: vars(config)[field.name] for field in fields(Settings)}
+    return Settings(**{key: auto[key] if value == "auto" else value for key, value in given.items()})
 
 
 def has_convolutions(model: nn.Module) -> bool:

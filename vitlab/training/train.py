@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as L
 import numpy as np
@@ -124,16 +124,14 @@ class Hooks:
     loggers: Sequence[Logger] = ()  # of the rows of metrics.jsonl
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """What training gives, with its weights in the run's model."""
 
     validation: dict[str, float]  # of the weights that are kept
     columns: dict[str, Any]  # of results.csv
 
 
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     columns: dict[str, float | int | None]  # of results.csv
     outcomes: np.ndarray  # what each item gave (2, items), as the metric of that name says
     texts: list[str] | None  # that a task generated
@@ -153,7 +151,7 @@ def train(run: Run, hooks: Hooks = Hooks()) -> Trained:
     clock = Clock()
     averages = build_averages(recipe, run.prepared.steps, run.device)
     show_average = averages[0].show_average if averages else nullcontext
-    measurements = Measurements(run.files, clock, config.trainer.log_every, batch_size)
+    measurements = Measurements(clock, config.trainer.log_every, batch_size)
     selection = Selection(recipe, run.task.metric, show_average)
     lines = JsonLines(run.files, hooks.check_claim) if ranks.is_main else None
     trainer = build_trainer(
