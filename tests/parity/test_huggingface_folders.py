@@ -19,10 +19,12 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from vitlab import UserError, build_model, load_weights
 from vitlab.config import TrainConfig, compose, resolved
+from vitlab.config.errors import UserError
 from vitlab.data.text import tokenization
+from vitlab.models import build_model
 from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
+from vitlab.training.load import load_weights
 
 V, LENGTH, D, HIDDEN = 53, 19, 16, 24
 EPSILONS = (1e-12, 1e-3)  # apart enough to be seen in the logits

@@ -9,9 +9,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoTokenizer, T5Config, T5EncoderModel, T5ForConditionalGeneration
 
-from vitlab import UserError, build_model
 from vitlab.commands.export import write_folder
+from vitlab.config.errors import UserError
 from vitlab.data.text import tokenization
+from vitlab.models import build_model
 from vitlab.models.decoding.generate import generate
 from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
 from vitlab.training.files import RunFiles

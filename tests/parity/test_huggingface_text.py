@@ -14,7 +14,8 @@ from transformers import (
     GPTNeoXForCausalLM,
 )
 
-from vitlab import UserError, build_model
+from vitlab.config.errors import UserError
+from vitlab.models import build_model
 from vitlab.models.text import bert, language_model
 from vitlab.models.weights.huggingface import load_huggingface, save_huggingface
 

@@ -8,8 +8,11 @@ from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
-from vitlab import UserError, build_model, extract_features, load_weights
+from vitlab.config.errors import UserError
+from vitlab.models import build_model
+from vitlab.models.base import extract_features
 from vitlab.models.weights.huggingface import save_huggingface
+from vitlab.training.load import load_weights
 
 CLASSES, DEPTH, HEADS, D, HIDDEN = 11, 3, 3, 39, 23
 TORCHVISION = (  # theirs, mine

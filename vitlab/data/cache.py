@@ -27,8 +27,7 @@ from filelock import FileLock
 
 from vitlab.config import UserError, resolved
 from vitlab.config.schema.data import DataConfig
-from vitlab.config.schema.fields import CACHE
-from vitlab.config.schema.kinds import affecting, select
+from vitlab.config.schema.fields import CACHE, affecting, select
 from vitlab.data import load, module_of
 from vitlab.data.base import BESIDE, ImageData, Split, list_arrays
 from vitlab.files import replacing, write_json

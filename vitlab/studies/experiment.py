@@ -20,8 +20,8 @@ from vitlab import analysis
 from vitlab.analysis import probes
 from vitlab.analysis.capture.findings import Findings
 from vitlab.config import UserError, compose, identity, load, resolved
+from vitlab.config.checks import list_settings, read_choice
 from vitlab.config.schema import AnalysisConfig, TrainConfig, TrainerConfig
-from vitlab.config.tuning import list_settings, read_choice
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
 from vitlab.files import replacing, write_json

@@ -7,13 +7,10 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from vitlab.config import StudyConfig, TrainConfig, UserError, compose, parse_override, resolved
-from vitlab.config.assign import assign, structured
 from vitlab.config.errors import to_text
-from vitlab.config.groups import read, short_name
-from vitlab.config.identity import list_changes, weight_settings
-from vitlab.config.keys import flatten, get_value
-from vitlab.config.schema.fields import Choice
-from vitlab.config.schema.kinds import keys_per_study
+from vitlab.config.groups import assign, read, short_name, structured
+from vitlab.config.identity import flatten, get_value, list_changes, weight_settings
+from vitlab.config.schema.fields import Choice, keys_per_study
 
 # ---- variants
 

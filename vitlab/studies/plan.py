@@ -23,11 +23,10 @@ from vitlab import console as consoles
 from vitlab import models, tasks
 from vitlab.analysis import module_of
 from vitlab.config import TrainConfig, UserError, compose, load, resolved
+from vitlab.config.checks import list_settings
 from vitlab.config.identity import subset_seed
 from vitlab.config.schema import ExecutorConfig, StudyConfig, TrainerConfig
-from vitlab.config.schema.fields import COST
-from vitlab.config.schema.kinds import affecting, select
-from vitlab.config.tuning import list_settings
+from vitlab.config.schema.fields import COST, affecting, select
 from vitlab.data.loader import eval_loader
 from vitlab.data.opening import open_data
 from vitlab.data.split import count_items, resolve_size, size_problems
@@ -42,14 +41,12 @@ from vitlab.studies.store import summarize_error
 from vitlab.studies.worker import log_to
 from vitlab.tasks import writes_texts
 from vitlab.tasks.base import Task
-from vitlab.training import budgets, settings
+from vitlab.training import settings
 from vitlab.training.files import source_of, source_problems
-from vitlab.training.prepare import PreparedModel, prepare, prepare_model
-from vitlab.training.run import Run
+from vitlab.training.load import initialise
+from vitlab.training.run import PreparedModel, Run, format_budget, prepare, prepare_model
 from vitlab.training.settings import Placement, evaluation_context
-from vitlab.training.sources import initialise
-from vitlab.training.train import build_loaders, build_module
-from vitlab.training.trainer import Endless, build_trainer
+from vitlab.training.train import Endless, build_loaders, build_module, build_trainer
 
 ENOUGH = 2  # times that training examples are seen: with fewer the steps limit a model
 WARMUP = 3  # steps that are not timed: the first ones are slower
@@ -134,7 +131,7 @@ class Plan:
 
     @cached_property
     def budget(self) -> str:
-        budgets_shown = dict.fromkeys(budgets.format_budget(model.config.budget) for model in self.by_variant.values())
+        budgets_shown = dict.fromkeys(format_budget(model.config.budget) for model in self.by_variant.values())
         return " or ".join(budgets_shown)
 
     def headline(self, todo: int) -> str:

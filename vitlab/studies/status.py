@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vitlab.config import identity, resolved
+from vitlab.config.checks import list_settings
 from vitlab.config.schema import StudyConfig
-from vitlab.config.tuning import list_settings
 from vitlab.console import Console
 from vitlab.data.cache import contents
 from vitlab.data.opening import open_data
@@ -27,8 +27,7 @@ from vitlab.studies.claims import Claim, read_claim
 from vitlab.studies.grid import compose_models, name_run
 from vitlab.studies.store import StudyFiles, describe_asked, find_missing_parts, list_trials
 from vitlab.tasks.metrics import Metric, main_metric
-from vitlab.training.files import RunFiles
-from vitlab.training.progress import Progress
+from vitlab.training.files import Progress, RunFiles
 
 State = Literal["running", "failed", "waiting", "finished"]
 COUNTED: tuple[State, ...] = ("finished", "failed", "running", "waiting")

@@ -29,9 +29,9 @@ from vitlab.studies.experiment import Observer, run_experiment
 from vitlab.studies.grid import compose_models, configure_run, name_run
 from vitlab.studies.store import StudyFiles, find_missing_parts, summarize_error
 from vitlab.training.callbacks import Diverged, Interrupted
-from vitlab.training.devices.launch import KILLED, DeviceLost
-from vitlab.training.devices.ranks import ALONE, Ranks, is_lost_rank, join_ranks
+from vitlab.training.distributed import ALONE, Ranks, is_lost_rank, join_ranks
 from vitlab.training.files import RunFiles
+from vitlab.training.launch import KILLED, DeviceLost
 from vitlab.training.settings import Placement
 
 LOG = "log.txt"

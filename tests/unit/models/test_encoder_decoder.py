@@ -5,12 +5,12 @@ import re
 import pytest
 import torch
 
-from vitlab import UserError, build_model, load_weights
 from vitlab.config import DescribeConfig, TrainConfig, compose
-from vitlab.models import described_shape
+from vitlab.config.errors import UserError
+from vitlab.models import build_model, described_shape
 from vitlab.models.counting import count
 from vitlab.models.text import build as build_text
-from vitlab.training.load import load_encoder
+from vitlab.training.load import load_encoder, load_weights
 from vitlab.training.optim import build_optimizer, freeze_body
 
 V, S, N, D = 23, 7, 5, 24

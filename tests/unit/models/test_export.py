@@ -13,8 +13,10 @@ from timm.models.mlp_mixer import MlpMixer
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from vitlab import UserError, build_model, export_weights, load_weights
-from vitlab.models.weights.export import compare_onnx, save_onnx, save_safetensors
+from vitlab.config.errors import UserError
+from vitlab.models import build_model
+from vitlab.models.weights.export import compare_onnx, export_weights, save_onnx, save_safetensors
+from vitlab.training.load import load_weights
 
 SIZE, PATCH, CLASSES = (15, 28), (5, 7), 11
 SIZES = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 36}

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import UserError
 from vitlab.config import names
+from vitlab.config.errors import UserError
 from vitlab.models import build_model
 from vitlab.models.mixers.depthwise import DepthwiseConvolution
 from vitlab.models.mixers.fourier import Fourier

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import build_model
+from vitlab.models import build_model
 from vitlab.models.encoder import TokenBatchNorm
 
 B, N, D, V = 3, 7, 24, 29

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 from tests.texts import text_data, texts
-from vitlab import UserError, load_weights, models
+from vitlab import models
 from vitlab.config import DescribeConfig, TrainConfig, compose
+from vitlab.config.errors import UserError
 from vitlab.data.text.tokenization import train
 from vitlab.training import train as training
 from vitlab.training.callbacks import Interrupted
 from vitlab.training.files import RunFiles
-from vitlab.training.load import refuse_tokenizer
+from vitlab.training.load import load_weights, refuse_tokenizer
 from vitlab.training.run import Run, prepare
 
 SIZES = {"width": 24, "depth": 2}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitlab import UserError
+from vitlab.config.errors import UserError
 from vitlab.models import build_model
 from vitlab.models.layers import PatchEmbed
 from vitlab.models.positions import sincos2d

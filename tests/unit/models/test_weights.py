@@ -6,9 +6,12 @@ import torch
 from timm.layers import resample_abs_pos_embed
 from torch import nn
 
-from vitlab import UserError, build_model, export_weights, load_weights
+from vitlab.config.errors import UserError
+from vitlab.models import build_model
 from vitlab.models.mixers.attention import Attention
+from vitlab.models.weights.export import export_weights
 from vitlab.models.weights.load import Weights, describe_weights, fit
+from vitlab.training.load import load_weights
 
 TINY = {"depth": 2, "width": 24, "heads": 3, "mlp_width": 20}
 

@@ -3,9 +3,9 @@ import re
 import numpy as np
 import pytest
 
-from vitlab import UserError, crossover, data_multiplier, fit_scaling_law
-from vitlab.studies.crossover import describe_crossover, describe_multiplier
-from vitlab.studies.fit import FORMS, Curve
+from vitlab.config.errors import UserError
+from vitlab.studies.crossover import crossover, data_multiplier, describe_crossover, describe_multiplier
+from vitlab.studies.fit import FORMS, Curve, fit_scaling_law
 
 SIZES = np.geomspace(250, 32_000, 8)
 pytestmark = pytest.mark.filterwarnings("error")  # NumPy's would reach the terminal

@@ -12,11 +12,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.unit.models.test_weights import same, vit
-from vitlab import UserError, build_model, export_weights, load_weights
+from vitlab.config.errors import UserError
+from vitlab.models import build_model
 from vitlab.models.timm_adapter import pretrained_cfg
+from vitlab.models.weights.export import export_weights
 from vitlab.models.weights.resample import first_convolution
 from vitlab.training.files import source_problems
-from vitlab.training.load import read_weights
+from vitlab.training.load import load_weights, read_weights
 
 
 def test_files_in_every_format_and_wrapping(tmp_path):
