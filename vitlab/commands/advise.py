@@ -91,7 +91,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("words", nargs="+", metavar="FOLDER | key=value", help="the pictures")
     about = "for all of it (default: 1)"
     parser.add_argument("--hours", type=number_between(1 / 60, 1000), default=1.0, metavar="H", help=about)
-    parser.add_argument("--target", type=parse_share, metavar="SHARE", help="an accuracy such as 95%%: how many labels it takes")
+    parser.add_argument("--target", type=parse_share, metavar="SHARE", help="such as 95%%: the labels that it takes")
     about = "timm:NAME, timm:NAME=FILE or a run, with commas between; none for no network (default: three of timm)"
     parser.add_argument("--backbones", metavar="A,B", help=about)
     parser.add_argument("--jobs", type=parse_jobs, metavar="N", help="trainings at a time (default: auto)")

@@ -22,7 +22,7 @@ def find_problems(config: DictConfig) -> list[str]:
     problems = [*check_ranges(config), *check_missing(config)]
     if "budget" in config:
         problems += check_budget(config.budget)
-    for key in ("train_size", "sizes", "data.sizes", "seeds"):  # `models` may be a mapping: see vitlab.studies.variants
+    for key in ("train_size", "sizes", "data.sizes", "seeds"):  # `models` may be a mapping: see vitlab.studies.grid
         values = look(config, key)
         if values is not None and key != "seeds":
             problems += [

@@ -280,7 +280,7 @@ def choose_settings(
 ) -> TrainConfig:
     """Train the trials that are not finished; the configuration with the best one's values.
 
-    The best has the highest `vitlab.training.selection.score` on the validation data; of equal ones it is the first.
+    The best has the highest `vitlab.training.callbacks.score` on the validation data; of equal ones it is the first.
     Raises Diverged when all trials do, Interrupted when `hooks.stop` says so.
     """
     config = prepared.config

@@ -336,7 +336,7 @@ def time_run(
         try:
             began = time.perf_counter()
             config = compose(TrainConfig, base=spec.config)
-            config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1, strategy="auto"))
+            config = replace(config, trainer=replace(config.trainer, devices=1, nodes=1))
             placement = Placement(cores, settled[spec.config["variant"]])
             run = Run(prepare(config, open_data(config.data), placement), Path(folder))
             start = time.perf_counter() - began

@@ -165,7 +165,7 @@ def launch_ranks(
     stop: Callable[[], bool],
 ) -> None:
     """Train a claimed run by a process for each device, as `python -m vitlab.studies.worker ...` under torchrun."""
-    command = [sys.executable, "-m", "vitlab.training.devices.launch", str(run.config.trainer.devices)]
+    command = [sys.executable, "-m", "vitlab.training.launch", str(run.config.trainer.devices)]
     command += ["vitlab.studies.worker", str(run.files.folder), str(cores or count_cores()), str(claim.number)]
     command += [f"{observe.__module__}:{observe.__name__}"]
     log_path = run.files.folder / LOG
