@@ -52,7 +52,7 @@ def main() -> None:
         backbone = open_backbone(args.backbone, pictures.shape[-1])
         batches = [resize(pictures[at : at + 64], backbone.size) for at in range(0, len(pictures), 64)]
         features[backbone.name] = np.concatenate([backbone.embed(batch) for batch in batches])
-    rows = [repeat(features, labels, args.pictures, seed) for seed in range(args.repetitions)]
+    rows = [compare(*collect(features, labels, args.pictures, seed)) for seed in range(args.repetitions)]
     found = {key: np.array([row[key] for row in rows], dtype=float) for key in rows[0]}
     print("| pictures | repetitions | behind the best floor | now: half width, inside | at twice | target | wrong |")
     print(
@@ -87,36 +87,37 @@ def resize(pictures: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.stack([cover(picture.transpose(1, 2, 0), size) for picture in pictures])
 
 
-def repeat(features: dict[str, np.ndarray], labels: np.ndarray, count: int, seed: int) -> dict[str, float]:
-    """One answer beside the truth."""
+def collect(features: dict[str, np.ndarray], labels: np.ndarray, count: int, seed: int) -> tuple:
+    """What advise finds on `count` pictures, their labels, each candidate's truth with so many and with twice as many.
+
+    The latter has no value where there are too few pictures.
+    """
     order = np.random.default_rng(seed).permutation(len(labels))
     cut = round((1 - TRUTH) * len(labels))
-    rows, test = order[:count], order[cut:]
+    rows, test, truth = order[:count], order[cut:], {}
     given = {name: array[rows] for name, array in features.items()}
-    groups = np.arange(count)
-    splits = advice.make_splits(labels[rows], groups, None)
+    splits = advice.make_splits(labels[rows], np.arange(count), None)
     outcomes = advice.compare_candidates(given, labels[rows], splits)
-    answer = advice.judge(outcomes, [], labels[rows], groups, None)
+    for one in outcomes:
+        for size in (count, 2 * count) if len(one.sizes) > 1 and 2 * count <= cut else (count,):
+            x = features[one.candidate.features]
+            with threadpool_limits(1):
+                scores = advice.fit_scores(one.candidate.kind, x, labels, order[:size], test)
+            truth[one.candidate.name, size] = float((scores.argmax(axis=1) == labels[test]).mean())
+    return outcomes, labels[rows], truth
+
+
+def compare(outcomes: list[advice.Outcome], labels: np.ndarray, truth: dict) -> dict[str, float]:
+    """One answer beside the truth."""
+    count = len(labels)
+    answer = advice.judge(outcomes, [], labels, np.arange(count), None)
     chosen = answer.chosen
-
-    def measure(candidate: advice.Candidate, size: int) -> float:
-        with threadpool_limits(1):
-            x = features[candidate.features]
-            scores = advice.fit_scores(candidate.kind, x, labels, order[:size], test)
-        return float((scores.argmax(axis=1) == labels[test]).mean())
-
-    best = max(measure(one.candidate, count) for one in outcomes if one.candidate.is_floor)
-    now, later = (measure(chosen.outcome.candidate, size) for size in (count, min(2 * count, cut)))
-    row = {
-        "behind": 100 * (best - now),
-        "now_half": half(chosen.now),
-        "now_inside": inside(now, chosen.now),
-        "later_half": half(chosen.later),
-        "later_inside": inside(later, chosen.later) if 2 * count <= cut else np.nan,
-        "wrong": not chosen.is_floor and now <= best,
-        "target_inside": np.nan,
-    }
-    if chosen.curve and later > now and 2 * count <= cut:  # what twice the labels reach takes twice the labels
+    best = max(truth[one.candidate.name, count] for one in outcomes if one.candidate.is_floor)
+    now, later = truth[chosen.name, count], truth.get((chosen.name, 2 * count))
+    row = {"behind": 100 * (best - now), "now_half": half(chosen.now), "now_inside": inside(now, chosen.now)}
+    row |= {"wrong": not chosen.is_floor and now <= best, "later_half": half(chosen.later)}
+    row |= {"later_inside": inside(later, chosen.later) if later else np.nan, "target_inside": np.nan}
+    if chosen.curve and later and later > now:  # what twice the labels reach takes twice the labels
         needed = chosen.curve.labels_for(later)
         row["target_inside"] = needed is not None and needed.low <= 2 * count <= needed.high
     return row

@@ -68,13 +68,13 @@ def test_every_answer_belongs_to_the_folder_as_it_is_now(photos, tmp_path):
     """Asked again with the same --out: the same folder gives the same answer, any change in it another one."""
     out = tmp_path / "out"
     first = ask(photos, out=out)
-    again = ask(photos, out=out)
-    assert again == first
-    moved = tmp_path / "moved"
-    shutil.copytree(photos, moved)
-    same = ask(moved, out=out)
-    assert {**same, "data": ""} == {**first, "data": ""}
+    assert ask(photos, out=out) == first
+    (photos / "red" / "00.png").touch()
+    assert ask(photos, "--hours", "2", out=out) == {**first, "hours": 2.0}
+    shutil.copytree(photos, tmp_path / "moved")
+    assert {**ask(tmp_path / "moved", out=out), "data": first["data"]} == first
     changes = {
+        "a copy": lambda: shutil.copy(photos / "red" / "05.png", photos / "red" / "05-again.png"),
         "a picture more": lambda: write_noise(photos / "red" / "new.png", 0, 500),
         "another label": lambda: (photos / "red" / "01.png").rename(photos / "green" / "moved.png"),
         "another name": lambda: (photos / "red" / "02.png").rename(photos / "red" / "renamed.png"),

@@ -196,6 +196,7 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
     """Compare, print the answer, write OUT/advice.json and OUT/advice.html; the exit code. Raises UserError."""
     with status_line("loading torch, timm and scikit-learn"):
         from vitlab.analysis import backbones as frozen
+        from vitlab.data.images.decode import read
         from vitlab.reports import advice as report
         from vitlab.studies.advice import COLORS, PIXELS, compare_candidates, find_mistakes, judge, make_splits
 
@@ -226,30 +227,23 @@ def advise(pictures: Pictures, out: Path, args: argparse.Namespace, begun: float
         outcomes = compare_candidates(features, pictures.labels, splits, progress, deadline)
     trained = train_networks(pictures, out, outcomes, opened, end, args.jobs, console)
     answer = judge(outcomes, trained, pictures.labels, pictures.groups, pictures.held_out)
-    shown = answer.chosen.outcome or outcomes[0]
-    mistakes = find_mistakes(shown, pictures.labels)
+    outcome = answer.chosen.outcome or outcomes[0]
+    mistakes = find_mistakes(outcome, pictures.labels)
     sentences = report.describe_advice(answer, mistakes, args.target)
-    costs = describe_costs(shown, features, networks, pictures.labels)
+    costs = describe_costs(outcome, features, networks, pictures.labels)
     facts = report.summarize_advice(answer, sentences, mistakes, args.target, pictures.paths)
     data = hashlib.sha256("\n".join([pictures.to_table(), *pictures.digests]).encode()).hexdigest()
     write_json(out / "advice.json", {**facts, "hours": args.hours, "pictures": len(pictures.paths), "data": data})
-    rows = [row for _, row in report.choose_mistakes(mistakes, pictures.labels)]
+    shown = [row for _, row in report.choose_mistakes(mistakes, pictures.labels)]
+    drawn = {row: read(pictures.root / pictures.paths[row], (96, 96), 3) for row in shown}
     page = report.write_advice_page(
-        out, pictures.name, answer, sentences, mistakes, read_rows(pictures, rows), pictures.paths, pictures.classes,
-        pictures.labels, costs,
-    )  # fmt: skip
+        out, pictures.name, answer, sentences, mistakes, drawn, pictures.paths, pictures.classes, pictures.labels, costs
+    )
     stdout = Console()
     for text in [*sentences, costs]:
         stdout.print(escape(text), highlight=False)
     stdout.print(f"verdict  {escape(str(page))}", soft_wrap=True, highlight=False)
     return 0
-
-
-def read_rows(pictures: Pictures, rows: Sequence[int], side: int = 96) -> dict[int, np.ndarray]:
-    from vitlab.data.images import decode
-
-    paths = pictures.paths
-    return {row: decode.read(pictures.root / paths[row], (side, side), 3) for row in rows}
 
 
 def describe_costs(
@@ -288,6 +282,7 @@ def train_networks(
     more seeds follow.
     """
     from vitlab.studies.grid import compose_study
+    from vitlab.studies.plan import plan_study, time_variants
     from vitlab.studies.results import load_results
     from vitlab.studies.store import list_limits
 
@@ -330,7 +325,10 @@ def train_networks(
         say(f"no time for networks in {duration(max(0, left))}; give more --hours", console)
         return []
     names, steps, done = [], STEPS, {}
-    times = time_steps(compose, list(models), pictures, jobs, console)
+    with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch, progress_bar(console) as progress:
+        plan = plan_study(compose(STEPS, 1, list(models), Path(scratch)), jobs=jobs, console=console)
+        timed = time_variants(plan, progress)
+    times = {name: timed[name.replace(" ", "_")].step / min(plan.jobs, len(models)) for name in models}  # all at once
     for name in sorted(models, key=times.__getitem__):
         if fit + STEPS * times[name] <= left:
             fit += STEPS * times[name]
@@ -359,18 +357,6 @@ def train_networks(
         else:
             break
     return [gather(name, *done[name], pictures) for name in models if name in done]
-
-
-def time_steps(
-    compose: Any, names: Sequence[str], pictures: Pictures, jobs: int | None, console: Console
-) -> dict[str, float]:
-    """Seconds of a training step of each network, by its name, as a share of what all workers do at once."""
-    from vitlab.studies.plan import plan_study, time_variants
-
-    with tempfile.TemporaryDirectory(prefix="vitlab-") as scratch, progress_bar(console) as progress:
-        plan = plan_study(compose(STEPS, 1, names, Path(scratch)), jobs=jobs, console=console)
-        times = time_variants(plan, progress)
-    return {name: times[name.replace(" ", "_")].step / min(plan.jobs, len(names)) for name in names}
 
 
 def gather(name: str, results: Any, steps: int, pictures: Pictures) -> "Network":

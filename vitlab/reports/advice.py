@@ -33,11 +33,13 @@ def describe_advice(advice: Advice, mistakes: Mistakes | None, target: float | N
     if not chosen.is_floor:
         first += f", {format_points(chosen.lead)} points ahead of {floor.name}"
     sentences = [f"{first}."]
+    level = [one.name for one in advice.standings if one.is_floor and one.now.value > chosen.now.value]
+    if chosen is floor and level:
+        sentences.append(f"{' and '.join(level)} may be as good.")
     if chosen.is_floor and len(advice.standings) > sum(one.is_floor for one in advice.standings):
-        said = f"No network is better than {floor.name} yet"
-        if hopeful := advice.hopeful:
-            said += f"; {hopeful.name} may be, by {format_points(hopeful.lead)} points"
-        sentences.append(f"{said}.")
+        hope = advice.hopeful
+        more = f"; {hope.name} may be, by {format_points(hope.lead)} points" if hope else ""
+        sentences.append(f"No network is better than {floor.name} yet{more}.")
     sentences += [
         f"{one.name} is limited by its {whole(one.network.steps)} steps, not by the labels: give more --hours."
         for one in advice.standings
@@ -53,9 +55,8 @@ def describe_advice(advice: Advice, mistakes: Mistakes | None, target: float | N
         others = f"; of {curves[0].name}:" if curves else ""
         sentences.append(f"What more labels bring {chosen.name} is not known, {why}{others}.")
     if curve is not None:
-        sentences.append(
-            f"With twice the labels, {whole(2 * advice.labels)}: {format_range(curve.at(2 * advice.labels))}."
-        )
+        later = (chosen if chosen.curve else curves[0]).later
+        sentences.append(f"With twice the labels, {whole(2 * advice.labels)}: {format_range(later)}.")
         gain = curve.gain(advice.labels, MORE)
         sentences.append(f"{whole(MORE)} more labels: {format_points(gain)} points.")
     if target is not None:
@@ -84,8 +85,11 @@ def describe_target(advice: Advice, curves: Sequence[Standing], target: float) -
 
 def format_count(needed: Range, most: float) -> str:
     """`1,900 (1,400 to 3,100)`, two digits each."""
-    value, low, high = (f"{whole(float(f'{number:.2g}'))}" for number in (needed.value, needed.low, needed.high))
-    return f"{value} ({low} to {high})" if needed.high <= most else f"{value} ({low} to more than {whole(most)})"
+    value, low, high = (
+        f"{whole(float(f'{number:.2g}'))}" if number <= most else f"more than {whole(most)}"
+        for number in (needed.value, needed.low, needed.high)
+    )
+    return f"{value} ({low} to {high})" if needed.value <= most else f"{value} (at least {low})"
 
 
 def format_range(some: Range | None) -> str:

@@ -28,11 +28,11 @@ from vitlab.training.predict import fit_temperature, soften
 
 FOLDS, REPEATS = 5, 4  # 20 splits: each picture is tested REPEATS times
 INNER = 0.25  # of a training part, held out of it to choose a setting
-CURVES = 3  # candidates that are followed to smaller sizes
+CURVES = 2, 3  # candidates that are followed to smaller sizes: with a network, without
 SIZES, FEWEST = 5, 20  # of a curve, each half of the next; training pictures of the smallest
 DRAWS = 2000
-WIDER = 1.4  # training sets share pictures, so draws of tested pictures alone vary too little
-DRIFT = 0.25  # standard deviation of the relative change of a curve's slope beyond the data
+WIDER = 1.45  # training sets share pictures, so draws of tested pictures alone vary too little
+FLATTER, DRIFT = 0.85, 0.15  # the relative change of a curve's slope beyond the data: mean, standard deviation
 LEVEL = 0.9  # of all intervals
 FARTHEST = 10.0  # times the labels: no curve is followed beyond
 LARGEST_KERNEL = 10_000  # pictures; above, a support vector machine takes hours
@@ -41,16 +41,12 @@ PIXELS, COLORS = "pixels", "colors"
 Progress = Callable[[str, int, int], None]
 
 
-def logistic(setting: float) -> Any:
-    return LogisticRegression(C=setting, max_iter=300, tol=1e-3)
-
-
 KINDS: dict[str, tuple[tuple, Callable[[Any], Any]]] = {  # what is fitted: its settings, and the classifier of one
     "SVM (RBF)": ((1, 10), lambda setting: make_pipeline(StandardScaler(with_std=False), SVC(C=setting))),
     "random forest": ((None,), lambda _: RandomForestClassifier(100, random_state=0)),
     "logistic regression": (
         (0.001, 0.01, 0.1, 1.0),
-        lambda setting: make_pipeline(StandardScaler(), logistic(setting)),
+        lambda setting: make_pipeline(StandardScaler(), LogisticRegression(C=setting, max_iter=300, tol=1e-3)),
     ),
     "nearest neighbors": (
         (1, 5, 15),
@@ -67,6 +63,9 @@ class Range:
     value: float
     low: float
     high: float
+
+    def less(self, lost: float) -> "Range":
+        return Range(self.value - lost, self.low - lost, self.high - lost)
 
 
 @dataclass(frozen=True)
@@ -177,15 +176,15 @@ def compare_candidates(
     progress: Progress = lambda *_: None,
     deadline: float = np.inf,
 ) -> list[Outcome]:
-    """All candidates with the largest training set, the best first; the best CURVES and the best floor at all sizes.
+    """All candidates with the largest training set, the best first; the best CURVES of them with all sizes.
 
     After `deadline` (of time.monotonic) no further repetition begins.
     """
     candidates, size = list_candidates(features), splits.train_size
     full = evaluate(candidates, [size], features, labels, splits, progress, "comparing classifiers", deadline)
     ranked = sorted(full, key=lambda one: -np.nanmean(one.hits[0]))
-    floor = next(one for one in ranked if one.candidate.is_floor)
-    chosen = [one for place, one in enumerate(ranked) if place < CURVES or one is floor]
+    chosen = [one for one in ranked if not one.candidate.is_floor][: CURVES[0]]
+    chosen += [one for one in ranked if one.candidate.is_floor][: CURVES[1]]
     least = max(FEWEST, 2 * len(np.unique(labels)))
     smaller = [size >> power for power in range(1, SIZES) if size >> power >= least]
     if not smaller:
@@ -259,7 +258,8 @@ def draw_means(hits: np.ndarray, groups: np.ndarray, draws: int = DRAWS) -> np.n
         found.append(weights @ sums.T / np.maximum(weights @ sizes, 1)[:, None])
     means = values.mean(axis=1)
     drawn = means + WIDER * (np.concatenate(found) - means)
-    return drawn.reshape(draws, *hits.shape[:-1])
+    fewest = generator.gamma(0.5, 1 / tested.sum(), (draws, 1))  # mistakes that so few pictures do not show
+    return (drawn - fewest).reshape(draws, *hits.shape[:-1])
 
 
 def to_range(value: float, drawn: np.ndarray) -> Range:
@@ -296,14 +296,14 @@ class Curve:
         return to_range(rise(self.error, self.slope), rise(self.errors, self.slopes))
 
     def labels_for(self, target: float) -> Range | None:
-        """The labels that an accuracy takes; None where that is beyond FARTHEST times the largest size."""
+        """The labels that an accuracy takes; None where more than FARTHEST times the largest size is sure."""
 
         def find(error: Any, slope: Any) -> Any:
             powers = np.log(np.maximum(error, 1e-9) / (1 - target)) / np.maximum(slope, 1e-3)
             return self.size * np.exp(np.minimum(powers, 50))
 
-        value = find(self.error, self.slope)
-        return None if value > FARTHEST * self.size else to_range(value, find(self.errors, self.slopes))
+        found = to_range(find(self.error, self.slope), find(self.errors, self.slopes))
+        return None if found.low > FARTHEST * self.size else found
 
 
 def fit_curve(outcome: Outcome, groups: np.ndarray) -> Curve | None:
@@ -316,15 +316,15 @@ def fit_curve(outcome: Outcome, groups: np.ndarray) -> Curve | None:
     centered = logs - np.average(logs, weights=weights)
 
     def fit(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        y = np.log(np.clip(errors, 0.5 / tested, 1))
+        y = np.log(np.clip(errors, 0.1 / tested, 1))
         slopes = -(y * weights * centered).sum(axis=-1) / (weights * centered**2).sum()
         heights = np.average(y, weights=weights, axis=-1) + slopes * np.average(logs, weights=weights)
         return np.exp((heights + y[..., 0]) / 2), np.maximum(slopes, 0)
 
     error, slope = fit(1 - np.nanmean(outcome.hits, axis=1))
     errors, slopes = fit(1 - draw_means(outcome.hits, groups))
-    drift = 1 + DRIFT * np.random.default_rng(1).standard_normal(len(slopes))
-    return Curve(int(outcome.sizes[0]), float(error), float(slope), errors, np.maximum(slopes * drift, 0))
+    drift = FLATTER + DRIFT * np.random.default_rng(1).standard_normal(len(slopes))
+    return Curve(int(outcome.sizes[0]), float(error), FLATTER * float(slope), errors, np.maximum(slopes * drift, 0))
 
 
 @dataclass(frozen=True)
@@ -381,37 +381,44 @@ def judge(
 ) -> Advice:
     """The answer; `outcomes` as `compare_candidates` gives them.
 
-    Names what needs a network only where its lead over the best floor is not chance, in view of how many were tried;
-    the best of several is partly the luckiest, and its accuracy is lower by the bootstrap's estimate of that luck.
+    Of the floors within a standard error of the best, the one that KINDS lists first is named: it gains most from
+    labels. What needs a network is named only where its lead over that floor is not chance, in view of how many were
+    tried. The best of several is partly the luckiest; its accuracy is lower by the bootstrap's estimate of that luck.
     """
     size = len(labels) if held_out is None else int((~held_out).sum())
     means = [float(np.nanmean(one.hits[0])) for one in outcomes]
     drawn = draw_means(np.stack([one.hits[0] for one in outcomes]), groups)
-    plain = means + (drawn - means) / WIDER
-    winners = plain.argmax(axis=1)
-    luck = float((plain.max(axis=1) - np.take(means, winners)).mean())
-    best, floor = int(np.argmax(means)), next(one for one in outcomes if one.candidate.is_floor)
+    plain = means + (drawn - drawn.mean(axis=0)) / WIDER
+    floors = [place for place, one in enumerate(outcomes) if one.candidate.is_floor][: CURVES[1]]
+    spread = (drawn[:, floors] - drawn[:, floors[:1]]).std(axis=0)
+    level = [place for place, one in zip(floors, spread, strict=True) if means[floors[0]] - means[place] <= one]
+    kept = min(level, key=lambda place: [*KINDS].index(outcomes[place].candidate.kind))
+    best, floor = int(np.argmax(means)), outcomes[kept]
+
+    def luck_of(places: Sequence[int]) -> float:
+        winners = plain[:, places].argmax(axis=1)
+        return float((plain[:, places].max(axis=1) - np.take(means, np.take(places, winners))).mean())
+
+    luck = {floors[0]: luck_of(floors)} | {best: luck_of(range(len(outcomes)))}
     tried = sum(not one.candidate.is_floor for one in outcomes) + len(networks)
 
-    def lead_of(hits: np.ndarray) -> Range | None:
+    def lead_of(hits: np.ndarray) -> Range:
         gaps = hits - floor.hits[0]
-        if tried == 0 or (hits is floor.hits[0]):
-            return None
         draws = draw_means(gaps[None], groups)[:, 0]
         low, high = np.quantile(draws, [0.05 / tried, 1 - 0.05 / tried])
         return Range(float(np.nanmean(gaps)), float(low), float(high))
 
     standings = []
     for place, one in enumerate(outcomes):
-        curve, lost = fit_curve(one, groups), luck if place == best else 0.0
-        now = curve.at(size) if curve else to_range(means[place], drawn[:, place])
+        curve, lost = fit_curve(one, groups), luck.get(place, 0.0)
+        now, later = (curve.at(size), curve.at(2 * size)) if curve else (to_range(means[place], drawn[:, place]), None)
         if means[place] == 1:  # no mistake in n pictures: the rule of three
-            now = Range(1.0, 1 - 3 / len(np.unique(groups)), 1.0)
+            now = later = Range(1.0, 1 - 3 / len(np.unique(groups)), 1.0)
         standings.append(
             Standing(
                 one.candidate.name,
-                Range(now.value - lost, now.low - lost, now.high - lost),
-                curve.at(2 * size) if curve else None,
+                now.less(lost),
+                later and later.less(lost),
                 None if one.candidate.is_floor else lead_of(one.hits[0]),
                 curve,
                 one.candidate.is_floor,
